@@ -403,8 +403,9 @@ class Client:
         """
         Find out the outcome of a write that was sent earlier, or by another process. It only reads.
 
-        *reader* is the one that the write had, if any. ``same_mode=True`` asserts that the intent belongs to
-        this credential's team and data mode, in case neither an answer nor the credential shows it.
+        *reader* is the one that the write had, or one for a write that had none and whose operation has no
+        read in the specification. ``same_mode=True`` asserts that the intent belongs to this credential's
+        team and data mode, in case neither an answer nor the credential shows it.
 
         Raises:
             InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.

@@ -40,6 +40,7 @@ __all__ = [
     "tag_of",
     "tagged_body",
     "with_before",
+    "with_reader",
 ]
 
 
@@ -117,6 +118,13 @@ def spec_of_intent(options: ClientOptions, intent: Intent, reader: AnyReader | N
         baseline=intent.baseline,
         reader=reader,
     )
+
+
+def with_reader(intent: Intent, reader: AnyReader | None) -> Intent:
+    """Return *intent* with the name of *reader*, if there is no other read that settles it."""
+    if reader is None or intent.reader is not None or BY_NAME[intent.operation].reader is not None:
+        return intent
+    return attrs.evolve(intent, reader=_reader_name(reader))
 
 
 class Before(NamedTuple):

@@ -14,7 +14,7 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.writes.driver import Driver
-from invsvc_async.writes.new_intent import spec_of_intent
+from invsvc_async.writes.new_intent import spec_of_intent, with_reader
 from invsvc_async.writes.start import close_lines_of_leftovers, taken_up
 from invsvc_async.writes.write import Write
 
@@ -38,7 +38,7 @@ async def settled(
 ) -> Outcome[Any]:  # Any: the intent's operation says what the value is
     """Find out by reads alone what became of *intent*."""
     check_scope(view, intent, same_mode=same_mode)
-    driver = _run_of(view, intent, reader=reader)
+    driver = _run_of(view, with_reader(intent, reader), reader=reader)
     outcome = await driver.run()
     if driver.journal is not None:
         asyncio.get_running_loop().call_soon(driver.journal.heard, intent.identity)
@@ -144,6 +144,7 @@ def _run_of(
 def resumed(view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool) -> Write[Any]:
     """Make the write that settles *intent* first, and sends it again only on proof of absence."""
     check_scope(view, intent, same_mode=same_mode)
+    intent = with_reader(intent, reader)
     spec = spec_of_intent(view, intent, reader)
     return Write(msgspec.structs.replace(spec, resumes=intent))
 

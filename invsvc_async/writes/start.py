@@ -71,9 +71,9 @@ def taken_up(
     newest, overtaken = intent.newest if journaled else None, intent.newest is False
     latest, ended = writes.left_open.get(intent.identity), writes.ended.get(intent.identity)
     if latest is not None and len(latest.sent) >= len(intent.sent):  # this client left it open itself
-        intent, newest = attrs.evolve(latest, policy=intent.policy), latest.newest
+        intent, newest = attrs.evolve(latest, policy=intent.policy, reader=intent.reader), latest.newest
     elif ended is not None and len(ended.intent.sent) >= len(intent.sent):  # or has its outcome
-        intent = attrs.evolve(ended.intent, policy=intent.policy)
+        intent = attrs.evolve(ended.intent, policy=intent.policy, reader=intent.reader)
     line = line_of(request_of(intent), intent.scope.team, intent.tag)
     user = None if line is None or newest is not None else writes.lines.last_user(line)
     if user is not None:

@@ -20,6 +20,7 @@ from invsvc_async import (
     ConfigurationError,
     DeadlineExceededError,
     Holds,
+    Intent,
     InvalidRequestError,
     NotFoundError,
     NotSentError,
@@ -58,6 +59,31 @@ async def test_team_in_doubt_without_a_reader_is_unknown_at_once(service, client
     assert service.arrivals("teams.create") == 1
     assert [intent.key for intent in client.unsettled] == [caught.value.intent.key]
     assert "client.settle(intent, reader=" in str(caught.value)
+
+
+@pytest.mark.parametrize("way", ["the same client", "another client"])
+@pytest.mark.parametrize(("step", "sends"), [("apply, then reset", 1), ("reset", 2)])
+async def test_reader_that_the_write_did_not_have(service, client, way, step, sends):
+    """It settles and resumes the write, as the error of the write says."""
+
+    async def reader(_client, intent):
+        asked.append(intent.key)
+        found = effects(service, "teams.create")
+        return Applied({"id": found[0].target}) if found else Absent()
+
+    asked = []
+    service.script("teams.create", step)
+    first = await client.teams.create(legal_name="Acme").outcome()
+    async with client_of(service) as other:
+        settler = client if way == "the same client" else other
+        intent = first.intent if settler is client else Intent.from_json(first.intent.to_json())
+        settled = await settler.settle(intent, reader=reader)
+        resumed = await settler.resume(intent, reader=reader).outcome()
+
+    assert (first.verdict, resumed.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
+    assert settled.verdict is (Verdict.APPLIED if sends == 1 else Verdict.NOT_APPLIED)
+    assert (service.arrivals("teams.create"), len(effects(service, "teams.create"))) == (sends, 1)
+    assert set(asked) == {first.intent.key}
 
 
 async def test_own_reader_settles_and_its_absence_obeys_the_window(service, client):
