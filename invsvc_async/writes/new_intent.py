@@ -122,7 +122,11 @@ def spec_of_intent(options: ClientOptions, intent: Intent, reader: AnyReader | N
 
 def with_reader(intent: Intent, reader: AnyReader | None) -> Intent:
     """Return *intent* with the name of *reader*, if there is no other read that settles it."""
-    if reader is None or intent.reader is not None or BY_NAME[intent.operation].reader is not None:
+    operation = BY_NAME[intent.operation]
+    has_read = operation.reader is not None
+    if operation.finder == "journey":
+        has_read = intent.policy.journey_reader is not None
+    if reader is None or intent.reader is not None or has_read:
         return intent
     return attrs.evolve(intent, reader=_reader_name(reader))
 

@@ -153,7 +153,7 @@ class StateReader:
             return self._own or _no_reader
         if name != JOURNEY_READER:
             return None
-        for reader in (self._intent.policy.journey_reader, self._view.reconcile.journey_reader):
+        for reader in (self._own, self._intent.policy.journey_reader, self._view.reconcile.journey_reader):
             if callable(reader):
                 return reader
         return _no_reader

@@ -499,6 +499,30 @@ async def test_own_reader_of_journeys(service, client):
     assert outcome.value.name == "mine"
 
 
+@pytest.mark.parametrize("stored", ["a reader", None])
+async def test_reader_of_journeys_that_is_passed_again(service, client, stored):
+    """An intent that was stored has only its name, or that there is none; the one passed is used."""
+
+    async def reader(passed, intent):
+        asked.append(intent.key)
+        return await passed.journeys.get(intent.path["id"])
+
+    asked = []
+    journey = service.seed_journey(name="before")
+    service.script("journeys.update", "apply, then reset")
+    write = client.journeys.update(journey.id, name="after")
+    policy = {"journey_reader": reader, "deadline": 0.0} if stored else {"journey_reader": None}
+    first = await write.with_policy(**policy).outcome()
+    patient = attrs.evolve(first.intent.policy, deadline=SHORT.deadline)
+    intent = Intent.from_json(attrs.evolve(first.intent, policy=patient).to_json())
+    asked.clear()
+    async with client_of(service) as other:
+        outcome = await other.settle(intent, reader=reader)
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert asked
+
+
 async def test_journey_reads_switched_off(service, client):
     """Without a reader a journey in doubt is UNKNOWN at once."""
     service.script("journeys.update", "apply, then reset")
