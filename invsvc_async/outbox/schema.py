@@ -137,8 +137,15 @@ class SharedEntries(PlacedBatch):
             raise JournalError(
                 f"{self._name}: it has no {self._kind} of this base URL and credential. Check the profile."
             )
+        if same_mode and len({*places.values()}) > 1:
+            row = f"INTO {registry}.places VALUES ('{base_url}', '{mine}', N)"
+            raise JournalError(
+                f"{self._name}: several credentials have an {self._kind} here, perhaps of other teams, and "
+                "same_mode does not say which one is continued. Find its schema, which is "
+                f"{registry}_N, and run: INSERT {row}"
+            )
         if same_mode and places:
-            found = max(places.values())
+            [found] = {*places.values()}
         else:
             found = int(await connection.fetchval(f"SELECT nextval('{registry}.place_numbers')"))
         text = f"INSERT INTO {registry}.places VALUES ($1, $2, $3)"  # noqa: S608 - our own text

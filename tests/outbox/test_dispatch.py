@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 
 import pytest
 
@@ -163,6 +164,27 @@ async def test_new_credential_that_continues_the_outbox(service, client, outbox,
         continued.dispatching(),
     ):
         assert (await verdict_of(continued, key)).verdict is Verdict.APPLIED
+
+
+async def test_new_credential_where_several_have_an_outbox(service, client, outbox, connection, address):
+    """Which one it continues is not guessed: the writes of another team or mode would be sent with it."""
+    hook = service.seed_webhook().id
+    [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
+    async with (
+        client_of(service, credential=ApiKey(service.test_key)) as test_mode,
+        Outbox.open(address, test_mode) as other,
+    ):
+        await enqueue(other, connection, test_mode.webhooks.create(**HOOK))
+    async with client_of(service, credential=ApiKey(service.issue_key())) as rotated:
+        with pytest.raises(JournalError, match="same_mode") as caught:
+            async with Outbox.open(address, rotated, same_mode=True) as continued, continued.dispatching():
+                await asyncio.sleep(0.3)
+        assert service.ledger.effects("webhooks.create") == []
+        [advice] = re.findall(r"INSERT INTO .* VALUES \(.*, N\)", str(caught.value))
+        number = outbox._store.schema.rpartition("_")[2]
+        await connection.execute(advice.replace("N)", f"{number})"))
+        async with Outbox.open(address, rotated, same_mode=True) as continued, continued.dispatching():
+            assert (await verdict_of(continued, key)).verdict is Verdict.APPLIED
 
 
 async def test_schema_of_another_version(client, outbox, address):
