@@ -170,7 +170,7 @@ def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doub
         raise _refusal(intent, f"belongs to {scope.base_url}, but this client uses {session.base_url}")
     if view.team is not None and scope.team != view.team:
         raise _refusal(intent, f"belongs to team {scope.team!r}, but this client acts on team {view.team!r}")
-    if same_mode or session.writes.knows(intent.identity):
+    if session.writes.knows(intent.identity):
         return
     if scope.livemode is not None and session.livemode is not None and scope.livemode != session.livemode:
         modes = {True: "live", False: "test"}
@@ -178,7 +178,7 @@ def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doub
             intent,
             f"belongs to {modes[scope.livemode]} data, but this client uses {modes[session.livemode]} data",
         )
-    if in_doubt and not _same_scope(view, intent):
+    if in_doubt and not same_mode and not _same_scope(view, intent):
         raise _refusal(
             intent,
             "nothing shows that it belongs to the team and data mode of this client. If it does, pass "

@@ -149,8 +149,9 @@ async def test_settle_refuses_a_key_of_another_mode(service, client):
         assert (await rotated.settle(intent, same_mode=True)).verdict is Verdict.APPLIED
 
 
-async def test_settle_refuses_a_mode_that_answers_contradict(service, client):
-    """Where both sides have seen their mode, the words name both."""
+@pytest.mark.parametrize("said", [False, True])
+async def test_settle_refuses_a_mode_that_answers_contradict(service, client, said):
+    """Where both sides have seen their mode, the words name both, whatever the caller says."""
     await client.journeys.update(service.seed_journey(status="draft").id, name="seen to be live")
     intent = await cancel_in_flight(client, service, "webhooks.create", "hang")
     assert intent.scope.livemode is True
@@ -158,7 +159,7 @@ async def test_settle_refuses_a_mode_that_answers_contradict(service, client):
         await test_mode.journeys.update(
             service.seed_journey(status="draft", livemode=False).id, name="seen to be test"
         )
-        assert "live data" in await refusal(test_mode, intent)
+        assert "live data" in await refusal(test_mode, intent, same_mode=said)
 
 
 async def test_settle_of_a_persons_intent_needs_the_callers_word(service):
