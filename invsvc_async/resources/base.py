@@ -18,6 +18,7 @@ from invsvc_async.reconcile.compare import names_another
 from invsvc_async.settings import CallOptions
 from invsvc_async.transport.session import Request
 from invsvc_async.writes.new_intent import line_of, new_tag
+from invsvc_async.writes.results import of_another
 from invsvc_async.writes.spec import WriteSpec
 from invsvc_async.writes.write import Write
 
@@ -93,13 +94,21 @@ class Resource:
         return codec.one(model, await retry.read(self._view, request, deadline=deadline))
 
     async def _read_state(self, model: type[T], request: Request) -> T:
-        """Read one thing, and keep its state for the writes that follow."""
+        """
+        Read one thing, and keep its state for the writes that follow.
+
+        Raises:
+            UnreadableResponseError: The answer is about another thing. (And the errors of all reads.)
+
+        """
         view, session = self._view, self._view.session
         begun = session.clock.now()
         envelope = await retry.read(view, request)
         state = codec.one(model, envelope)
+        if names_another(shown := getattr(state, "id", None), request.path):
+            raise of_another(envelope, shown)
         line = line_of(request, None, None)
-        if line is not None and not names_another(getattr(state, "id", None), request.path):
+        if line is not None:
             session.writes.learn_state(
                 view.team_of(request),
                 line,

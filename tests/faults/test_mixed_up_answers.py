@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from invsvc_async import ApiKey, Client, Verdict
+from invsvc_async import ApiKey, Client, UnreadableResponseError, Verdict
 from tests.faults.conftest import NO_WAIT, QUICK, SHORT
 from tests.support.virtual_time import LoopClock
 
@@ -144,8 +144,8 @@ async def test_delete_whose_reads_show_another_webhook(service):
     assert (outcome.verdict, outcome.attempts) == (Verdict.UNKNOWN, 1)
 
 
-async def test_read_of_another_webhook_is_no_baseline(service):
-    """What an ordinary read showed of another webhook is not kept as the state of the one asked for."""
+async def test_read_that_shows_another_webhook(service):
+    """It is unreadable: a program would change the other one, and its state is no baseline of this one."""
     hook, other = service.seed_webhook(description="a"), service.seed_webhook(description="b")
     mixed = [other.id]
 
@@ -156,7 +156,8 @@ async def test_read_of_another_webhook_is_no_baseline(service):
         return await (ask(f"/webhooks/{mixed.pop()}") if mixed == [other.id] else ask())
 
     async with client_behind(service, answer) as client:
-        await client.webhooks.get(hook.id)
+        with pytest.raises(UnreadableResponseError, match=other.id):
+            await client.webhooks.get(hook.id)
         outcome = await client.webhooks.update(hook.id, description="c").outcome()
 
     assert (outcome.verdict, outcome.attempts) == (Verdict.APPLIED, 2)
