@@ -122,10 +122,11 @@ async def drip(
     slow.content_length = len(body)
     await slow.prepare(request)
     step = max(1, -(-len(body) // pieces))
-    for start in range(0, len(body), step):
-        await slow.write(body[start : start + step])
-        await asyncio.sleep(pause)
-    await slow.write_eof()
+    with contextlib.suppress(ConnectionError):  # the client has left
+        for start in range(0, len(body), step):
+            await slow.write(body[start : start + step])
+            await asyncio.sleep(pause)
+        await slow.write_eof()
     return slow
 
 

@@ -149,6 +149,19 @@ async def test_error_bodies(service, call):
     assert unsuccessful["success"] is False
 
 
+async def test_client_that_leaves_a_dripping_answer(service, call, caplog):
+    """It had enough, which is no error of the service."""
+    service.script("webhooks.list", "drip")
+    headers = {"Authorization": f"Bearer {service.api_key}"}
+    async with call.session.get(f"{service.base_url}/webhooks", headers=headers) as response:
+        response.close()
+    async with asyncio.timeout(30):
+        while service.ledger.reads[-1].ended_at is None:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.02)
+    assert (await call("GET", "/webhooks")).status == 200
+    assert caplog.records == []
+
+
 async def test_slow_and_drip_are_true_answers(service, call):
     """Slow answers are true; a bare one is true without its payload."""
     service.script("webhooks.create", "slow 0.1", "apply, then slow 0.1", "drip", "bare")
