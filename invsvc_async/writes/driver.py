@@ -32,6 +32,7 @@ from invsvc_async.reconcile.history import (
     ErrorFacts,
     Read,
     Reading,
+    Resumed,
     Send,
     Tick,
     Verdict,
@@ -148,6 +149,7 @@ class Driver(Generic[T]):
             session.transport.check_loop()  # its reads would only fail, until the deadline
         if writes.journal is not None and writes.left_open.leftovers is None:
             await close_lines_of_leftovers(session, writes.journal)
+        known = writes.ended.get(self.intent.identity) if self._takes_up or self.history else None
         if line is not None and not writes.lines.enter(line):  # another write has it, or has closed it
             owner = self.intent.identity if self._takes_up or self.history else None
             try:
@@ -158,7 +160,7 @@ class Driver(Generic[T]):
                 raise
         was_known = False
         try:
-            self._start()
+            self._start(known)
             was_known = self.done is not None
             if not was_known:
                 await self._conclude(await self._loop())
@@ -171,8 +173,8 @@ class Driver(Generic[T]):
                     writes.lines.close(line, self.intent.identity, self._known().free_at, session.clock)
                 writes.lines.leave(line, session.clock)
 
-    def _start(self) -> None:
-        """Start, or go on after a cancelled await, with what is known now."""
+    def _start(self, known: Outcome[Any] | None) -> None:
+        """Start, or go on after a cancelled await. *known* was its outcome when this run was asked for."""
         if not self._begun:
             self._begun = True
             begin = self._begin
@@ -189,7 +191,7 @@ class Driver(Generic[T]):
             start = taken_up(self.session, latest or self.current_intent())
         self._intent, self.history, self.first, self._seen = start
         if self.history:
-            self._use_known_verdict()
+            self._use_known_verdict(known)
 
     def _never_left(self) -> bool:
         return all(each.end is End.NOT_SENT for each in self._known().attempts)
@@ -215,10 +217,21 @@ class Driver(Generic[T]):
         # Whether it is the newest write to its resource was known where it was stored, and only then.
         return attrs.evolve(intent, newest=(latest or intent).newest and None)
 
-    def _use_known_verdict(self) -> None:
-        """Use the verdict of an earlier run of the same intent in this client, if there is one."""
+    def _use_known_verdict(self, known: Outcome[Any] | None) -> None:
+        """
+        Use the verdict of an earlier run of the same intent in this client, if there is one.
+
+        NOT_APPLIED counts if this run was asked for before it was known: whoever has heard it may have made
+        the write again. But a run that only reads leaves the send to this one.
+        """
         ended = self.writes.ended.get(self.intent.identity)
-        if ended is not None and ended.verdict in (Verdict.APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED):
+        if ended is None:
+            return
+        begun = ended.history[0] if ended.history else None
+        is_shared = ended is not known and not (isinstance(begun, Resumed) and begun.reads_only)
+        if ended.verdict in (Verdict.APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED) or (
+            ended.verdict is Verdict.NOT_APPLIED and is_shared
+        ):
             self.done = Done(verdict=ended.verdict, reason=ended.message, evidence=ended.evidence)
             self.found, self.error, self._outcome = ended.value, ended.error, ended
 

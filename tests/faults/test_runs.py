@@ -86,6 +86,40 @@ async def test_write_that_was_resumed_in_vain_and_is_awaited_again(service, clie
     assert outcome.verdict is Verdict.APPLIED
 
 
+@pytest.mark.parametrize("second", ["resume", "await again", "settle"])
+@pytest.mark.parametrize("operation", ["webhooks.create", "webhooks.update"])
+async def test_run_that_waited_for_one_that_ended_in_vain(service, client, operation, second):
+    """It has the same verdict, and sends nothing: the caller of the first may have made the write again."""
+    if operation == "webhooks.create":
+        write = client.webhooks.create(url=URL, events=["invoice.created"], tag=True)
+    else:
+        write = client.webhooks.update(service.seed_webhook().id, description="mine")
+    await cancelled(service, write, operation, "hang")
+    intent = client.unsettled[0]
+    service.script(operation, "reset")
+    runs = {
+        "resume": lambda: client.resume(intent).outcome(),
+        "await again": write.outcome,
+        "settle": lambda: client.settle(intent),
+    }
+    found = await asyncio.gather(client.resume(intent).outcome(), runs[second]())
+
+    assert [outcome.verdict for outcome in found] == [Verdict.NOT_APPLIED, Verdict.NOT_APPLIED]
+    assert (service.arrivals(operation), effects(service, operation)) == (2, [])
+    assert (await client.resume(intent).outcome()).verdict is Verdict.APPLIED  # this one was asked for later
+
+
+async def test_resume_that_waited_for_a_run_that_only_reads(service, client):
+    """It sends what the other one has shown to be absent."""
+    write = client.webhooks.update(service.seed_webhook().id, description="mine")
+    await cancelled(service, write, "webhooks.update", "hang")
+    intent = client.unsettled[0]
+    settled, resumed = await asyncio.gather(client.settle(intent), client.resume(intent).outcome())
+
+    assert (settled.verdict, resumed.verdict) == (Verdict.NOT_APPLIED, Verdict.APPLIED)
+    assert len(effects(service, "webhooks.update")) == 1
+
+
 async def test_write_that_a_full_client_dropped_and_a_newer_one_followed(service, tmp_path, monkeypatch):
     """The journal does not go on saying that it is the newest: no stranger is blamed for what came after."""
     monkeypatch.setattr(write_register, "UNSETTLED_KEPT", 1)
