@@ -47,8 +47,8 @@ class Result(Protocol[T_co]):
 def of_another(envelope: Envelope, shown: object) -> UnreadableResponseError:
     """Make the error for an answer about the thing with the id *shown*, which was not asked for."""
     return UnreadableResponseError(
-        f"the answer is about {shown}, so it belongs to another request. Something between this client and "
-        "the service mixes up answers.",
+        f"the answer is about {shown!r:.100}, so it belongs to another request. Something between this "
+        "client and the service mixes up answers.",
         status=envelope.status,
         raw=envelope.content,
     )
