@@ -195,8 +195,14 @@ def same_hook_field(name: str, one: Wire, other: Wire) -> bool:
 
 
 def names_another(shown: Wire, path: Mapping[str, str]) -> bool:
-    """Return whether *shown*, the id in an answer, is not the one in the *path* of its request."""
-    return isinstance(shown, str) and path.get("id", shown) != shown
+    """
+    Return whether *shown*, the id in an answer, is not the one in the *path* of its request.
+
+    A service may take an id in more than one spelling: case and hyphens do not count, as in UUIDs.
+    """
+    if not isinstance(shown, str) or (asked := path.get("id", shown)) == shown:
+        return False
+    return asked.replace("-", "").casefold() != shown.replace("-", "").casefold()
 
 
 def ids_of_url(hooks: Iterable[Wire], key: str) -> set[str]:

@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from invsvc_async.reconcile.compare import (
+    names_another,
     normal_url,
     rounded,
     same,
@@ -213,3 +214,19 @@ def test_hook_fields_of_other_types_are_compared_plainly():
 def test_url_key(url, key):
     """The fragment does not count, and what is no URL has a key too: other programs' webhooks may have any text."""
     assert url_key(url) == key
+
+
+@pytest.mark.parametrize(
+    ("shown", "asked", "another"),
+    [
+        ("jrn_1", "jrn_1", False),
+        ("jrn_2", "jrn_1", True),
+        ("d48fe6e4-e7c8-476e-97c3-d5a1c30ca075", "D48FE6E4E7C8476E97C3D5A1C30CA075", False),
+        (None, "jrn_1", False),
+        (7, "jrn_1", False),
+    ],
+)
+def test_id_in_an_answer(shown, asked, another):
+    """It is another one's unless it is the same, in any spelling; one that is no text says nothing."""
+    assert names_another(shown, {"id": asked}) is another
+    assert not names_another(shown, {})
