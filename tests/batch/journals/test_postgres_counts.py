@@ -135,6 +135,52 @@ async def test_counts_are_folded(journal):
     await journal.fetch("ALTER TABLE hidden RENAME TO entries")
 
 
+@pytest.mark.parametrize(
+    ("path", "prepare"),
+    [
+        ("public", "CREATE TABLE IF NOT EXISTS public.counts (LIKE {journal}.counts)"),
+        ("public, {journal}", "CREATE TABLE IF NOT EXISTS public.counts (LIKE {journal}.counts)"),
+        ("{journal}", "CREATE TEMP TABLE counts (LIKE {journal}.counts)"),
+        ("{journal}, public", "SELECT 1"),
+        ("{journal}", "SELECT 1"),
+    ],
+)
+async def test_counts_by_sessions_that_look_elsewhere(journal, path, prepare):
+    """Whoever changes entries, and whatever other tables of that name the session finds: they are counted."""
+    await journal.hand_out(given("abc"))
+    other = await asyncpg.connect(
+        database().address, server_settings={"search_path": path.format(journal=journal.schema)}
+    )
+    try:
+        await other.execute(prepare.format(journal=journal.schema))
+        entries = f"{journal.schema}.entries"
+        more = "(key, chunk, content, state, run, operation) VALUES ($1, 1, '', 0, 1, 'x')"
+        for key in "de":  # the second time from a plan that is kept, if any is
+            await other.execute(f"INSERT INTO {entries} {more}", key)
+            await other.execute(f"UPDATE {entries} SET state = 2, verdict = 'refused' WHERE key = $1", key)  # noqa: S608 - our own text
+            await other.execute(f"DELETE FROM {entries} WHERE key = $1", chr(ord(key) - 3))  # noqa: S608 - as above
+        assert await journal.summary() == await scanned(journal)
+        assert await journal.summary() == Summary(to_do=1, verdicts={Verdict.REFUSED: 2})
+    finally:
+        await other.execute("DROP TABLE IF EXISTS public.counts")
+        await other.close()
+
+
+async def test_counts_by_one_session_that_changes_where_it_looks(journal):
+    """A plan that is kept is not used where the name means another table."""
+    async with journal.lent() as connection:
+        await connection.execute("CREATE TABLE IF NOT EXISTS public.counts (LIKE counts)")
+        try:
+            more = f"INSERT INTO {journal.schema}.entries (key, chunk, content, state, run, operation)"
+            for number, path in enumerate([journal.schema, "public", journal.schema] * 3):
+                await connection.execute(f"SET search_path = {path}")
+                await connection.execute(f"{more} VALUES ('{number}', 1, '', 0, 1, 'x')")
+            assert await connection.fetchval("SELECT count(*) FROM public.counts") == 0
+        finally:
+            await connection.execute(f"DROP TABLE public.counts; SET search_path = {journal.schema}")
+    assert (await journal.summary()).to_do == 9
+
+
 class Slow(PostgresBatch):
     """A journal that waits after each use of a connection, so that others get between."""
 

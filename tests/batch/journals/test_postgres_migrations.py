@@ -7,10 +7,10 @@ import asyncio
 import asyncpg
 import pytest
 
-from invsvc_async import JournalError
+from invsvc_async import JournalError, Verdict
 from invsvc_async.batch.journals.postgres import PostgresBatch
 from invsvc_async.batch.journals.postgres_migrations import LATEST
-from tests.batch.journals.old_schemas import BEFORE_STATES, OLD, old_schema
+from tests.batch.journals.old_schemas import BEFORE_STATES, COUNTED_ANEW, OLD, old_schema
 from tests.support.database import database
 
 pytestmark = pytest.mark.one_python
@@ -71,6 +71,24 @@ async def test_old_schema_becomes_the_latest(name, latest, tables, rows):
         assert await made(old, f"invsvc_{name}") == latest
         assert (await journal.summary()).unknown == (300 if rows else 0)
         await journal.aclose()
+
+
+async def test_version_6_becomes_the_latest(name, latest):
+    """Its counts are kept, also by workers that have it open meanwhile."""
+    before = await opened(name)
+    async with before.lent() as connection:
+        await connection.execute(COUNTED_ANEW)
+        assert await made(connection, f"invsvc_{name}") != latest
+        await connection.execute(ROWS)
+        journal = await opened(name)
+        await connection.execute("UPDATE entries SET verdict = 'refused' WHERE key < 'row-2'")
+        assert await made(connection, f"invsvc_{name}") == latest
+        many = await connection.fetchval("SELECT count(*) FROM entries WHERE verdict = 'refused'")
+    found = await journal.summary()
+    assert found.verdicts == {Verdict.UNKNOWN: 300 - many, Verdict.REFUSED: many}
+    assert (found.secrets_lost, found.overtaken) == (100, 100)
+    await journal.aclose()
+    await before.aclose()
 
 
 async def test_migration_stopped_after_each_statement(name, latest, monkeypatch):
