@@ -362,7 +362,7 @@ class Engine:
         if item.in_doubt or item.is_overtaken:  # settle first what may have been sent
             since = self._clock.now() if item.sender_gone else None
             begin = partial(_taken_up, self._view.session, since)
-        else:  # send anew what provably was not sent
+        elif intent.sent:  # send anew what provably was not sent
             intent = attrs.evolve(intent, sent=())
         spec = spec_of_intent(options_for(item, self._anywhere), intent, item.reader)
         return Driver(spec, intent, begin=begin, takes_up=item.in_doubt)

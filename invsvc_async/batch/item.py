@@ -116,7 +116,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     @property
     def in_doubt(self) -> bool:
         """Whether it may have been sent before, so that it must be settled first."""
-        if self.intent is None:
+        if self.intent is None or not self.intent.sent:
             return False
         return any(each.end is None or each.end.kind != "not applied" for each in self.intent.sent)
 

@@ -143,7 +143,7 @@ def pack(intent: Intent, commons: Commons) -> Packed:
     return Packed(common=commons.number_of(intent), text=_encode(_Own(**own)).decode())
 
 
-def _strictly(plain: dict[str, Any]) -> Intent:  # Any: parsed JSON
+def _strictly(plain: dict[str, Any]) -> Intent:  # Any: parsed JSON, and parts that are structured already
     """Build an intent from plain data, by the parser of ``Intent.from_json``."""
     intent = json_form.structured(plain, Intent, "an intent")
     if problem := json_form.misfit(intent):
@@ -164,7 +164,8 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
         own = envelope.loads(packed.text.encode())
         own["scope"] = {**scope, "credential": own.pop("credential", None)}
         own["key"] = key
-        intent = attrs.evolve(_strictly(own), policy=policy, timeouts=timeouts)
+        own["policy"], own["timeouts"] = policy, timeouts
+        intent = _strictly(own)
     except (InvsvcError, KeyError, AttributeError, TypeError) as error:
         raise unreadable(key, error) from error
     commons.note(intent, packed.common)

@@ -215,6 +215,7 @@ def _converter() -> Converter:
         settings.ReconcilePolicy: {
             "journey_reader": override(struct_hook=_reader, unstruct_hook=_reader_by_name)
         },
+        settings.Timeouts: {},
         history.Reading: {
             **{
                 name: override(struct_hook=lambda value, _: frozenset(value), unstruct_hook=sorted)
@@ -226,9 +227,18 @@ def _converter() -> Converter:
     for cls, fields in special.items():
         structure: Any = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True, **fields)
         unstructure: Any = make_dict_unstructure_fn(cls, converter, **fields)
-        converter.register_structure_hook(cls, structure)
+        converter.register_structure_hook(cls, _unless_ready(structure))
         converter.register_unstructure_hook(cls, unstructure)
     return converter
+
+
+def _unless_ready(structure: Any) -> Any:  # Any: cattrs' own form of a hook
+    """Return *structure*, but for what is of the class already: journals keep what many intents share."""
+
+    def hook(value: object, cls: type[Any]) -> object:
+        return value if type(value) is cls else structure(value, cls)
+
+    return hook
 
 
 def _exactly(kind: type[T]) -> Any:  # Any: cattrs' own form of a hook

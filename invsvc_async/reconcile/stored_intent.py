@@ -29,12 +29,12 @@ def stored(
         scope = attrs.evolve(scope, livemode=livemode)
     if send is not None and not known.history and intent.baseline is None:  # nothing is known yet
         about_to = _about_to(send, at, intent.bounds)
-        return _copy(intent, scope=scope, sent=(*intent.sent, about_to), newest=_newest(known))
+        return revised(intent, scope=scope, sent=(*intent.sent, about_to), newest=_newest(known))
     bounds = known.bounds
     sent = [_sent(attempt, bounds) for attempt in known.attempts]
     if send is not None:
         sent.append(_about_to(send, at, bounds))
-    return _copy(
+    return revised(
         intent,
         scope=scope,
         baseline=known.before,
@@ -51,11 +51,11 @@ def _newest(known: Known) -> bool | None:
     return True if known.resumed is None else known.resumed.newest
 
 
-def _copy(intent: Intent, **changes: Any) -> Intent:  # Any: as the fields
+def revised(intent: Intent, **changes: Any) -> Intent:  # Any: as the fields
     """Return a copy with *changes*, in 0.8 µs against 2.2 µs of ``attrs.evolve`` (on 3.11)."""
-    revised: Intent = object.__new__(Intent)
-    vars(revised).update(vars(intent), **changes)
-    return revised
+    copy: Intent = object.__new__(Intent)
+    vars(copy).update(vars(intent), **changes)
+    return copy
 
 
 def _strangers(known: Known, send: Send | None) -> tuple[str, ...]:

@@ -7,8 +7,6 @@ from hashlib import blake2b
 from secrets import token_bytes, token_hex
 from typing import TYPE_CHECKING, NamedTuple
 
-import attrs
-
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import holds_broken
@@ -18,6 +16,7 @@ from invsvc_async.reconcile.findings import is_unique, shows_earlier
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.own_writes import milliseconds, version_of
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
+from invsvc_async.reconcile.stored_intent import revised
 from invsvc_async.settings import CallOptions
 from invsvc_async.transport.session import Request
 from invsvc_async.writes.spec import WriteSpec
@@ -179,7 +178,7 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
     baseline = _without_secret(state)
     since = known.at - intent.policy.settle_after_loss
     earlier = [_without_secret(each.state) for each in known.earlier if each.until >= since]
-    return attrs.evolve(
+    return revised(
         intent,
         bounds=known.bounds,
         baseline=baseline,
