@@ -235,13 +235,17 @@ class SharedRun(Run):
                 reached = writes.reached() if isinstance(writes, FileWrites) else None
                 end = None if reached is None else replace(reached, runs=runs)
                 fresh = await self._taken(intake, some)
-                if fresh:
-                    await entries.hand_out([(self._entry(item), item.thing) for item in fresh], end)
-                    self._given.set()
                 self._room.clear()
-                while await entries.open_chunks() > AHEAD:
+                if fresh:
+                    given = [(self._entry(item), item.thing) for item in fresh]
+                    open_chunks = await entries.hand_out(given, end)
+                    self._given.set()
+                else:
+                    open_chunks = await entries.open_chunks()
+                while open_chunks > AHEAD:
                     await self._wait(self._room)
                     self._room.clear()
+                    open_chunks = await entries.open_chunks()
         return end
 
     def _entry(self, item: Item) -> Entry:

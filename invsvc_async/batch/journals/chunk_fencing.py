@@ -23,7 +23,7 @@ from invsvc_async.batch.deliveries import Deliveries
 from invsvc_async.batch.journals.chunk_queue import DONE, SIGNAL
 from invsvc_async.batch.journals.postgres_schema import Database
 from invsvc_async.errors import JournalError
-from invsvc_async.journal.entry import Entry, LostChunkError
+from invsvc_async.journal.entry import Entry, LostChunkError, State
 from invsvc_async.journal.packed_intent import Commons
 from invsvc_async.storage.postgres_pool import DURABLY
 
@@ -41,13 +41,13 @@ WITH turn AS MATERIALIZED (
 ), given AS MATERIALIZED (
     SELECT t.*, CASE WHEN done_at IS NOT NULL THEN nextval('positions') END AS position
     FROM turn, unnest($1::text[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::bigint[],
-        $7::text[], $8::text[], $9::text[], $10::bigint[], $11::int[], $12::bigint[])
-    AS t (key, chunk, token, state, verdict, common, intent, outcome, claim, done_at, giver, seq)
+        $7::text[], $8::text[], $9::text[], $10::bigint[], $11::bigint[])
+    AS t (key, chunk, token, state, verdict, common, intent, outcome, claim, done_at, seq)
 ), owned AS MATERIALIZED (SELECT id, owner FROM chunks WHERE id = ANY ($2) ORDER BY id FOR SHARE)
 """  # noqa: S608 - our own text
 _UPDATE = """
 UPDATE entries e SET state = g.state, verdict = g.verdict, common = g.common, intent = g.intent,
-    outcome = g.outcome, claim = g.claim, done_at = g.done_at, giver = g.giver, position = g.position
+    outcome = g.outcome, claim = g.claim, done_at = g.done_at, giver = $12, position = g.position
 FROM given g JOIN owned o ON o.id = g.chunk AND o.owner = g.token
 WHERE e.key = g.key AND e.chunk = g.chunk AND g.seq IN (0, e.seq) RETURNING e.key, e.seq, e.position
 """
@@ -67,6 +67,18 @@ _LEAVE = f"""{_OWNED}, stored AS ({_UPDATE}), remains AS (
 SELECT key, seq, position FROM stored
 """  # noqa: S608 - our own text
 _STORED = ("state", "verdict", "common", "intent", "outcome", "claim", "done_at")
+# Unless somebody else changed it since its owner was looked up.
+_TAKE = """
+UPDATE chunks SET owner = $2 WHERE id = $1 AND owner IS NOT DISTINCT FROM $3 AND NOT done RETURNING id
+"""
+# After the lock on the chunk's row, in a statement of its own: it must see what was added to the chunk.
+_CLOSE = f"""
+WITH closed AS (
+    UPDATE chunks SET done = true, owner = NULL
+    WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM entries WHERE chunk = $1 AND done_at IS NULL) RETURNING id
+)
+{SIGNAL.format(DONE)} FROM closed
+"""  # noqa: S608 - our own text
 _PAUSE = 0.2  # s between checks whether a lease is valid again
 
 
@@ -154,11 +166,14 @@ class OwnedEntries(Database):
     async def _store(self, given: list[_Given]) -> set[tuple[str, int]]:
         """Store entries, and return the keys and numbers, as they were given, of those that are stored."""
         await self._store_commons()
-        columns: list[list[Any]] = [
-            [each.entry.key for each in given], [each.chunk for each in given], [each.token for each in given]
+        # Those that are done come first, so that the columns of an end are short: unnest() adds NULL.
+        given = sorted(given, key=_state_of, reverse=True)
+        entries = [each.entry for each in given]
+        columns: list[Any] = [
+            [each.key for each in entries], [each.chunk for each in given], [each.token for each in given]
         ]  # fmt: skip
-        columns += [[getattr(each.entry, name) for each in given] for name in _STORED]
-        columns += [[self.giver] * len(given), [each.entry.seq for each in given]]
+        columns += [_without_end([getattr(each, name) for each in entries]) for name in _STORED]
+        columns += [[each.seq for each in entries], self.giver]
         left = [(each.entry.key, *astuple(each.left)) for each in given if each.left is not None]
         if left:
             columns += map(list, zip(*left, strict=True))
@@ -190,16 +205,18 @@ class OwnedEntries(Database):
         """Become the owner of *chunk*; return whether it is already done, and whether it had no owner."""
         free: list[bool] = []  # one for each try: a later one may find its own token, if a reply was lost
 
-        async def take(connection: Any) -> tuple[bool, bool]:
-            row = await connection.fetchrow("SELECT owner, done FROM chunks WHERE id = $1 FOR UPDATE", chunk)
-            if row is None:  # done, and deleted since
-                return True, True
-            if not row["done"]:
-                await connection.execute("UPDATE chunks SET owner = $2 WHERE id = $1", chunk, token)
-            free.append(row["owner"] in (None, token))
-            return row["done"], all(free)
+        async def take() -> bool:
+            async with self.lent() as connection:
+                while True:
+                    row = await connection.fetchrow("SELECT owner, done FROM chunks WHERE id = $1", chunk)
+                    if row is None or row["done"]:  # if there is none, it is done, and deleted since
+                        return True
+                    free.append(row["owner"] in (None, token))
+                    if await connection.fetchval(_TAKE, chunk, token, row["owner"]):
+                        return False
 
-        return await self.ask(take)
+        done = await self.steadily(take)
+        return done, all(free)
 
     async def owned(self, tokens: Sequence[str]) -> tuple[set[str], int]:
         """Return which of *tokens* still own their chunks, and the number of workers that own any."""
@@ -216,13 +233,7 @@ class OwnedEntries(Database):
                 return True
             if row["owner"] != token:
                 raise _lost(f"chunk {chunk}")
-            if await connection.fetchval(
-                "SELECT 1 FROM entries WHERE chunk = $1 AND done_at IS NULL LIMIT 1", chunk
-            ):
-                return False
-            await connection.execute("UPDATE chunks SET done = true, owner = NULL WHERE id = $1", chunk)
-            await connection.execute(SIGNAL.format(DONE))
-            return True
+            return bool(await connection.fetch(_CLOSE, chunk))
 
         return await self.ask(close)
 
@@ -280,6 +291,17 @@ def token_of(worker: str, number: int) -> str:
 def worker_of(token: str) -> str:
     """Return the worker of a token."""
     return token.partition(".")[0]
+
+
+def _state_of(given: _Given) -> State:
+    return given.entry.state
+
+
+def _without_end(column: list[Any]) -> list[Any]:
+    """Return *column* without the ``None`` at its end."""
+    while column and column[-1] is None:
+        column.pop()
+    return column
 
 
 def _lost(what: str) -> LostChunkError:

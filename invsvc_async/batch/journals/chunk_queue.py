@@ -6,6 +6,7 @@ It assigns chunks to workers and reassigns those of silent ones.  Whether a chun
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from uuid import uuid4
@@ -66,31 +67,41 @@ class Chunks:
 
     def __init__(self, lent: Lent, *, slots: int, silence: float) -> None:
         self._queries = Queries(_Borrower(lent))
+        self._is_limited = slots > 0
         self._limits = {_NAME: EntrypointExecutionParameter(concurrency_limit=slots)}
         self._silence = timedelta(seconds=silence)
         self._me: Any = uuid4()
 
     async def give(self, connection: Any, chunk: int) -> None:  # Any: asyncpg's
-        """Add *chunk* to the queue, in the transaction of *connection*, and tell the workers."""
-        await Queries(AsyncpgDriver(connection)).enqueue(_NAME, str(chunk).encode())
-        await connection.execute(SIGNAL.format(QUEUED))
+        """Add *chunk* to the queue, in the transaction of *connection*, which tells the workers as well."""
+        await self._on(connection).enqueue(_NAME, str(chunk).encode())
 
     async def take(self, connection: Any) -> Handed | None:  # Any: asyncpg's
         """Return the next chunk for this worker, or None, in the transaction of *connection*."""
+        if not self._is_limited:
+            return await self._take(connection)
         savepoint = connection.transaction()
         await savepoint.start()
-        jobs = await Queries(AsyncpgDriver(connection)).dequeue(
+        handed = await self._take(connection)
+        if handed is None:  # perhaps because another worker took the last slot, which ends the transaction
+            await savepoint.rollback()
+        else:
+            await savepoint.commit()
+        return handed
+
+    async def _take(self, connection: Any) -> Handed | None:  # Any: asyncpg's
+        jobs = await self._on(connection).dequeue(
             batch_size=1,
             entrypoints=self._limits,
             queue_manager_id=self._me,
             global_concurrency_limit=None,
             heartbeat_timeout=self._silence,
         )
-        if not jobs:  # perhaps because another worker took the last slot, which ends the transaction
-            await savepoint.rollback()
-            return None
-        await savepoint.commit()
-        return Handed(int(jobs[0].payload or b"0"), jobs[0])
+        return Handed(int(jobs[0].payload or b"0"), jobs[0]) if jobs else None
+
+    def _on(self, connection: Any) -> Queries:  # Any: asyncpg's
+        """Return the queries on *connection*. They share what builds their texts, which takes longer."""
+        return replace(self._queries, driver=AsyncpgDriver(connection))
 
     async def beat(self, handed: Sequence[Handed]) -> None:
         """Send a heartbeat for the chunks of this worker."""

@@ -31,23 +31,25 @@ __all__ = ["Offer", "Sign", "WorkersOfBatch"]
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
 # One sign of life for the worker and for its run.
-_SIGN = """
-WITH run AS (UPDATE runs SET seen = clock_timestamp(), ended = false WHERE run = $8 AND NOT $7)
+_OF_RUN = "run AS (UPDATE runs SET seen = clock_timestamp(), ended = false WHERE run = $8 AND NOT $7)"
+_OF_WORKER = """
 INSERT INTO workers (name, host, pid, done, rate, chunks, ended) VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (name) DO UPDATE SET seen = now(), done = excluded.done, rate = excluded.rate,
     chunks = excluded.chunks, ended = workers.ended OR excluded.ended
 """
+_SIGN = f"WITH {_OF_RUN} {_OF_WORKER}"
 _SILENT = 3  # times the silence: a worker without a chunk gives a sign of life once in that time
 _LIST = f"""
 SELECT host, pid, done, rate, chunks, begun, seen, extract(epoch FROM now() - seen)::float8 AS silent,
     ended, NOT ended AND seen > now() - {_SILENT} * $1 * interval '1 second' AS alive
 FROM workers ORDER BY begun, name
 """  # noqa: S608 - our own text
+# The same, and what is left for how many workers: this one and others.
 _SHORT = f"""
-SELECT (SELECT count(*) FROM (SELECT 1 FROM chunks WHERE NOT done AND owner IS NULL LIMIT $2) AS few)
-    AS queued, (SELECT count(*) FROM chunks WHERE NOT done) AS open,
-    (SELECT count(*) FROM workers WHERE NOT ended AND seen > now() - {_SILENT} * $1 * interval '1 second')
-    AS workers
+WITH {_OF_RUN}, worker AS ({_OF_WORKER})
+SELECT (SELECT count(*) FROM (SELECT 1 FROM chunks WHERE NOT done AND owner IS NULL LIMIT $10) AS few)
+    AS queued, (SELECT count(*) FROM chunks WHERE NOT done) AS open, 1 + (SELECT count(*) FROM workers
+    WHERE NOT ended AND seen > now() - {_SILENT} * $9 * interval '1 second' AND name <> $1) AS workers
 """  # noqa: S608 - our own text
 _MANY = 1000  # chunks in the queue, beyond which nobody counts
 LEAST = 20  # writes in a part of a chunk
@@ -118,8 +120,7 @@ class WorkersOfBatch(OwnedEntries):
 
         async def take(connection: Any) -> Offer:  # Any: asyncpg has no types
             handed = await self.chunks.take(connection)
-            await connection.execute(_SIGN, *_columns(sign))
-            row = await connection.fetchrow(_SHORT, self.settings.silence, _MANY)
+            row = await connection.fetchrow(_SHORT, *_columns(sign), self.settings.silence, _MANY)
             parts = row["workers"] - (row["queued"] - 1)  # those queued besides this one
             return Offer(handed, row["open"], max(1, parts))
 
@@ -154,6 +155,7 @@ class WorkersOfBatch(OwnedEntries):
             other = await connection.fetchval("INSERT INTO chunks DEFAULT VALUES RETURNING id")
             await connection.execute("UPDATE entries SET chunk = $2 WHERE seq = ANY ($1)", rest, other)
             await self.chunks.give(connection, other)
+            await connection.execute(SIGNAL.format(QUEUED))
             return True
 
         return await self.ask(divide)

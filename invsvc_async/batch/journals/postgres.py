@@ -7,11 +7,11 @@ Entries are stored in chunks, which are then queued.  ``chunk_fencing`` decides 
 from __future__ import annotations
 
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from invsvc_async.batch.journals.chunk_queue import Chunks
+from invsvc_async.batch.journals.chunk_queue import QUEUED, SIGNAL, Chunks
 from invsvc_async.batch.journals.chunk_workers import WorkersOfBatch
 from invsvc_async.batch.journals.postgres_migrations import COUNTED, COUNTS_KEPT_FROM, IN_TURN
 from invsvc_async.batch.journals.postgres_runs import OwnedResults, save_checkpoint
@@ -32,12 +32,22 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresBatch"]
 
-_HAND_OUT = """
-INSERT INTO entries (key, chunk, thing, content, state, run, operation, common, intent)
-SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::smallint[], $6::int[],
-    $7::text[], $8::bigint[], $9::text[])
-ON CONFLICT (key) DO NOTHING
-"""
+# An entry without a chunk goes into the new one.  All who insert do so in turn, so this sees all that others
+# have inserted; it does not see what it inserts itself.
+_HAND_OUT = f"""
+WITH fresh AS (INSERT INTO chunks DEFAULT VALUES RETURNING id), given AS MATERIALIZED (
+    SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::smallint[], $6::int[],
+        $7::text[], $8::bigint[], $9::text[])
+    AS t (key, chunk, thing, content, state, run, operation, common, intent)
+), stored AS (
+    INSERT INTO entries (key, chunk, thing, content, state, run, operation, common, intent)
+    SELECT key, coalesce(chunk, (SELECT id FROM fresh)), thing, content, state, run, operation, common, intent
+    FROM given ON CONFLICT (key) DO NOTHING
+)
+SELECT id, 1 + (SELECT count(*) FROM chunks WHERE NOT done) AS open,
+    ARRAY(SELECT key FROM given JOIN entries e USING (key) WHERE e.content <> given.content) AS others,
+    ({SIGNAL.format(QUEUED)}) FROM fresh
+"""  # noqa: S608 - our own text
 # $1: verdicts; $2 and $3: the part of the order, after one entry and up to another.
 _TO_REOPEN = """
 SELECT e.* FROM unnest($1::text[]) AS chosen, LATERAL (
@@ -52,7 +62,8 @@ SELECT seq, thing, key, common, intent, verdict FROM entries WHERE key = ANY ($2
 """
 _REOPEN = """
 WITH given AS MATERIALIZED (
-    SELECT seq, chunk, intent, CASE WHEN $4 THEN nextval('entries_seq_seq') ELSE seq END AS place
+    SELECT seq, coalesce(chunk, $5) AS chunk, intent,
+        CASE WHEN $4 THEN nextval('entries_seq_seq') ELSE seq END AS place
     FROM (SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[]) WITH ORDINALITY
         AS t (seq, chunk, intent, number) ORDER BY number) AS t
 )
@@ -126,11 +137,11 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
 
     async def hand_out(
         self, given: list[tuple[Entry, str | None]], checkpoint: Checkpoint | None = None
-    ) -> None:
+    ) -> int:
         """
         Store new entries, each with the thing that it writes to, and queue them as one chunk.
 
-        Store with them how far their file was read, if it was a file.
+        Store with them how far their file was read, if it was a file. Return how many chunks are open then.
 
         An entry that another machine has already stored, from the same input, stays as it is.
 
@@ -141,33 +152,38 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
         await self._store_commons()
         entries = [entry for entry, _ in given]
 
-        async def hand_out(connection: Any) -> None:
+        async def hand_out(connection: Any) -> int:
             await connection.execute(IN_TURN)
-            chunk = await connection.fetchval("INSERT INTO chunks DEFAULT VALUES RETURNING id")
-            chosen = await self._chosen(connection, chunk, [thing for _, thing in given])
-            await connection.execute(
+            things = [thing for _, thing in given]
+            row = await connection.fetchrow(
                 _HAND_OUT,
-                [entry.key for entry in entries], chosen, [thing for _, thing in given],
+                [entry.key for entry in entries], await self._chosen(connection, things), things,
                 [entry.content for entry in entries], [int(entry.state) for entry in entries],
                 [entry.run for entry in entries], [entry.operation for entry in entries],
                 [entry.common for entry in entries], [entry.intent for entry in entries],
             )  # fmt: skip
-            await _refuse_others(connection, entries)
-            await self.chunks.give(connection, chunk)
+            if row["others"]:
+                _refuse([entry.key for entry in entries if entry.key in row["others"]])
+            await self.chunks.give(connection, row["id"])
             await save_checkpoint(connection, checkpoint)
+            return int(row["open"])
 
-        await self.ask(hand_out)
+        return await self.ask(hand_out)
 
-    async def _chosen(self, connection: Any, chunk: int, things: Sequence[str | None]) -> list[int]:
-        """Choose a chunk for each: the open chunk of its thing, if any, so that their order is kept."""
+    async def _chosen(self, connection: Any, things: Sequence[str | None]) -> list[int | None]:
+        """
+        Choose a chunk for each: the open chunk of its thing, if any, so that their order is kept.
+
+        ``None`` stands for a new chunk.
+        """
         touched = list({thing for thing in things if thing is not None})
         if not touched:
-            return [chunk] * len(things)
+            return []
         busy = dict(await connection.fetch(_BUSY, touched))
         text = "SELECT id FROM chunks WHERE id = ANY ($1) AND NOT done ORDER BY id FOR SHARE"
         alive = {row["id"] for row in await connection.fetch(text, list(set(busy.values())))}
         places: dict[str | None, int] = {thing: place for thing, place in busy.items() if place in alive}
-        return [places.get(thing, chunk) for thing in things]
+        return [places.get(thing) for thing in things]
 
     async def of_chunk(self, chunk: int) -> list[Entry]:
         """Return the entries of *chunk* that are not done, in order."""
@@ -316,7 +332,7 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
             if not rows:
                 return
             chunk = await connection.fetchval("INSERT INTO chunks DEFAULT VALUES RETURNING id")
-            chosen = await self._chosen(connection, chunk, [row["thing"] for row in rows])
+            chosen = await self._chosen(connection, [row["thing"] for row in rows])
             through = last_of(await connection.fetchval(_RESTORED)) if newest else 0
             if rows[0]["seq"] <= through:
                 self._load_commons(await connection.fetch(_COMMONS))
@@ -324,8 +340,10 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
                 self._reopened(row, through, keep_sends=keep_sends[Verdict(row["verdict"])], newest=newest)
                 for row in rows
             ]
-            await connection.execute(_REOPEN, [row["seq"] for row in rows], chosen, intents, newest)
+            seqs = [row["seq"] for row in rows]
+            await connection.execute(_REOPEN, seqs, chosen, intents, newest, chunk)
             await self.chunks.give(connection, chunk)
+            await connection.execute(SIGNAL.format(QUEUED))
             again.update(row["seq"] for row in rows)
 
         await self.ask(reopen)
@@ -418,17 +436,9 @@ def _slices(keys: list[str]) -> Iterator[list[str]]:
         yield keys[start : start + _AT_ONCE]
 
 
-async def _refuse_others(connection: Any, entries: Sequence[Entry]) -> None:
-    """Raise InvalidRequestError if the journal has a different write under the key of an entry."""
-    text = "SELECT key, content FROM entries WHERE key = ANY ($1)"
-    stored = dict(await connection.fetch(text, [entry.key for entry in entries]))
-    problems = [
-        f"key {entry.key!r}: another machine has stored a different write under this key"
-        for entry in entries
-        if stored[entry.key] != entry.content
-    ]
-    if problems:
-        raise InvalidRequestError(problems)
+def _refuse(keys: Sequence[str]) -> NoReturn:
+    problem = "another machine has stored a different write under this key"
+    raise InvalidRequestError([f"key {key!r}: {problem}" for key in keys])
 
 
 def _without_sends(intent: str) -> str:

@@ -193,11 +193,41 @@ async def test_store_that_waits_for_a_take_over(entries):
     assert [entry.state for entry in await entries.of_chunk(chunk)] == [State.TO_DO]
 
 
+async def test_take_over_that_waits_for_another(entries):
+    """Who takes a chunk over while another does waits for that, and learns that it had an owner."""
+    chunk = await chunk_with(entries, "k")
+    async with entries.lent() as first, first.transaction():
+        await first.execute("UPDATE chunks SET owner = 'first' WHERE id = $1", chunk)
+        taking = asyncio.create_task(entries.take(chunk, "second"))
+        await until_blocked(entries)
+        assert not taking.done()
+    assert await taking == (False, False)
+    assert await entries.owned(["first", "second"]) == ({"second"}, 1)
+
+
+async def test_chunk_that_gets_an_entry_while_it_is_closed(entries):
+    """Who closes a chunk waits for those who add to it, and sees what they added: it stays open."""
+    chunk = await chunk_with(entries, "k")
+    await entries.take(chunk, "mine")
+    [entry] = await entries.of_chunk(chunk)
+    await entries.put(ended(entry), chunk, "mine")
+    async with entries.lent() as adding, adding.transaction():
+        await adding.execute("SELECT 1 FROM chunks WHERE id = $1 FOR SHARE", chunk)
+        closing = asyncio.create_task(entries.close_chunk(chunk, "mine"))
+        await until_blocked(entries)
+        more = (
+            "INSERT INTO entries (key, chunk, content, state, run, operation) VALUES ('l', $1, '', 0, 1, 'x')"
+        )
+        await adding.execute(more, chunk)
+    assert not await closing
+    assert await open_of(entries, chunk)
+
+
 async def test_take_over_that_waits_for_a_store(entries):
     """Who takes a chunk over while its owner stores waits for that, and sees what was stored."""
     chunk = await chunk_with(entries, "k")
     await entries.take(chunk, "old")
-    columns = [["k"], [chunk], ["old"], [1], [None], [None], ["old"], [None], [None], [None], [1], [0]]
+    columns = [["k"], [chunk], ["old"], [1], [None], [None], ["old"], [None], [None], [None], [0], 1]
     async with entries.lent() as storing, storing.transaction():
         assert len(await storing.fetch(_STORE, *columns)) == 1
         taking = asyncio.create_task(entries.take(chunk, "new"))

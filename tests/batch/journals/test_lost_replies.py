@@ -54,7 +54,7 @@ async def test_reply_about_what_is_done_that_is_lost(service, client, way, journ
 async def test_reply_about_a_take_over_that_is_lost(way, entries, before, free):
     """A worker that repeats a takeover learns about the previous owner, not about itself."""
     [row] = await entries.fetch("INSERT INTO chunks (owner) VALUES ($1) RETURNING id", before)
-    way.lose("UPDATE chunks SET owner", "COMMIT")
+    way.lose("UPDATE chunks SET owner", "new.1")
     assert await entries.take(row["id"], "new.1") == (False, free)
     assert way.lost == 1
 
