@@ -42,11 +42,12 @@ WITH fresh AS (INSERT INTO chunks DEFAULT VALUES RETURNING id), given AS MATERIA
 ), stored AS (
     INSERT INTO entries (key, chunk, thing, content, state, run, operation, common, intent)
     SELECT key, coalesce(chunk, (SELECT id FROM fresh)), thing, content, state, run, operation, common, intent
-    FROM given ON CONFLICT (key) DO NOTHING
+    FROM given ON CONFLICT (key) DO NOTHING RETURNING 1
 )
 SELECT id, 1 + (SELECT count(*) FROM chunks WHERE NOT done) AS open,
-    ARRAY(SELECT key FROM given JOIN entries e USING (key) WHERE e.content <> given.content) AS others,
-    ({SIGNAL.format(QUEUED)}) FROM fresh
+    CASE WHEN (SELECT count(*) FROM stored) < (SELECT count(*) FROM given) THEN
+        ARRAY(SELECT key FROM given JOIN entries e USING (key) WHERE e.content <> given.content)
+    END AS others, ({SIGNAL.format(QUEUED)}) FROM fresh
 """  # noqa: S608 - our own text
 # $1: verdicts; $2 and $3: the part of the order, after one entry and up to another.
 _TO_REOPEN = """
