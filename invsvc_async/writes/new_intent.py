@@ -127,7 +127,7 @@ def with_reader(intent: Intent, reader: AnyReader | None) -> Intent:
         has_read = intent.policy.journey_reader is not None
     if reader is None or intent.reader is not None or has_read:
         return intent
-    return attrs.evolve(intent, reader=_reader_name(reader))
+    return revised(intent, reader=_reader_name(reader))
 
 
 class Before(NamedTuple):
