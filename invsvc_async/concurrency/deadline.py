@@ -1,4 +1,4 @@
-"""Timeouts for a block of code, at a third of the cost of ``asyncio.timeout_at``, and for an event."""
+"""Timeouts for blocks of code, at a third of the cost of ``asyncio.timeout_at``, and for an event."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Deadline", "set_within"]
+__all__ = ["Deadline", "Deadlines", "set_within"]
 
 
 class Deadline:
@@ -18,14 +18,17 @@ class Deadline:
     A context manager that raises ``TimeoutError`` in its block at *deadline*.
 
     *deadline* is in seconds on the clock of *loop*; ``inf`` needs no timer.  :meth:`expire` ends the block
-    at once.  A cancellation from elsewhere is passed on unchanged.
+    at once.  A cancellation from elsewhere is passed on unchanged.  *shared* has a timer for many.
     """
 
-    __slots__ = ("_before", "_deadline", "_expired", "_loop", "_task", "_timer")
+    __slots__ = ("_before", "_expired", "_loop", "_shared", "_task", "_timer", "deadline")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, deadline: float, shared: Deadlines | None = None
+    ) -> None:
         self._loop = loop
-        self._deadline = deadline
+        self.deadline = deadline
+        self._shared = shared
         self._expired = False
 
     def __enter__(self) -> Self:
@@ -33,14 +36,22 @@ class Deadline:
         assert task is not None  # only coroutines use this
         self._task: asyncio.Task[object] | None = task
         self._before = task.cancelling()
-        self._timer = None if self._deadline == inf else self._loop.call_at(self._deadline, self.expire)
+        self._timer = None
+        if (shared := self._shared) is not None:
+            shared.open.add(self)
+            if self.deadline < shared.timer_at:
+                shared.set_timer(self.deadline)
+        elif self.deadline != inf:
+            self._timer = self._loop.call_at(self.deadline, self.expire)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         task, self._task = self._task, None
-        if self._timer is not None:
+        if self._shared is not None:
+            self._shared.open.discard(self)
+        elif self._timer is not None:
             self._timer.cancel()
         if self._expired and task is not None:
             alone = task.uncancel() <= self._before
@@ -52,6 +63,35 @@ class Deadline:
         if self._task is not None and not self._expired:
             self._expired = True
             self._task.cancel()
+
+
+class Deadlines:
+    """
+    One timer for the deadlines of many blocks in *loop*: most end before, and then it need not be set again.
+
+    ``open`` has the blocks that have not ended.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.open: set[Deadline] = set()
+        self.timer_at = inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set_timer(self, when: float) -> None:
+        """Look for blocks whose deadline has passed at *when*, and not at another time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.timer_at = when
+        self._timer = None if when == inf else self.loop.call_at(when, self._expire_due)
+
+    def _expire_due(self) -> None:
+        now, self._timer = self.loop.time(), None
+        due = [block for block in self.open if block.deadline <= now]
+        self.open.difference_update(due)
+        for block in due:
+            block.expire()
+        self.set_timer(min((block.deadline for block in self.open), default=inf))
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
