@@ -117,7 +117,11 @@ class SqliteEntries:
                 self._lock.acquire()
             self._given_up = threading.Event()
             self._starting = Writer(
-                self._name, self._connect, self._store, check=self._same.check, ended=self._group_ended
+                self._name,
+                self._connect,
+                lambda connection, values: self._store(connection, dict(values)),
+                check=self._same.check,
+                ended=self._group_ended,
             )
             self._starting.start_thread()
         try:
@@ -148,7 +152,7 @@ class SqliteEntries:
 
     def put(self, entry: Entry) -> asyncio.Future[None]:
         """Store *entry*, replacing any of its key; the future completes once it is on the disk."""
-        return self._open_writer.store(entry.key, row_of(entry))
+        return self._open_writer.store((entry.key, row_of(entry)))
 
     def shelve(self, entry: Entry) -> None:
         """Store *entry* without waiting; does nothing if the journal is closed."""
@@ -157,7 +161,7 @@ class SqliteEntries:
 
     def take_out(self, key: str) -> asyncio.Future[None]:
         """Delete the entry of *key*."""
-        return self._open_writer.store(key, None)
+        return self._open_writer.store((key, None))
 
     def ask(self, act: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """

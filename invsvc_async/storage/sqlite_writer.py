@@ -22,7 +22,7 @@ from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_errors import in_words, is_locked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
 __all__ = ["Writer", "transaction"]
 
@@ -49,11 +49,10 @@ def transaction(
 
 
 class _Job(msgspec.Struct, eq=False, gc=False):  # gc=False: a quarter of the collections (measured)
-    """One request: *act* runs in the transaction, *row* is stored with the others of its group."""
+    """One request: *act* runs in the transaction, *value* is stored with the others of its group."""
 
-    done: asyncio.Future[Any] | None  # Any: the result of *act*
-    key: str = ""
-    row: tuple[Any, ...] | None = None  # Any: a row of the table; None with a key deletes the row
+    done: asyncio.Future[Any] | None  # Any: the result of *act*, or of storing *value*
+    value: Any = None  # Any: as the writer's owner has it
     act: Callable[[sqlite3.Connection], Any] | None = None
     result: Any = None
     error: Exception | None = None
@@ -76,17 +75,18 @@ class Writer:
     """
     The thread, for one event loop and the file *name* (as errors show it).
 
-    *connect* opens the connection.  *store* writes ``{key: row or None}`` (``None``: delete), in the open
-    transaction or in one of its own.  Both run on the thread.  *begin* is the statement, or function, that
-    starts the transaction of a group.  *check* is called there before each group, which fails if it raises;
-    *ended* after each, once its requests are complete, with whether all succeeded.
+    *connect* opens the connection.  *store* writes a list of values, in the open transaction or in one of its
+    own, and returns the result of each, or ``None`` if they have none.  Both run on the thread.  *begin* is
+    the statement, or function, that starts the transaction of a group.  *check* is called there before each
+    group, which fails if it raises; *ended* after each, once its requests are complete, with whether all
+    succeeded.
     """
 
     def __init__(
         self,
         name: str,
         connect: Callable[[], sqlite3.Connection],
-        store: Callable[[sqlite3.Connection, dict[str, tuple[Any, ...] | None]], None] | None = None,
+        store: Callable[[sqlite3.Connection, list[Any]], Sequence[Any] | None] | None = None,
         *,
         begin: str | Callable[[sqlite3.Connection], object] = "BEGIN",
         check: Callable[[], None] | None = None,
@@ -94,7 +94,7 @@ class Writer:
     ) -> None:
         self._name = name
         self._connect = connect
-        self._store = store or _no_rows
+        self._store = store or _cannot_store
         self._begin = begin
         self._check = check
         self._ended_group = ended
@@ -161,10 +161,10 @@ class Writer:
 
         threading.Thread(target=wait, name=f"invsvc {self._name} (closing)", daemon=True).start()
 
-    def store(self, key: str, row: tuple[Any, ...] | None) -> asyncio.Future[None]:
-        """Store *row* under *key*, or delete it if None; the future completes once that is on the disk."""
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._put(_Job(done, key=key, row=row))
+    def store(self, value: object) -> asyncio.Future[Any]:
+        """Store *value* with the others of its group; the future completes once that is on the disk."""
+        done: asyncio.Future[Any] = self._loop.create_future()
+        self._put(_Job(done, value))
         return done
 
     def act(self, act: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
@@ -242,21 +242,27 @@ class Writer:
     def _run(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         if self._check is not None:
             self._check()
-        rows: dict[str, tuple[Any, ...] | None] = {}
         if all(job.act is None for job in jobs):
-            self._store(connection, {job.key: job.row for job in jobs})
+            self._store_all(connection, jobs)
             return
+        waiting: list[_Job] = []
         with transaction(connection, self._begin):
             for job in jobs:
                 if job.act is None:
-                    rows[job.key] = job.row
+                    waiting.append(job)
                     continue
-                if rows:
-                    self._store(connection, rows)
-                    rows = {}
+                if waiting:
+                    self._store_all(connection, waiting)
+                    waiting = []
                 job.result = job.act(connection)
-            if rows:
-                self._store(connection, rows)
+            if waiting:
+                self._store_all(connection, waiting)
+
+    def _store_all(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+        results = self._store(connection, [job.value for job in jobs])
+        if results is not None:
+            for job, result in zip(jobs, results, strict=True):
+                job.result = result
 
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed, so nothing waits any more
@@ -306,5 +312,5 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_note_parents_files)
 
 
-def _no_rows(_connection: sqlite3.Connection, _rows: object) -> None:
-    raise JournalError("rows: this writer has no table for them. Pass store.")
+def _cannot_store(_connection: sqlite3.Connection, _values: object) -> None:
+    raise JournalError("value: this writer has no table for it. Pass store.")

@@ -115,7 +115,7 @@ class SqliteBatch(CountedEntries):
             entry.position = self._last_position
             self.deliveries.add(self._last_position)
         row = row_of(entry)
-        return self._open_writer.store(entry.key, row if left is None else (*row, left))
+        return self._open_writer.store((entry.key, row if left is None else (*row, left)))
 
     async def last_writes(self, things: Sequence[str]) -> list[LastWrite]:
         """Return the last finished write to each of *things*, and the state it left."""
