@@ -37,11 +37,12 @@ from invsvc_async.events.stores.short_transactions import in_slices
 from invsvc_async.events.stores.sqlite_check import FileCheck
 from invsvc_async.events.stores.sqlite_checkpoints import Checkpoints
 from invsvc_async.events.stores.sqlite_handlers import insert, insert_copy
+from invsvc_async.events.stores.sqlite_puts import put_all
 from invsvc_async.events.stores.sqlite_schema import begin, connect
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.same_file import SameFile
 from invsvc_async.storage.sqlite_errors import in_words
-from invsvc_async.storage.sqlite_writer import Writer
+from invsvc_async.storage.sqlite_writer import Writer, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -104,7 +105,15 @@ class SqliteStore:
 
     async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
         """Store a delivery to be handled, also for other handlers; ``False`` if its key is known."""
+        if not further and delivery.ordering_key is None:
+            file = self._files.get(asyncio.get_running_loop())
+            if file is None or not file.is_usable:
+                file = await self._opened()
+            new: bool = await file.writer.store(delivery)
+            return new
+        return await self._put_for_handlers(delivery, further)
 
+    async def _put_for_handlers(self, delivery: Delivery, further: Sequence[Delivery]) -> bool:
         def work(db: sqlite3.Connection) -> bool:
             received, now = self._clock(), self._steady()
             number = insert(db, delivery, received=received, due=now)
@@ -288,6 +297,9 @@ class SqliteStore:
         return await asyncio.to_thread(read)
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await (await self._opened()).writer.act(work)
+
+    async def _opened(self) -> _File:
         loop = asyncio.get_running_loop()
         file = self._files.get(loop)
         if file is None:
@@ -299,7 +311,7 @@ class SqliteStore:
             file = self._files[loop] = self._new_file()
         if file.check.failure is not None:
             raise file.check.failure
-        return await file.writer.act(work)
+        return file
 
     def _new_file(self) -> _File:
         path = os.path.abspath(self._path)  # noqa: PTH100 - the process may change its folder later
@@ -319,8 +331,13 @@ class SqliteStore:
 
         # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
         beginning = partial(begin, wait=self._wait)
+
+        def storing(db: sqlite3.Connection, deliveries: list[Delivery]) -> list[bool]:
+            with transaction(db, beginning):
+                return put_all(db, deliveries, received=self._clock(), now=self._steady())
+
         writer = Writer(
-            self._name, connecting, begin=beginning, check=same.check, ended=checkpoints.committed
+            self._name, connecting, storing, begin=beginning, check=same.check, ended=checkpoints.committed
         )
         writer.start_thread()
         return _File(path, writer, check, checkpoints)
@@ -346,6 +363,11 @@ class _File:
     writer: Writer
     check: FileCheck
     checkpoints: Checkpoints
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether its thread runs, and no damage was found."""
+        return not self.writer.has_ended and self.check.failure is None
 
     def end_threads(self) -> None:
         """Let the threads beside the writer's end soon, also those that are about to start."""

@@ -195,9 +195,15 @@ def write_aside(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], int
     return changed
 
 
-def checkpoint(db: sqlite3.Connection) -> None:
-    """Copy the log into the file; unlike a writer's own checkpoints, this one holds no writer up."""
-    db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+def checkpoint(db: sqlite3.Connection) -> int:
+    """
+    Copy the log into the file; unlike a writer's own checkpoints, this one holds no writer up.
+
+    Returns how many pages the log has.
+    """
+    pages: int
+    [(_, pages, _)] = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    return pages
 
 
 def _event(number: int, key: str | None, kind: str, body: bytes | None, *rest: Any) -> StoredEvent:

@@ -12,7 +12,7 @@ import pytest
 from invsvc_async import events
 from invsvc_async.events import Delivery
 from invsvc_async.events.stores.short_transactions import in_slices
-from invsvc_async.events.stores.sqlite_checkpoints import Checkpoints
+from invsvc_async.events.stores.sqlite_checkpoints import Checkpoints, changes_until_next
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.support.virtual_time import VirtualTimeLoop
 
@@ -146,6 +146,22 @@ async def test_log_is_copied_beside_deliveries(tmp_path) -> None:
             await asyncio.sleep(0.005)
     await store.close()
     assert not [thread for thread in threading.enumerate() if "log of" in thread.name]
+
+
+@pytest.mark.parametrize(
+    ("changes", "pages", "wanted"),
+    [
+        (250, 1_000, 250),
+        (250, 500, 500),
+        (250, 0, 500),
+        (3_000, 10, 4_000),
+        (4_000, 2_000, 2_000),
+        (500, 8_000, 250),
+    ],
+)
+def test_changes_until_the_log_is_copied(changes: int, pages: int, wanted: int) -> None:
+    """As many as make a log of 1,000 pages: fewer commits of many changes have fewer pages."""
+    assert changes_until_next(changes, pages) == wanted
 
 
 async def test_log_that_cannot_be_copied(tmp_path, caplog) -> None:
