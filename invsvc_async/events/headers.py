@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-__all__ = ["SIGNATURE", "TEST", "Headers", "by_name", "kept", "value_of"]
+__all__ = ["SIGNATURE", "TEST", "ByName", "Headers", "by_name", "by_name_of_text", "kept", "value_of"]
 
 SIGNATURE: Final = "x-service-signature"
 TEST: Final = "x-service-test"
@@ -19,13 +19,13 @@ Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[Text, Text]]
 """A mapping with names in any case, or pairs as in ASGI."""
 
 
-class _ByName(dict[str, str]):
+class ByName(dict[str, str]):
     """Headers by their names in lower case; one that came twice, or is not text, is ``""``."""
 
 
-def by_name(headers: Headers | None) -> Headers:
+def by_name(headers: Headers | None) -> ByName:
     """Return headers in a form in which ``value_of`` finds each at once, for several lookups."""
-    found = _ByName()
+    found = ByName()
     items: Any = getattr(headers, "items", None)  # Any: of any kind of mapping
     pairs: Any = (headers or ()) if items is None else items()
     for key, value in pairs:
@@ -35,6 +35,12 @@ def by_name(headers: Headers | None) -> Headers:
         else:
             found[name] = value if isinstance(value, str) else _text(value)
     return found
+
+
+def by_name_of_text(headers: Mapping[str, str]) -> ByName:
+    """Return the same for a multidict of text, whose ``len`` counts repeated names, in less time."""
+    found = ByName({key.lower(): value for key, value in headers.items()})
+    return found if len(found) == len(headers) else by_name(headers)
 
 
 def kept(headers: Headers | None) -> Headers | None:
@@ -50,8 +56,8 @@ def value_of(headers: Headers | None, name: str) -> str | None:
     """
     if headers is None:
         return None
-    if headers.__class__ is _ByName:
-        return cast("dict[str, str]", headers).get(name)
+    if isinstance(headers, ByName):
+        return headers.get(name)
     if not isinstance(headers, dict):
         # items(), because the keys of a multidict may not show that a header came twice
         items: Any = getattr(headers, "items", None)  # Any: of any kind of mapping

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import attrs
+import msgspec
 
 from invsvc_async.errors import EventError, MalformedEventError, SignatureMismatchError
 from invsvc_async.events.credentials import Secret, SharedHeader, is_retired
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Admitted", "Trust", "Unreadable", "key_of"]
 
 
-@attrs.frozen
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True, eq=False, gc=False):  # nothing refers back to it
     """
     An event to be handled; one sent ``as a test`` only by the handler of tests.
 
@@ -40,8 +40,7 @@ class Admitted:
     by: Credential | None
 
 
-@attrs.frozen
-class Unreadable:
+class Unreadable(msgspec.Struct, frozen=True, eq=False):
     """An authentic body that is not an event."""
 
     error: MalformedEventError
@@ -57,8 +56,12 @@ class Trust:
     accept_unsigned: bool
 
     def judge(self, body: bytes, headers: Headers | None, now: float) -> Admitted | Unreadable | Receipt:
-        """Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it."""
-        unsigned, headers = self.accept_unsigned, kept(headers)
+        """
+        Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it.
+
+        *headers* can be iterated over several times.
+        """
+        unsigned = self.accept_unsigned
         try:
             proof = prove(body, headers, self.keys, self.shared_headers, now, accept_unsigned=unsigned)
         except SignatureMismatchError as error:
@@ -67,15 +70,17 @@ class Trust:
             event = parse(body, None if proof else headers)
         except MalformedEventError as error:
             return Unreadable(error, proof) if proof else Receipt(400, "unreadable", error=error)
+        is_signed = isinstance(proof, Secret)
         try:
-            admit(event, proof, self.keys, self.shared_headers, accept_unsigned=unsigned)
+            if not is_signed:
+                admit(event, proof, self.keys, self.shared_headers, accept_unsigned=unsigned)
         except EventError as error:
             # Tests from the dashboard have no custom header; both body and headers must mark them.
             if not (event.body_says_test and says_test(headers)):
                 return Receipt(401, "refused", event, error)
         if event.is_test:
             return Admitted(event, "as a test", proof)
-        again = isinstance(event, ResourceEvent) and not isinstance(proof, Secret)
+        again = not is_signed and isinstance(event, ResourceEvent)
         return Admitted(event, "until acknowledged" if again else "once", proof)
 
     def retired_match(self, body: bytes, headers: Headers | None, now: float) -> Credential | None:

@@ -40,6 +40,25 @@ class Group:
     pace: Pace | None
 
 
+class _OfType:
+    """
+    The handlers of one type, and those of ``*``.
+
+    ``only`` is the name of the one that gets each such event, ``""`` if none gets any, and ``None`` if that
+    depends on the event.
+    """
+
+    def __init__(self, own: list[Handler], rest: list[Handler]) -> None:
+        self.own = own
+        self.rest = rest
+        self.only: str | None = None
+        match own or rest:
+            case []:
+                self.only = ""
+            case [handler] if handler.settings.where is None and handler.settings.key is None:
+                self.only = handler.name
+
+
 class Handlers:
     """
     The handlers of one receiver, by name; *policy* is for those that say nothing else.
@@ -54,7 +73,7 @@ class Handlers:
         self._stored_first = stored_first
         self._by_name: dict[str, Handler] = {}
         self._groups: list[Group] | None = None
-        self._by_type: dict[str, tuple[list[Handler], list[Handler]]] = {}
+        self._by_type: dict[str, _OfType] = {}
         self.middleware: list[Middleware] = []
 
     @property
@@ -83,28 +102,32 @@ class Handlers:
 
         One whose ``where`` raises is among them, so that the error counts as a failed attempt.
         """
-        own, rest = self._by_type.get(event.type) or self._by_type_of(event.type)
-        return [handler for handler in own if _accepts(handler, event)] or [
-            handler for handler in rest if _accepts(handler, event)
+        found = self._by_type.get(event.type) or self._by_type_of(event.type)
+        return [handler for handler in found.own if _accepts(handler, event)] or [
+            handler for handler in found.rest if _accepts(handler, event)
         ]
 
-    def deliveries(self, event: Event) -> list[Delivery]:
+    def deliveries(self, event: Event) -> tuple[Delivery, ...]:
         """Return what to store of *event*: one delivery for each handler, or one that is for none yet."""
-        key, matching = key_of(event), self.matching(event)
+        kind, key = event.type, key_of(event)
+        only = (self._by_type.get(kind) or self._by_type_of(kind)).only
+        if only is not None:
+            return (Delivery(key=key, type=kind, body=event.raw, handler=only),)
+        matching = self.matching(event)
         if not matching:
-            return [Delivery(key=key, type=event.type, body=event.raw)]
-        return [
+            return (Delivery(key=key, type=kind, body=event.raw),)
+        return tuple(
             Delivery(
                 key=None if number else key,
-                type=event.type,
+                type=kind,
                 body=event.raw,
                 handler=handler.name,
                 ordering_key=_ordering_key(handler, event),
             )
             for number, handler in enumerate(matching)
-        ]
+        )
 
-    def to_assign(self, entry: Entry, event: Event) -> list[Delivery]:
+    def to_assign(self, entry: Entry, event: Event) -> Sequence[Delivery]:
         """
         Return what the store has to know before *entry* can be handled.
 
@@ -135,8 +158,8 @@ class Handlers:
         if entry.handler or self._store is not None:
             handler = self._by_name.get(entry.handler)
         else:  # the store knows no handlers, so that there is one for each type
-            own, rest = self._by_type.get(entry.type) or self._by_type_of(entry.type)
-            handler = next(iter(own or rest), None)
+            found = self._by_type.get(entry.type) or self._by_type_of(entry.type)
+            handler = next(iter(found.own or found.rest), None)
         return self._policy if handler is None else handler.policy
 
     def groups(self) -> list[Group]:
@@ -159,10 +182,10 @@ class Handlers:
             proceed = _wrapped(function, handling, proceed)
         await proceed()
 
-    def _by_type_of(self, kind: str) -> tuple[list[Handler], list[Handler]]:
-        """Return the handlers of a type, and those of ``*``."""
+    def _by_type_of(self, kind: str) -> _OfType:
+        """Return the handlers of a type."""
         handlers = self._by_name.values()
-        found = (
+        found = _OfType(
             [handler for handler in handlers if handler.is_for(kind)],
             [handler for handler in handlers if "*" in handler.types],
         )
@@ -189,6 +212,9 @@ def _overlap(one: Handler, other: Handler) -> bool:
 
 
 def _accepts(handler: Handler, event: Event) -> bool:
+    """Whether a handler of the event's type wants it."""
+    if handler.settings.where is None:
+        return True
     try:
         return handler.wants(event)
     except Exception as error:  # noqa: BLE001 - a user-supplied function may raise anything

@@ -13,10 +13,9 @@ import random as randomness
 import threading
 import time
 from contextlib import AsyncExitStack
-from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
-from invsvc_async.concurrency.deadline import Deadline
+from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import ConfigurationError, MalformedEventError
 from invsvc_async.events.credentials import checked, keys_of, shared_headers_of
 from invsvc_async.events.headers import kept
@@ -29,6 +28,7 @@ from invsvc_async.events.receiving.receipt import Receipt, unavailable
 from invsvc_async.events.receiving.stats import Health, Tally
 from invsvc_async.events.receiving.store_choice import choose_store
 from invsvc_async.events.receiving.trust_source import TrustSource
+from invsvc_async.events.receiving.web import answer, answer_aiohttp
 from invsvc_async.events.receiving.worker import Worker, called, reason_of
 from invsvc_async.events.stores import Delivery
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.credentials import SecretsSource, SharedHeadersSource
     from invsvc_async.events.event import Event
     from invsvc_async.events.headers import Headers
+    from invsvc_async.events.receiving.admission import Trust
     from invsvc_async.events.receiving.handler import EventHandler, EventPattern, Handler, Middleware
     from invsvc_async.events.receiving.stats import Observer, ReceiverStats
     from invsvc_async.events.receiving.sync import SyncReceiver
@@ -141,6 +142,7 @@ class Receiver:
         self._sync: SyncReceiver | None = None
         self._making_sync = threading.Lock()
         self._closing: asyncio.Task[None] | None = None
+        self._deadlines: Deadlines | None = None  # of the event loop that was used last
 
     @property
     def store(self) -> Store:
@@ -237,17 +239,26 @@ class Receiver:
 
         Spec: Events, Delivery behavior.
         """
-        return await self.receive_until(asyncio.get_running_loop().time() + self.deadline, body, headers)
+        until = asyncio.get_running_loop().time() + self.deadline
+        return await self.receive_until(until, body, kept(headers) or ())
 
     async def receive_until(self, until: float, body: bytes, headers: Headers) -> Receipt:
-        """Process one delivery until the loop time *until*: its body may have taken time to arrive."""
-        running = self._receive(until, body, headers)
-        receipt = await (running if self.on_delivery is None else self.on_delivery(body, running))
-        level = logging.DEBUG if receipt.status < 300 else logging.WARNING
-        kind = receipt.event.type if receipt.event else "a delivery"
+        """
+        Process one delivery until the loop time *until*: its body may have taken time to arrive.
+
+        *headers* can be iterated over several times.
+        """
+        if self.on_delivery is not None:
+            receipt = await self.on_delivery(body, self._receive(until, body, headers))
+        else:
+            begun = self._begin(until, body, headers)
+            receipt = begun if isinstance(begun, Receipt) else await begun
         seconds = asyncio.get_running_loop().time() - (until - self.deadline)
         self._tally.answered(receipt, seconds)
-        _log.log(level, "Answered %s with %s: %s", kind, receipt.status, receipt.error or receipt.outcome)
+        level = logging.DEBUG if receipt.status < 300 else logging.WARNING
+        if _log.isEnabledFor(level):
+            kind = receipt.event.type if receipt.event else "a delivery"
+            _log.log(level, "Answered %s with %s: %s", kind, receipt.status, receipt.error or receipt.outcome)
         return receipt
 
     async def answer(self, method: str, headers: Headers, body: AsyncIterable[bytes]) -> Receipt:
@@ -259,8 +270,6 @@ class Receiver:
 
         Spec: Events, Delivery behavior.
         """
-        from invsvc_async.events.receiving.web import answer
-
         return await answer(self, method, headers, body)
 
     async def aiohttp_handler(self, request: web.Request) -> web.Response:
@@ -269,8 +278,6 @@ class Receiver:
 
         Spec: Events, Delivery behavior.
         """
-        from invsvc_async.events.receiving.web import answer_aiohttp
-
         return await answer_aiohttp(self, request)
 
     @property
@@ -403,42 +410,80 @@ class Receiver:
             await self._worker.stop(grace=self.deadline)
 
     async def _receive(self, until: float, body: bytes, headers: Headers) -> Receipt:
+        begun = self._begin(until, body, headers)
+        return begun if isinstance(begun, Receipt) else await begun
+
+    def _begin(self, until: float, body: bytes, headers: Headers) -> Receipt | Awaitable[Receipt]:
+        """
+        Return the answer to a delivery, or what still has to be awaited for it.
+
+        While that waits for the store, neither the headers nor the judgement are kept in memory.
+        """
         if len(body) > self.max_body_bytes:
             return Receipt(413, "refused")
+        now, trust = self._tally.clock(), self._source.at_hand()
+        verdict = None if trust is None else trust.judge(body, headers, now)
+        if isinstance(verdict, Admitted):
+            return self._continue(until, body, verdict, now)
+        return self._judge_again(until, body, headers, now, trust, verdict)
+
+    def _continue(
+        self, until: float, body: bytes, verdict: Admitted | Unreadable, now: float
+    ) -> Receipt | Awaitable[Receipt]:
+        """Store or handle what was judged at *now*."""
+        if verdict.by is not None:
+            self._tally.matched(verdict.by, now)
+        if isinstance(verdict, Unreadable):
+            return self._bury(until, body, verdict.error) if body else _without_body(verdict.error)
+        event, sent = verdict.event, verdict.sent
+        if sent == "as a test":
+            return self._test(until, event)
+        if self._mode == "inbox":
+            return self._keep(until, event)
+        handlers = self._handlers.matching(event)
+        if not handlers:
+            return Receipt(200, "ignored" if event.is_known else "unknown", event)
+        return self._inline.answer(until, event, handlers, once=sent == "once")
+
+    async def _judge_again(
+        self,
+        until: float,
+        body: bytes,
+        headers: Headers,
+        now: float,
+        trust: Trust | None,
+        verdict: Admitted | Unreadable | Receipt | None,
+    ) -> Receipt:
+        """Answer a delivery; if *trust* did not authenticate it, judge it by newer secrets, if any."""
         try:
-            verdict = await self._judge(until, body, headers)
+            verdict = await self._newer_verdict(until, body, headers, now, trust, verdict)
         except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
             return unavailable(failure)
-        if not isinstance(verdict, Receipt) and verdict.by is not None:
-            self._tally.matched(verdict.by)
-        match verdict:
-            case Receipt() as refusal:
-                return refusal
-            case Unreadable(error):
-                return await self._bury(until, body, error) if body else _without_body(error)
-            case Admitted(event, "as a test"):
-                return await self._test(until, event)
-            case Admitted(event) if self._mode == "inbox":
-                return await self._keep(until, event)
-            case Admitted(event, sent):
-                handlers = self._handlers.matching(event)
-                if not handlers:
-                    return Receipt(200, "ignored" if event.is_known else "unknown", event)
-                return await self._inline.answer(until, event, handlers, once=sent == "once")
+        if isinstance(verdict, Receipt):
+            return verdict
+        begun = self._continue(until, body, verdict, now)
+        return begun if isinstance(begun, Receipt) else await begun
 
-    async def _judge(self, until: float, body: bytes, headers: Headers) -> Admitted | Unreadable | Receipt:
+    async def _newer_verdict(
+        self,
+        until: float,
+        body: bytes,
+        headers: Headers,
+        now: float,
+        trust: Trust | None,
+        verdict: Admitted | Unreadable | Receipt | None,
+    ) -> Admitted | Unreadable | Receipt:
         """
-        Classify a delivery; if nothing authenticates it, ask for newer secrets, and judge it by these.
+        Return *verdict*, or that by newer secrets if it refuses the delivery.
 
         Raises:
             ConfigurationError: The secrets cannot be fetched.
             TimeoutError: They do not come in time.
         """
-        headers, now = kept(headers) or (), self._tally.clock()
-        forever = self._source.is_fixed
-        with Deadline(asyncio.get_running_loop(), inf if forever else until):
-            trust = await self._source.current()
-            verdict = trust.judge(body, headers, now)
+        with self._within(until):
+            if trust is None or verdict is None:
+                trust = await self._source.current()
+                verdict = trust.judge(body, headers, now)
             if not _is_refusal(verdict):
                 return verdict
             newer = await self._source.newer(trust)
@@ -450,10 +495,17 @@ class Receiver:
                 _log.warning("A delivery was refused: it came with %r, which is retired", retired)
         return verdict
 
+    def _within(self, until: float) -> Deadline:
+        """Return the context manager of a block that ends at the loop time *until*."""
+        loop = asyncio.get_running_loop()
+        if self._deadlines is None or self._deadlines.loop is not loop:
+            self._deadlines = Deadlines(loop)
+        return Deadline(loop, until, self._deadlines)
+
     async def _bury(self, until: float, body: bytes, error: MalformedEventError) -> Receipt:
         delivery = Delivery(key=None, type="", body=body)
         try:
-            with Deadline(asyncio.get_running_loop(), until):
+            with self._within(until):
                 await self._store.bury(delivery, reason=reason_of(error))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return unavailable(failure)
@@ -461,14 +513,13 @@ class Receiver:
         return Receipt(202, "dead letter", error=error)
 
     async def _keep(self, until: float, event: Event) -> Receipt:
-        delivery, *further = self._handlers.deliveries(event)
-        known = self._handlers.store
+        deliveries, known = self._handlers.deliveries(event), self._handlers.store
         try:
-            with Deadline(asyncio.get_running_loop(), until):
-                if known is not None and further:
-                    new = await known.put(delivery, further)
+            with self._within(until):
+                if known is not None and len(deliveries) > 1:
+                    new = await known.put(deliveries[0], deliveries[1:])
                 else:
-                    new = await self._store.put(delivery)
+                    new = await self._store.put(deliveries[0])
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return unavailable(failure, event)
         self._worker.wake()
@@ -477,7 +528,7 @@ class Receiver:
     async def _test(self, until: float, event: Event) -> Receipt:
         if self._test_handler is not None:
             try:
-                with Deadline(asyncio.get_running_loop(), until):
+                with self._within(until):
                     await called(self._test_handler(event))
             except Exception as error:  # noqa: BLE001 - a handler may raise anything; tests are not sent again
                 _log.warning("The handler of test events failed on %s", event.type, exc_info=error)

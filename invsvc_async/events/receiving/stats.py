@@ -135,11 +135,13 @@ class Tally:
         for observer in self.observers:
             _tell(observer.ended, how)
 
-    def matched(self, credential: Credential) -> None:
-        """Count a delivery that *credential* authenticates."""
-        use = self._uses.setdefault(credential, _Use())
+    def matched(self, credential: Credential, now: float) -> None:
+        """Count a delivery that *credential* authenticates at *now*."""
+        use = self._uses.get(credential)
+        if use is None:
+            use = self._uses[credential] = _Use()
         use.matched += 1
-        use.last = self.clock()
+        use.last = now
 
     def refused(self, credential: Credential) -> bool:
         """Count a delivery that came with a retired *credential*; return whether it was the first."""

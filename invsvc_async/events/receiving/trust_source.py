@@ -75,10 +75,17 @@ class TrustSource:
         """
         if self.known is None:
             await self._fetch_next()
-        elif not self.is_fixed and asyncio.get_running_loop().time() > self._fetched + self._max_age:
-            self._later()
-        if self.known is None:
+        known = self.at_hand()
+        if known is None:
             raise ConfigurationError("secrets: the function that returns them failed. The log says why.")
+        return known
+
+    def at_hand(self) -> Trust | None:
+        """Return the trust as known now, or ``None``; fetch it anew in the background if it is old."""
+        if self.is_fixed or self.known is None:
+            return self.known
+        if asyncio.get_running_loop().time() > self._fetched + self._max_age:
+            self._later()
         return self.known
 
     async def newer(self, known: Trust) -> Trust | None:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.concurrency.deadline import Deadline
-from invsvc_async.events.headers import Headers, by_name, value_of
+from invsvc_async.events.headers import ByName, Headers, by_name, by_name_of_text
 from invsvc_async.events.receiving.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -42,9 +42,15 @@ async def answer_aiohttp(receiver: Receiver, request: web.Request) -> web.Respon
     content = request.content
     # A delivery mostly comes in one piece with its headers.  Waiting for it, with a timeout, then costs more
     # than checking its signature.
-    whole = content.read_nowait() if content.is_eof() and content.exception() is None else None
-    receipt = await answer(receiver, request.method, request.headers, content.iter_any(), whole)
-    return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers)
+    if content.is_eof() and content.exception() is None:
+        until = asyncio.get_running_loop().time() + receiver.deadline
+        headers = by_name_of_text(request.headers)
+        receipt = refuse_by_head(request.method, headers, receiver.max_body_bytes)
+        if receipt is None:
+            receipt = await receiver.receive_until(until, content.read_nowait(), headers)
+    else:
+        receipt = await answer(receiver, request.method, request.headers, content.iter_any())
+    return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers or None)
 
 
 @asynccontextmanager
@@ -125,34 +131,23 @@ class _GoneError(Exception):
     """The sender disconnected before its body was complete."""
 
 
-async def answer(
-    receiver: Receiver,
-    method: str,
-    headers: Headers,
-    chunks: AsyncIterable[bytes],
-    whole: bytes | None = None,
-) -> Receipt:
-    """
-    Answer one request: refuse what its head rules out, then read its body, and process it.
-
-    The body is *whole*, or still comes in *chunks*.
-    """
+async def answer(receiver: Receiver, method: str, headers: Headers, chunks: AsyncIterable[bytes]) -> Receipt:
+    """Answer one request: refuse what its head rules out, then read its body, and process it."""
     loop = asyncio.get_running_loop()
     until = loop.time() + receiver.deadline
-    headers = by_name(headers)
-    refusal = refuse_by_head(method, headers, receiver.max_body_bytes)
+    found = by_name(headers)
+    refusal = refuse_by_head(method, found, receiver.max_body_bytes)
     if refusal is not None:
         return refusal
-    if whole is None:
-        try:
-            with Deadline(loop, until):
-                whole = await _read(chunks, receiver.max_body_bytes)
-        except TimeoutError:
-            return Receipt(408, "refused")
-        except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
-            _log.info("A delivery was cut off: %s", type(error).__name__)
-            return Receipt(400, "unreadable")
-    return await receiver.receive_until(until, whole, headers)
+    try:
+        with Deadline(loop, until):
+            body = await _read(chunks, receiver.max_body_bytes)
+    except TimeoutError:
+        return Receipt(408, "refused")
+    except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
+        _log.info("A delivery was cut off: %s", type(error).__name__)
+        return Receipt(400, "unreadable")
+    return await receiver.receive_until(until, body, found)
 
 
 async def _read(chunks: AsyncIterable[bytes], limit: int) -> bytes:
@@ -165,15 +160,15 @@ async def _read(chunks: AsyncIterable[bytes], limit: int) -> bytes:
     return bytes(body)
 
 
-def refuse_by_head(method: str, headers: Headers, limit: int) -> Receipt | None:
+def refuse_by_head(method: str, headers: ByName, limit: int) -> Receipt | None:
     """Return the answer to a request that its method, type, coding or length rules out."""
     if method != "POST":
         return Receipt(405, "refused", headers={"Allow": "POST"})
-    kind = (value_of(headers, "content-type") or "").partition(";")[0].strip().lower()
-    coding = value_of(headers, "content-encoding")  # "" if it came twice; a server may have decoded it
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    coding = headers.get("content-encoding")  # "" if it came twice; a server may have decoded it
     if kind != "application/json" or (coding is not None and coding.lower() != "identity"):
         return Receipt(415, "refused", headers={"Accept": "application/json"})
-    length = value_of(headers, "content-length") or ""
+    length = headers.get("content-length", "")
     if length.isdecimal() and (len(length) > 18 or int(length) > limit):
         return Receipt(413, "refused")
     return None

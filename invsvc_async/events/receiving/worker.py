@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.pace import Pace
     from invsvc_async.events.receiving.policy import InboxPolicy
     from invsvc_async.events.receiving.stats import Tally
-    from invsvc_async.events.stores import Backlog, Entry, Store
+    from invsvc_async.events.stores import Backlog, Delivery, Entry, Store
 
 __all__ = ["Worker", "called", "ended", "reason_of", "report_failure"]
 
@@ -240,7 +240,8 @@ class Worker:
             )
             await self._store.release(entry, delay=0)
             return
-        store, deliveries = self._handlers.store, []
+        store = self._handlers.store
+        deliveries: Sequence[Delivery] = ()
         try:
             event = parse(entry.body or b"")
             deliveries = self._handlers.to_assign(entry, event)
