@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -9,6 +10,7 @@ import pytest
 
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.json_records import read_json
+from tests.support.virtual_time import VirtualTimeLoop
 
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
 
@@ -39,6 +41,11 @@ class Caller:
             raw = await response.read()
             is_json = response.content_type == "application/json"
             return Answered(response.status, read_json(raw) if is_json else raw, dict(response.headers))
+
+
+def pytest_asyncio_loop_factories(config, item):
+    """Run what waits in virtual time; the other files also wait for other processes, or compare with the clock."""
+    return {"asyncio": VirtualTimeLoop if item.path.name == "test_faults.py" else asyncio.new_event_loop}
 
 
 @pytest.fixture

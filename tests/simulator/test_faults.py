@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 
 import aiohttp
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from invsvc_async.simulator import Faults, Simulator
 from invsvc_async.simulator import service as service_module
 from invsvc_async.simulator.faults import KINDS, parse_step
+from tests.support.virtual_time import service_clock
 
 from .conftest import HOOK, Caller, plain_session
 
@@ -44,6 +44,13 @@ SEEN = {
     "truncate": aiohttp.ClientPayloadError,
     "hang 0.05": aiohttp.ServerDisconnectedError,
 }
+
+
+@pytest.fixture
+async def service():
+    """Return a simulator without faults, which follows the running loop."""
+    async with Simulator(clock=service_clock()) as running:
+        yield running
 
 
 async def seen(call, method, path, **more):
@@ -86,7 +93,7 @@ async def test_write_whose_effect_comes_late(service, call, end):
     """A late effect happens after the answer, at its time."""
     hook = service.seed_webhook()
     service.script("webhooks.delete", f"late 0.15, then {end}")
-    started = time.monotonic()
+    started = service.clock.steady()
     assert matches(await seen(call, "DELETE", f"/webhooks/{hook.id}"), SEEN[end])
     (entry,) = service.ledger.entries
     assert (entry.applied, entry.late) == (False, True)
@@ -167,9 +174,9 @@ async def test_slow_and_drip_are_true_answers(service, call):
     service.script("webhooks.create", "slow 0.1", "apply, then slow 0.1", "drip", "bare")
     answers = []
     for _ in range(3):
-        started = time.monotonic()
+        started = service.clock.steady()
         answers.append(await call("POST", "/webhooks", json=HOOK))
-        assert time.monotonic() - started >= 0.1
+        assert service.clock.steady() - started >= 0.1
     assert [answered.status for answered in answers] == [201, 201, 201]
     assert "data" not in (await call("POST", "/webhooks", json=HOOK)).body
     before, after, *_ = service.ledger.effects()
@@ -434,11 +441,14 @@ def test_every_kind_is_a_step():
 
 async def test_latency_and_places():
     """With one request at once, two requests take twice the time of one."""
-    async with Simulator(latency=0.05, at_once=1) as service, plain_session() as session:
+    async with (
+        Simulator(latency=0.05, at_once=1, clock=service_clock()) as service,
+        plain_session() as session,
+    ):
         call = Caller(session, service)
-        started = time.monotonic()
+        started = service.clock.steady()
         await asyncio.gather(call("GET", "/webhooks"), call("GET", "/webhooks"))
-        assert time.monotonic() - started >= 0.1
+        assert service.clock.steady() - started >= 0.1
 
 
 async def test_ledger_that_is_asked_for_what_has_arrived(service, call):
