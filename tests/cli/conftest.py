@@ -49,6 +49,16 @@ def child(*arguments, **options):
     )  # fmt: skip
 
 
+@pytest.fixture(scope="session", autouse=True)
+def hang_up_is_not_inherited():
+    """Under `nohup`, let programs that tests start not ignore SIGHUP: those that are ended by it would never end."""
+    if ignored := signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)  # programs inherit no handler
+    yield
+    if ignored:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 @pytest.fixture(scope="session")
 def served():
     serving = child("serve", "--json", "--admin")
