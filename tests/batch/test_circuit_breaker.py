@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
@@ -21,13 +20,15 @@ from tests.batch.writing import all_of, creates
 from tests.support.database import database
 from tests.support.door import Door
 
+pytestmark = pytest.mark.loop_time
+
 
 class FastClock:
-    """A clock of which 20 seconds pass in each second."""
+    """A clock of which 20 seconds pass in each second of the running loop."""
 
     def now(self):
         """Return the time."""
-        return time.monotonic() * 20
+        return asyncio.get_running_loop().time() * 20
 
     async def sleep(self, seconds):
         """Sleep for *seconds* of it."""

@@ -44,8 +44,9 @@ class Caller:
 
 
 def pytest_asyncio_loop_factories(config, item):
-    """Run what waits in virtual time; the other files also wait for other processes, or compare with the clock."""
-    return {"asyncio": VirtualTimeLoop if item.path.name == "test_faults.py" else asyncio.new_event_loop}
+    """Run what is marked in virtual time; the others also wait for other processes, or compare with the clock."""
+    marked = item.get_closest_marker("loop_time")
+    return {"asyncio": VirtualTimeLoop if marked else asyncio.new_event_loop}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.support.virtual_time import service_clock
 
 from .conftest import HOOK, Caller, plain_session
 
-pytestmark = pytest.mark.one_python
+pytestmark = [pytest.mark.one_python, pytest.mark.loop_time]
 
 # What a plain client sees: a status, or the end of the exchange without a whole answer.
 SEEN = {

@@ -8,7 +8,7 @@ import threading
 
 from invsvc_async.simulator.state import Clock as ServiceClock
 
-__all__ = ["LoopClock", "VirtualTimeLoop", "service_clock"]
+__all__ = ["LoopClock", "SteadyLoop", "VirtualTimeLoop", "service_clock"]
 
 _LOOK = 0.001  # real s for which the sockets are watched before time advances
 _STEP = 0.05  # s by which it then advances at most: a packet delayed by 6 ms is no timeout of 0.3 s
@@ -37,6 +37,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Advance the time, by at most *most* seconds, after nothing happened for *waited* real seconds."""
         alone = threading.active_count() == 1
         self._now += min(most, _STEP if alone else waited)
+
+
+class SteadyLoop(VirtualTimeLoop):
+    """Loop whose time advances as the machine's, but only while this process waits for something, as for a database."""
+
+    def advance(self, most: float, waited: float) -> None:
+        """Advance the time by *waited* seconds."""
+        self._now += min(most, waited)
 
 
 class _Selector(selectors.DefaultSelector):
