@@ -7,10 +7,10 @@ Celery worker calls ``start`` when a worker process starts, ``rename`` in its ta
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import sys
 from contextlib import ExitStack
-from threading import Event
 from typing import TYPE_CHECKING, TypeVar
 
 from anyio.from_thread import start_blocking_portal
@@ -63,22 +63,24 @@ class Invoicing:
 
     def _call(self, method: Callable[..., Awaitable[T]], *arguments: str) -> T:
         """Run *method* in the loop and wait.  Ctrl-C, or a time limit of a worker, cancels it."""
-        ended = Event()
+        tasks: set[asyncio.Task[T] | None] = set()
 
         async def run() -> T:
-            try:
-                return await method(*arguments)
-            finally:
-                ended.set()
+            tasks.add(asyncio.current_task())
+            return await method(*arguments)
 
-        running = self._portal.start_task_soon(run)
+        async def end() -> None:
+            for task in filter(None, tasks):
+                task.cancel()
+                # Until it has ended, its intent is not in `unsettled`.
+                await asyncio.wait([task])
+
         try:
-            return running.result()
+            # Either can be interrupted.
+            return self._portal.start_task_soon(run).result()
         except BaseException:
             # Otherwise it would go on in the loop, and nobody would get its verdict.
-            running.cancel()
-            # Until it has ended, its intent is not in `unsettled`.
-            ended.wait()
+            self._portal.call(end)
             raise
 
 

@@ -110,6 +110,25 @@ def test_worker_that_is_interrupted(invoicing, service):
     assert (intent.operation, intent.body) == ("journeys.update", {"name": "May"})
 
 
+def test_worker_that_is_interrupted_as_its_write_begins(invoicing, service, monkeypatch):
+    """The write is cancelled, and its intent is kept, though the loop had not yet told that it runs."""
+    start = invoicing._portal.start_task_soon
+
+    def interrupted(*arguments):
+        monkeypatch.setattr(invoicing._portal, "start_task_soon", start)
+        start(*arguments)
+        while not service.arrivals("journeys.update"):
+            time.sleep(0.01)
+        raise TimeLimitError
+
+    service.script("journeys.update", "hang")
+    monkeypatch.setattr(invoicing._portal, "start_task_soon", interrupted)
+    with pytest.raises(TimeLimitError):
+        invoicing.rename("jrn_1", "May")
+
+    assert [intent.operation for intent in invoicing.unsettled()] == ["journeys.update"]
+
+
 def test_script(service):
     """It prints the verdict and ends with 0; a refusal ends with 1."""
 
