@@ -73,7 +73,7 @@ class Marks(logging.Handler):
     def files(self, folder: Path) -> list[str]:
         """Name the journals, stores and reports below *folder* that hold a secret; programs are their readers'."""
         named = (path for path in folder.rglob("*") if not path.name.startswith(ASKED_FOR))
-        found = (path for path in named if path.is_file() and path.suffix != ".py")
+        found = (path for path in named if path.is_file() and path.suffix not in {".py", ".pyc"})
         return [f"file: {path}" for path in found if self.finds(_content(path))]
 
     def _named(self, text: str) -> str:
