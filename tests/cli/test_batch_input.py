@@ -82,7 +82,7 @@ async def test_incomplete_input_in_reports(service, invsvc, here):
 
 async def test_exit_code_of_an_incomplete_input(service, invsvc, here):
     """It is 5 while another worker of a shared batch has not read its input to its end."""
-    journal = database().journal("exitincomplete", silence=1)
+    journal = database().journal("exitincomplete", silence=60)
     begun, ends = asyncio.Event(), asyncio.Event()
 
     async def slow():
