@@ -322,7 +322,7 @@ async def test_retry_makes_writes_to_do_again(service, invsvc, here):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_worker_takes_part_until_interrupted(service, here, number):
     """A worker does its part of a shared batch, keeps the secrets it sees, and leaves when interrupted."""
-    journal = database().journal(f"worker{int(number)}", silence=1)
+    journal = database().journal(f"worker{int(number)}", silence=60)
     service._app.latency = 0.02
     file = write_file(here / "writes.jsonl", *map(line, range(150)))
     options = ("--journal", journal, "--concurrency", "3")
