@@ -176,7 +176,8 @@ class Webhooks(Resource):
         Delete a webhook, which stops its deliveries.
 
         If the answer is lost, the webhook is read. The delete is applied if the webhook is gone, and sent
-        again only on proof that it still exists.
+        again only on proof that it still exists. If this client has just created it, the read that decides
+        comes after the settle window, because an earlier one may lag.
 
         Raises:
             InvalidRequestError: The id breaks the specification; nothing was sent.
