@@ -27,7 +27,7 @@ class Deadline:
         self, loop: asyncio.AbstractEventLoop, deadline: float, shared: Deadlines | None = None
     ) -> None:
         self._loop = loop
-        self.deadline = deadline
+        self.deadline: float = deadline
         self._shared = shared
         self._expired = False
 
@@ -73,9 +73,9 @@ class Deadlines:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+        self.loop: asyncio.AbstractEventLoop = loop
         self.open: set[Deadline] = set()
-        self.timer_at = inf
+        self.timer_at: float = inf
         self._timer: asyncio.TimerHandle | None = None
 
     def set_timer(self, when: float) -> None:

@@ -52,11 +52,11 @@ class _OfType:
         self.own = own
         self.rest = rest
         self.only: str | None = None
-        match own or rest:
-            case []:
-                self.only = ""
-            case [handler] if handler.settings.where is None and handler.settings.key is None:
-                self.only = handler.name
+        first = own or rest
+        if not first:
+            self.only = ""
+        elif len(first) == 1 and first[0].settings.where is None and first[0].settings.key is None:
+            self.only = first[0].name
 
 
 class Handlers:

@@ -21,7 +21,7 @@ class LoopWatch:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.free = self._loop.time()
+        self.free: float = self._loop.time()
         self._timer = self._loop.call_later(_EVERY, self._look, self.free + _EVERY)
 
     def stop(self) -> None:

@@ -513,13 +513,14 @@ class Receiver:
         return Receipt(202, "dead letter", error=error)
 
     async def _keep(self, until: float, event: Event) -> Receipt:
-        deliveries, known = self._handlers.deliveries(event), self._handlers.store
+        first, *further = self._handlers.deliveries(event)
+        known = self._handlers.store
         try:
             with self._within(until):
-                if known is not None and len(deliveries) > 1:
-                    new = await known.put(deliveries[0], deliveries[1:])
+                if known is not None and further:
+                    new = await known.put(first, further)
                 else:
-                    new = await self._store.put(deliveries[0])
+                    new = await self._store.put(first)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return unavailable(failure, event)
         self._worker.wake()
