@@ -48,7 +48,8 @@ def new_service():
 
 
 def client_of(service, **settings):
-    """Make a client of *service* with short windows; *settings* go before."""
+    """Make a client of *service*, or of what passes on to it, with short windows; *settings* go before."""
+    base_url = settings.pop("base_url", service.base_url)
     credential = settings.pop("credential", None) or ApiKey(service.api_key)
     defaults = {"reconcile": SHORT, "timeout": QUICK, "reads": NO_WAIT, "clock": LoopClock()}
-    return Client(service.base_url, credential, **{**defaults, **settings})
+    return Client(base_url, credential, **{**defaults, **settings})

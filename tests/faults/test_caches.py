@@ -8,9 +8,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from invsvc_async import ApiKey, Client, Verdict, readers
-from tests.faults.conftest import NO_WAIT, QUICK, SHORT
-from tests.support.virtual_time import LoopClock
+from invsvc_async import Verdict, readers
+from tests.faults.conftest import client_of
 
 pytestmark = pytest.mark.every_python
 
@@ -51,14 +50,7 @@ async def cache(service):
 async def client_behind_a_cache(service):
     async with (
         cache(service) as address,
-        Client(
-            address,
-            ApiKey(service.api_key),
-            reconcile=SHORT,
-            timeout=QUICK,
-            reads=NO_WAIT,
-            clock=LoopClock(),
-        ) as client,
+        client_of(service, base_url=address) as client,
     ):
         yield client
 

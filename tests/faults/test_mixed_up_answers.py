@@ -8,9 +8,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from invsvc_async import ApiKey, Client, UnreadableResponseError, Verdict
-from tests.faults.conftest import NO_WAIT, QUICK, SHORT
-from tests.support.virtual_time import LoopClock
+from invsvc_async import UnreadableResponseError, Verdict
+from tests.faults.conftest import client_of
 
 pytestmark = pytest.mark.every_python
 
@@ -46,14 +45,7 @@ async def client_behind(service, answer):
     address = f"http://127.0.0.1:{runner.addresses[0][1]}/v2"
     async with (
         aiohttp.ClientSession() as session,
-        Client(
-            address,
-            ApiKey(service.api_key),
-            reconcile=SHORT,
-            timeout=QUICK,
-            reads=NO_WAIT,
-            clock=LoopClock(),
-        ) as client,
+        client_of(service, base_url=address) as client,
     ):
         try:
             yield client

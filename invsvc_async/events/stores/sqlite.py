@@ -370,7 +370,7 @@ class _File:
         return not self.writer.has_ended and self.check.failure is None
 
     def end_threads(self) -> None:
-        """Let the threads beside the writer's end soon, also those that are about to start."""
+        """Ask the threads beside the writer's to end soon, including those that are about to start."""
         self.check.end()
         self.checkpoints.end()
 

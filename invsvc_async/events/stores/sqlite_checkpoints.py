@@ -48,7 +48,7 @@ class Checkpoints:
             self._due.set()
 
     def end(self) -> None:
-        """Let the thread end soon, also one that is about to start."""
+        """Ask the thread to end soon, even if it is about to start."""
         self._stopping = True
         self._due.set()
 
