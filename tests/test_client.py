@@ -145,11 +145,14 @@ async def test_virtual_sleeper_that_is_cancelled():
 
 
 @pytest.mark.no_secret_scan  # which keeps the client
-def test_client_that_was_not_closed():
-    """A warning names the client, without its credential."""
+@pytest.mark.parametrize("collected", [False, True])  # which changes the order in which all are finalized
+def test_client_that_was_not_closed(collected):
+    """A warning names the client, without its credential, also if its connections are finalized first."""
 
     async def leave_open():
         async with Simulator() as service:
+            if collected:
+                gc.collect()
             client = Client(service.base_url, ApiKey(service.api_key))
             await client.webhooks.list()
             return service.base_url, service.api_key

@@ -79,6 +79,7 @@ class Transport:
         name: str = "client",
     ) -> None:
         self._session: aiohttp.ClientSession | None = None  # until the arguments are checked
+        self._closed = False
         self._name = name
         check_count("max_response_bytes", max_response_bytes, least=1)
         if max_concurrency != "adaptive":
@@ -109,15 +110,14 @@ class Transport:
         self._cap = max_response_bytes
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
         self._in_flight: set[Gate] = set()
         self._emptied = asyncio.Event()
         self._timer_at = inf  # when the timer fires: at the earliest deadline in flight, or before it
         self._timer: asyncio.TimerHandle | None = None
 
     def __del__(self) -> None:
-        session = self._session
-        if session is not None and not self._user_supplied and not session.closed:
+        # Not session.closed: its connector, if collected at once with this, may have closed itself just before.
+        if self._session is not None and not self._user_supplied and not self._closed:
             words = f"unclosed {self._name}. Use it with `async with`, or await its aclose()."
             warnings.warn(words, ResourceWarning, source=self, stacklevel=2)
 
