@@ -116,7 +116,7 @@ class Transport:
         self._timer: asyncio.TimerHandle | None = None
 
     def __del__(self) -> None:
-        # Not session.closed: its connector, if collected at once with this, may have closed itself just before.
+        # Not session.closed: a connector that is collected with this may have closed itself just before.
         if self._session is not None and not self._user_supplied and not self._closed:
             words = f"unclosed {self._name}. Use it with `async with`, or await its aclose()."
             warnings.warn(words, ResourceWarning, source=self, stacklevel=2)
