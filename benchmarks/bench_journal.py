@@ -29,7 +29,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.concurrency.event_loop import GARBAGE
 
 HOOK = (
-    b'{"success":true,"data":{"id":"wh_%d","url":"https://me.example/in","events":["invoice.created"],'
+    b'{"success":true,"data":{"id":"wh_%d","url":"%b","events":["invoice.created"],'
     b'"status":"active","owner":"usr_1","created_at":1780000000000,"secret":"whsec_x"},"message":"stored",'
     b'"timestamp":%d}'
 )
@@ -53,13 +53,17 @@ class Service(asyncio.Protocol):
             length = int(head[mark + 15 :].split(b"\r\n", 1)[0]) if mark >= 0 else 0
             if len(self.buffer) < end + 4 + length:
                 return
-            self.buffer = self.buffer[end + 4 + length :]
-            self.answer(head.startswith(b"post"))
+            body, self.buffer = self.buffer[end + 4 : end + 4 + length], self.buffer[end + 4 + length :]
+            self.answer(head.startswith(b"post"), body)
 
-    def answer(self, create):
+    def answer(self, create, body):
         Service.made += 1
         now = time.time_ns() // 1_000_000
-        body = HOOK % (Service.made, now) if create else LISTING % now
+        if create:
+            url = body[body.index(b'"url":"') + 7 :]
+            body = HOOK % (Service.made, url[: url.index(b'"')], now)
+        else:
+            body = LISTING % now
         head = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         whole = head % (b"201 Created" if create else b"200 OK", len(body)) + body
         if self.latency:
