@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.api.operations import BY_NAME
+from invsvc_async.api.operations import WEBHOOKS_GET
 from invsvc_async.errors import (
     ConfigurationError,
     InvsvcError,
@@ -44,7 +44,7 @@ from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.transport.session import DecisionReport, stamp_of
 from invsvc_async.transport.transport import CLOSED
 from invsvc_async.transport.write_register import can_overtake
-from invsvc_async.writes.new_intent import intent_of, line_of, tagged_body
+from invsvc_async.writes.new_intent import intent_of, line_of, line_of_thing, tagged_body
 from invsvc_async.writes.results import of_another, result_of
 from invsvc_async.writes.start import close_lines_of_leftovers, new_start, taken_up
 from invsvc_async.writes.state_reads import StateReader, facts_of
@@ -72,8 +72,6 @@ T = TypeVar("T")
 _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access through the class
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
-
-_WEBHOOKS = BY_NAME["webhooks.get"].path.partition("{")[0]
 
 
 class Driver(Generic[T]):
@@ -543,7 +541,7 @@ class Driver(Generic[T]):
         if finder == "created_webhook":
             found = getattr(self.value, "id", None) or (done.value or {}).get("id")
             if isinstance(found, str):
-                own.changed(f"{_WEBHOOKS}{found}", now, {})
+                own.changed(line_of_thing(WEBHOOKS_GET, found), now, {})
         elif finder in ("updated_webhook", "deleted_webhook") and self.line is not None:
             states = self._seen if done is ANSWERED and self._seen else (*self._seen, self._known().before)
             own.changed(self.line, now, *states)

@@ -22,6 +22,7 @@ from invsvc_async.transport.session import Request
 from invsvc_async.writes.spec import WriteSpec
 
 if TYPE_CHECKING:
+    from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Bounds
     from invsvc_async.reconcile.own_writes import Earlier, LastState, Listed, UrlIds
@@ -33,6 +34,7 @@ __all__ = [
     "before",
     "intent_of",
     "line_of",
+    "line_of_thing",
     "new_tag",
     "request_of",
     "spec_of_intent",
@@ -77,7 +79,13 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     elif not request.path:
         line = f"{operation.path} {team}"
     else:
-        line = f"{operation.path.partition('{')[0]}{'/'.join(request.path.values())}"
+        return line_of_thing(operation, *request.path.values())
+    return line if len(line) <= _SHORT else _shortened(line)
+
+
+def line_of_thing(operation: Operation, *ids: str) -> str:
+    """Return the line of the writes to the thing that *operation* reads or writes at *ids*."""
+    line = f"{operation.path.partition('{')[0]}{'/'.join(ids)}"
     return line if len(line) <= _SHORT else _shortened(line)
 
 

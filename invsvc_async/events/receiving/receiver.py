@@ -410,8 +410,7 @@ class Receiver:
             await self._worker.stop(grace=self.deadline)
 
     async def _receive(self, until: float, body: bytes, headers: Headers) -> Receipt:
-        begun = self._begin(until, body, headers)
-        return begun if isinstance(begun, Receipt) else await begun
+        return await _ended(self._begin(until, body, headers))
 
     def _begin(self, until: float, body: bytes, headers: Headers) -> Receipt | Awaitable[Receipt]:
         """
@@ -456,44 +455,22 @@ class Receiver:
     ) -> Receipt:
         """Answer a delivery; if *trust* did not authenticate it, judge it by newer secrets, if any."""
         try:
-            verdict = await self._newer_verdict(until, body, headers, now, trust, verdict)
+            with self._within(until):
+                if trust is None or verdict is None:
+                    trust = await self._source.current()
+                    verdict = trust.judge(body, headers, now)
+                newer = await self._source.newer(trust) if _is_refusal(verdict) else None
         except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
             return unavailable(failure)
-        if isinstance(verdict, Receipt):
-            return verdict
-        begun = self._continue(until, body, verdict, now)
-        return begun if isinstance(begun, Receipt) else await begun
-
-    async def _newer_verdict(
-        self,
-        until: float,
-        body: bytes,
-        headers: Headers,
-        now: float,
-        trust: Trust | None,
-        verdict: Admitted | Unreadable | Receipt | None,
-    ) -> Admitted | Unreadable | Receipt:
-        """
-        Return *verdict*, or that by newer secrets if it refuses the delivery.
-
-        Raises:
-            ConfigurationError: The secrets cannot be fetched.
-            TimeoutError: They do not come in time.
-        """
-        with self._within(until):
-            if trust is None or verdict is None:
-                trust = await self._source.current()
-                verdict = trust.judge(body, headers, now)
-            if not _is_refusal(verdict):
-                return verdict
-            newer = await self._source.newer(trust)
         if newer is not None:
             trust, verdict = newer, newer.judge(body, headers, now)
         if _is_refusal(verdict):
             retired = trust.retired_match(body, headers, now)
             if retired is not None and self._tally.refused(retired):
                 _log.warning("A delivery was refused: it came with %r, which is retired", retired)
-        return verdict
+        return await _ended(
+            verdict if isinstance(verdict, Receipt) else self._continue(until, body, verdict, now)
+        )
 
     def _within(self, until: float) -> Deadline:
         """Return the context manager of a block that ends at the loop time *until*."""
@@ -555,6 +532,10 @@ def _without_body(error: MalformedEventError) -> Receipt:
         "that the server accepts bodies in chunks."
     )
     return Receipt(503, "unavailable", error=error, headers={"Retry-After": "5"})
+
+
+async def _ended(begun: Receipt | Awaitable[Receipt]) -> Receipt:
+    return begun if isinstance(begun, Receipt) else await begun
 
 
 def _is_refusal(verdict: object) -> bool:
