@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
 import warnings
 
@@ -207,12 +206,10 @@ async def test_write_that_is_dropped_warns(client):
     """A write that nobody ran warns as a coroutine does; one that is closed, or became another, does not."""
     with pytest.warns(RuntimeWarning, match="never awaited"):
         create(client)
-        gc.collect()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         create(client).close()
         create(client).keyed("row-1").close()
-        gc.collect()
 
 
 async def test_closing_a_write_under_way_keeps_its_intent(service, client):
