@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import signal
 import threading
-from logging.handlers import QueueHandler
+from logging.handlers import QueueHandler, QueueListener
 
 import pytest
 
@@ -26,11 +27,20 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture
-def root_logger_restored():
-    """Remove what a Litestar application, when it is made, adds to the root logger of the process."""
+def root_logger_restored(monkeypatch):
+    """Remove what a Litestar application, when it is made, adds to the root logger of the process, and its thread."""
     root = logging.getLogger()
-    level = root.level
+    level, start, started = root.level, QueueListener.start, []
+
+    def noted(listener):
+        started.append(listener)
+        start(listener)
+
+    monkeypatch.setattr(QueueListener, "start", noted)
     yield
+    for listener in started:
+        atexit.unregister(listener.stop)
+        listener.stop()
     for handler in [each for each in root.handlers if isinstance(each, QueueHandler)]:
         root.removeHandler(handler)
     root.setLevel(level)
