@@ -117,7 +117,9 @@ async def test_clock_of_the_database_that_steps(service, journal):
         summary = await one.summary()
         await two.stop()
         await other
-        assert [*client.unsettled, *its.unsettled] == []  # what was taken over is settled there
+        # What was taken over is settled there. A worker that was stopped before it noticed that still has it.
+        left = [await each.settle(intent) for each in (client, its) for intent in each.unsettled]
+        assert [outcome for outcome in left if not outcome.applied] == []
     urls = [entry.body["url"] for entry in service.ledger.effects()]
     assert (summary.verdicts, len(urls), len(set(urls))) == ({Verdict.APPLIED: 90}, 90, 90)
 
