@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
 
 import aiosqlite
 import asyncpg
@@ -113,6 +114,29 @@ async def test_work_sends_until_interrupted(service, place, tmp_path, number):
         out, errors = await asyncio.to_thread(working.communicate)
         assert (working.returncode, errors) == (0, "")
         assert json.loads(out) == {"state": "stopping"}
+        async with Outbox.open(place, client) as outbox, outbox.dispatching():
+            assert (await verdict_of(outbox, "one")).applied
+    assert service.arrivals("webhooks.update") == 1
+
+
+@pytest.mark.parametrize("place", ["PostgreSQL"], indirect=True)
+async def test_work_that_is_interrupted_twice(service, place, tmp_path):
+    """It does not wait for the write in flight, whose verdict the next process finds."""
+    service.script("webhooks.update", "apply, then hang")
+    async with client_of(service) as client:
+        async with Outbox.open(place, client) as outbox:
+            await enqueued(place, outbox, client, service, "one")
+        own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
+        working = child("outbox", "work", place, "--json", env={**ENVIRONMENT, **own}, cwd=tmp_path)
+        assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {"state": "sending"}
+        await service.arrived("webhooks.update")
+        working.send_signal(signal.SIGINT)
+        assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {"state": "stopping"}
+        stopping = time.monotonic()
+        working.send_signal(signal.SIGINT)
+        out, errors = await asyncio.to_thread(working.communicate)
+        assert (working.returncode, out, errors) == (0, "", "")
+        assert time.monotonic() - stopping < 10  # what it would wait for that write
         async with Outbox.open(place, client) as outbox, outbox.dispatching():
             assert (await verdict_of(outbox, "one")).applied
     assert service.arrivals("webhooks.update") == 1

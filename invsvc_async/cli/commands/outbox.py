@@ -5,13 +5,23 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path  # noqa: TC003 - typer reads the types
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import Json, Profile, Team, Yes, check_outputs, client_of, confirm, stop_signals
+from invsvc_async.cli.options import (
+    Json,
+    Profile,
+    Team,
+    Yes,
+    check_outputs,
+    client_of,
+    confirm,
+    handled,
+    stop_signals,
+)
 from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail, note, print_facts, table
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.history import Verdict
@@ -84,14 +94,23 @@ async def _work(
             place, client, concurrency=concurrency, on_secret=take, create=creates, **settings
         )
         outbox = await stack.enter_async_context(opened)
-        stopped = asyncio.Event()
-        with suppress(NotImplementedError, RuntimeError):  # Windows, or not the main thread
-            for number in stop_signals():
-                asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        async with outbox.dispatching():
-            _tell("sending", "sending what is committed; press Ctrl-C to leave", as_json=as_json)
-            await stopped.wait()
-            _tell("stopping", "stopping: writes in flight have 10 s to finish", as_json=as_json)
+        stopped, working = asyncio.Event(), asyncio.current_task()
+
+        def stop() -> None:
+            if stopped.is_set() and working is not None:
+                working.cancel()  # what is in flight is settled by the next process
+            stopped.set()
+
+        try:
+            with handled(stop_signals(), stop):
+                async with outbox.dispatching():
+                    _tell("sending", "sending what is committed; press Ctrl-C to leave", as_json=as_json)
+                    await stopped.wait()
+                    words = "stopping: writes in flight have 10 s to finish; press Ctrl-C again to stop now"
+                    _tell("stopping", words, as_json=as_json)
+        except asyncio.CancelledError:
+            if not stopped.is_set():
+                raise
 
 
 def _tell(state: str, words: str, *, as_json: bool) -> None:
