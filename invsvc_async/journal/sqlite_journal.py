@@ -77,6 +77,7 @@ class SqliteJournal:
         self._run = 0  # counts the openings: an entry with a smaller number is from an earlier process
         # All that follow are by the identity of intents, which is the key of their entries.
         self._left: set[str] = set()  # entries of earlier processes
+        self._open: set[str] = set()  # entries without a verdict
         self._done: set[str] = set()  # entries with a verdict
         self._sent: dict[str, Packed] = {}  # what was stored before the last send, until the verdict
         self._heard: dict[str, None] = {}  # entries to be removed after the next period, in order
@@ -120,6 +121,7 @@ class SqliteJournal:
         found = await self._entries.ask(_keys)
         self._left = {key for key, _ in found}
         self._done = {key for key, state in found if state == State.DONE}
+        self._open = self._left - self._done
 
     async def sending(self, intent: Intent) -> None:
         """
@@ -132,6 +134,7 @@ class SqliteJournal:
         await self.open()
         self._reopen(intent.identity)
         self._left.discard(intent.identity)
+        self._open.add(intent.identity)
         packed = self._sent[intent.identity] = pack(intent, self._entries.commons)
         await self._entries.put(self._entry(State.SENDING, intent, packed))
 
@@ -140,9 +143,9 @@ class SqliteJournal:
         Store the progress of a cancelled write, without waiting.
 
         If provably no byte of it left, it is removed.  A verdict that is already stored stays, because the
-        application has not had it.
+        application has not had it.  What was never sent under this journal is not stored.
         """
-        if not self._opened or intent.identity in self._done:
+        if not self._opened or intent.identity not in self._open:
             return
         self._reopen(intent.identity)
         self._sent.pop(intent.identity, None)
@@ -150,23 +153,25 @@ class SqliteJournal:
             self._entries.put(self._entry(State.SENDING, intent))
         else:
             self._left.discard(intent.identity)
+            self._open.discard(intent.identity)
             self._entries.take_out(intent.identity)
 
     async def settled(self, outcome: Outcome[object]) -> None:
         """
-        Store the verdict of a write; with UNKNOWN it stays open.
+        Store the verdict of a write; with UNKNOWN it stays open, unless it was never sent under this journal.
 
         A verdict that cannot be stored is logged, and the write stays open in the file.
         """
-        if not self._opened:
-            return
         identity = outcome.started_as.identity
+        if not self._opened or (outcome.verdict is Verdict.UNKNOWN and identity not in self._open):
+            return
         self._reopen(identity)
         packed = self._sent.pop(identity, None)
         if outcome.verdict is Verdict.UNKNOWN:
             self._left.discard(identity)  # this process does not recover it again
             entry = self._entry(State.SENDING, outcome.intent)
         else:
+            self._open.discard(identity)
             self._done.add(identity)
             as_sent = packed is not None and is_answered(outcome)
             entry = self._entry(

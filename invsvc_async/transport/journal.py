@@ -37,13 +37,15 @@ class Journal(Protocol):
         """
         Note how far a cancelled write got, without waiting and without raising.
 
-        If it is not *sent*, provably no byte of it was sent. A verdict that is stored already stays.
+        If it is not *sent*, provably no byte of it was sent, or another journal has it now: remove it. A
+        verdict that is stored already stays. Ignore one for which ``sending`` was never called.
         """
         ...
 
     async def settled(self, outcome: Outcome[object]) -> None:
         """
-        Store the verdict durably before the application gets it. A write that is UNKNOWN stays open.
+        Store the verdict durably before the application gets it. A write that is UNKNOWN stays open; ignore
+        one for which ``sending`` was never called.
 
         Does not raise if it cannot be stored: the application gets the verdict all the same, and the write
         stays open here.

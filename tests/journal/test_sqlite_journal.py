@@ -513,3 +513,30 @@ async def test_file_that_another_program_locks(tmp_path, monkeypatch):
         await SqliteJournal(path).open()
     other.close()
     assert await kept(path) == []
+
+
+@pytest.mark.parametrize("ends", ["unknown", "cancelled"])
+async def test_intent_of_elsewhere_is_not_kept(service, tmp_path, ends):
+    """
+    Settling is no send: what another process sent is not in this journal, which would know no other sends of it.
+
+    Recovered as a write of this journal, it would be told as never sent.
+    """
+    hook, other = service.seed_webhook(description="before"), service.seed_webhook()
+    async with client_of(service) as elsewhere:
+        write = elsewhere.webhooks.update(hook.id, description="mine")
+        carried = write.intent
+        assert (await write.outcome()).verdict is Verdict.APPLIED
+    async with client_of(service, journal=tmp_path / "outbox.db") as client:
+        await client.webhooks.update(other.id, description="opens the journal")
+        before = service.arrivals("webhooks.get")
+        service.script("webhooks.get", *{"unknown": ("403", "403"), "cancelled": ("hang",)}[ends])
+        settling = asyncio.create_task(client.settle(carried))
+        if ends == "cancelled":
+            await service.arrived("webhooks.get", before + 1)
+            settling.cancel()
+        await asyncio.wait([settling])
+        assert [intent.key for intent in client.unsettled] == [carried.key]
+    assert await kept(tmp_path / "outbox.db") == []
+    async with client_of(service, journal=tmp_path / "outbox.db") as client:
+        assert await client.recover() == []

@@ -390,7 +390,7 @@ async def test_many_verdicts_come_in_their_order(applied, tmp_path):
     outbox = SqliteJournal(path)
     await outbox.open()
     for outcome in many:
-        await outbox.settled(outcome)
+        await unfinished(outbox, outcome)
     await outbox.aclose()
 
     keys, outcomes = await next_process(path)
