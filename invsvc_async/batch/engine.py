@@ -15,10 +15,11 @@ from invsvc_async.batch.pacing import Slots
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.transport.write_register import can_overtake
 from invsvc_async.writes.driver import Driver, new_run
 from invsvc_async.writes.new_intent import spec_of_intent
 from invsvc_async.writes.recovery import check_scope
-from invsvc_async.writes.start import Start, taken_up
+from invsvc_async.writes.start import Start, new_start, taken_up
 
 if TYPE_CHECKING:
     from invsvc_async.batch.item import Item
@@ -365,6 +366,8 @@ class Engine:
         elif intent.sent:  # send anew what provably was not sent
             intent = attrs.evolve(intent, sent=())
         spec = spec_of_intent(options_for(item, self._anywhere), intent, item.reader)
+        if begin is None and item.times_put_back and item.thing is not None:
+            begin = partial(_begun_again, spec, item.thing)
         return Driver(spec, intent, begin=begin, takes_up=item.in_doubt)
 
     def _next_in_line(self, thing: str | None, wait: float) -> None:
@@ -381,6 +384,14 @@ class Engine:
             self._fill()
         else:
             del self._lines[thing]
+
+
+def _begun_again(spec: WriteSpec, line: str, intent: Intent) -> Start:
+    """Start a write that was put back, unless the client has sent a newer one to its thing meanwhile."""
+    session = spec.options.session
+    if can_overtake(intent.operation) and session.writes.lines.last_user(line) not in (None, intent.identity):
+        return taken_up(session, attrs.evolve(intent, newest=False), journaled=True)
+    return new_start(spec, line, intent)
 
 
 def _taken_up(session: ClientState, gone_since: float | None, intent: Intent) -> Start:

@@ -87,6 +87,12 @@ class LeftOpen(Struct, eq=False):
         """Return the newest revision of an open intent."""
         return self.unsettled.get(identity) or (self.leftovers or {}).get(identity)
 
+    def leave_journal(self, identity: str) -> bool:
+        """Note that the client's journal has an intent no longer; return whether it had it."""
+        had = identity in self._in_journal
+        self._in_journal.discard(identity)
+        return had
+
     def take_key(self, key: str) -> None:
         """Forget the intents of *key*, because another process settles them now."""
         for identity in [identity for identity, each in self.unsettled.items() if each.key == key]:

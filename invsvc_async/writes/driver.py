@@ -298,6 +298,7 @@ class Driver(Generic[T]):
                 latest = started + send.attempt_timeout
                 if until is not None:
                     latest = min(latest, until)
+                self._leave_other_journal()
                 exchange.not_after = latest if send.not_after is None else min(latest, send.not_after)
             self._leaving = send, started
             await self.view.send(self.request, exchange)
@@ -322,6 +323,14 @@ class Driver(Generic[T]):
         for intent in revised:
             assert self.writes.journal is not None
             self.writes.journal.shelved(intent, sent=True)
+
+    def _leave_other_journal(self) -> None:
+        """Remove the intent from the client's journal, because that of a batch has it, and what follows."""
+        own = self.writes.journal
+        if own is None or self.verdicts is own:
+            return
+        if self.writes.left_open.leave_journal(self.intent.identity):
+            own.shelved(self.intent, sent=False)
 
     def _can_use_token(self) -> bool:
         """Return whether a 401 is followed by another send: once, and not where it answers a re-send."""
@@ -454,6 +463,7 @@ class Driver(Generic[T]):
         if self.verdicts is not None:  # before a newer write to its thing can be sent
             self._outcome = self._outcome_of(done, found)
             await self.verdicts.settled(self._outcome)
+            self._leave_other_journal()
         if done.verdict is _UNKNOWN:
             self._leave_open(self.current_intent())
         elif self.writes.left_open:

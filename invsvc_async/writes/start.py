@@ -75,7 +75,9 @@ def taken_up(
     elif ended is not None and len(ended.intent.sent) >= len(intent.sent):  # or has its outcome
         intent = attrs.evolve(ended.intent, policy=intent.policy, reader=intent.reader)
     line = line_of(request_of(intent), intent.scope.team, intent.tag)
-    user = None if line is None or newest is not None else writes.lines.last_user(line)
+    # A journal does not know what this client has written otherwise since it had the verdict.
+    asks = newest is None or (latest is None and ended is not None)
+    user = writes.lines.last_user(line) if line is not None and asks else None
     if user is not None:
         newest = user == intent.identity  # otherwise a write of this client came after it
     if overtaken or intent.newest is False:

@@ -633,3 +633,63 @@ async def test_prune_of_a_write_that_may_still_land(service, journal):
     effects = sorted(service.ledger.effects("journeys.update"), key=lambda entry: entry.applied_at)
     assert (first.verdict, newer.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
     assert [entry.body["name"] for entry in effects] == ["k1", "k2"]
+
+
+# --- beside other features of the same client
+
+
+LOST = {
+    "webhooks.update": lambda client, hook, _: client.webhooks.update(hook.id, description="k1"),
+    "webhooks.delete": lambda client, hook, _: client.webhooks.delete(hook.id),
+    "journeys.update": lambda client, _, journey: client.journeys.update(journey.id, name="k1"),
+}
+
+
+@pytest.mark.parametrize("operation", LOST)
+async def test_write_settled_before_a_newer_one_beside_the_batch(service, client, tmp_path, operation):
+    """Its client has settled it and then written the same thing: it is not sent over that, and blames nobody."""
+    hook, journey = service.seed_webhook(description="before"), service.seed_journey(status="draft")
+    service.script(operation, "hang")
+    lost = LOST[operation](client, hook, journey).keyed("k1")
+    await shelve_one(service, client, tmp_path / "run.db", lost, operation)
+    [intent] = client.unsettled
+    assert (await client.settle(intent)).verdict is Verdict.NOT_APPLIED
+    for text in ("newer", "before"):
+        if operation == "journeys.update":
+            await client.journeys.update(journey.id, name=text)
+        else:
+            await client.webhooks.update(hook.id, description=text)
+    await asyncio.sleep(0.3)  # more than the slack between clocks
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        [again] = await all_of(batch)
+    assert again.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
+    assert [entry.applied for entry in service.ledger.find(operation)] == [False, *_newer(operation)]
+
+
+def _newer(operation):
+    """Tell which of the other writes are of the same operation."""
+    return [] if operation == "webhooks.delete" else [True, True]
+
+
+@pytest.mark.parametrize("follow", ["settle", "resume"])
+async def test_write_that_the_journal_of_its_client_has_too(service, tmp_path, follow):
+    """Once its batch has sent it, that journal says no more of it: it would not know what came after."""
+    hook = service.seed_webhook(description="before")
+    service.script("webhooks.update", "hang", *{"resume": ["reset"]}.get(follow, []))
+    own = tmp_path / "outbox.db"
+    async with client_of(service, journal=own) as client:
+        lost = client.webhooks.update(hook.id, description="k1").keyed("k1")
+        await shelve_one(service, client, tmp_path / "run.db", lost, "webhooks.update")
+        [intent] = client.unsettled
+        settling = client.settle(intent) if follow == "settle" else client.resume(intent).outcome()
+        running = asyncio.create_task(settling)
+        if follow == "resume":
+            await service.arrived("webhooks.update", 2)
+        service.script("webhooks.get", "403", "403")
+        assert (await running).verdict is Verdict.UNKNOWN
+        async with Batch.open(tmp_path / "run.db", client) as batch:
+            while (await all_of(batch))[-1].verdict is not Verdict.APPLIED:
+                await batch.retry(verdict=Verdict.UNKNOWN)
+        await client.webhooks.update(hook.id, description="before")
+    async with client_of(service, journal=own) as client:
+        assert await client.recover() == []

@@ -469,3 +469,17 @@ async def test_kill_while_an_acknowledged_verdict_is_forgotten(service, client, 
     async with Outbox.open(path, client) as outbox, outbox.dispatching():
         async with asyncio.timeout(60):
             assert await taken(outbox, 1) == [key]
+
+
+async def test_write_beside_the_outbox_while_one_is_sent_again(service, client, outbox, connection):
+    """One that is proven absent is not sent over a newer write of the same client to its thing; its verdict says so."""
+    hook = service.seed_webhook(description="before")
+    service.script("webhooks.update", "reset", "reset")
+    async with outbox.dispatching():
+        [key] = await enqueue(outbox, connection, client.webhooks.update(hook.id, description="older"))
+        await service.arrived("webhooks.update", 1)
+        newer = await client.webhooks.update(hook.id, description="newer").outcome()
+        older = await verdict_of(outbox, key)
+    assert (newer.verdict, older.verdict) == (Verdict.APPLIED, Verdict.NOT_APPLIED)
+    assert older.evidence.cause == "overtaken"
+    assert [entry.body["description"] for entry in service.ledger.effects("webhooks.update")] == ["newer"]
