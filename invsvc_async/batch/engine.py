@@ -362,7 +362,7 @@ class Engine:
         intent, begin = item.intent, None
         if item.in_doubt or item.is_overtaken:  # settle first what may have been sent
             since = self._clock.now() if item.sender_gone else None
-            begin = partial(_taken_up, self._view.session, since)
+            begin = partial(_taken_up, self._view.session, since, item.thing)
         elif intent.sent:  # send anew what provably was not sent
             intent = attrs.evolve(intent, sent=())
         spec = spec_of_intent(options_for(item, self._anywhere), intent, item.reader)
@@ -386,22 +386,30 @@ class Engine:
             del self._lines[thing]
 
 
+def _has_written_beside(session: ClientState, line: str | None, intent: Intent) -> bool:
+    """Return whether the last write that this client has sent to the thing of *intent* was another one."""
+    if line is None or not can_overtake(intent.operation):
+        return False
+    return session.writes.lines.last_user(line) not in (None, intent.identity)
+
+
 def _begun_again(spec: WriteSpec, line: str, intent: Intent) -> Start:
     """Start a write that was put back, unless the client has sent a newer one to its thing meanwhile."""
     session = spec.options.session
-    if can_overtake(intent.operation) and session.writes.lines.last_user(line) not in (None, intent.identity):
+    if _has_written_beside(session, line, intent):
         return taken_up(session, attrs.evolve(intent, newest=False), journaled=True)
     return new_start(spec, line, intent)
 
 
-def _taken_up(session: ClientState, gone_since: float | None, intent: Intent) -> Start:
+def _taken_up(session: ClientState, gone_since: float | None, line: str | None, intent: Intent) -> Start:
     """Start where an earlier run left *intent*. The journal may know that it was overtaken."""
     latest = session.writes.left_open.get(intent.identity)
     if latest is not None and intent.newest is False:
         session.writes.left_open.unsettled[intent.identity] = attrs.evolve(latest, newest=False)
     start = taken_up(session, intent, journaled=True, gone_since=gone_since)
-    if intent.newest is not None:
-        return start
-    # Only the journal knows whether a later write was sent, and a restored one does not.
     resumed = cast("Resumed", start.history[0])
+    if intent.newest is not None and not (resumed.newest and _has_written_beside(session, line, intent)):
+        return start
+    # Only the journal knows whether a later write was sent. A restored one does not, and none knows of writes
+    # that this client has sent beside it.
     return Start(start.intent, (attrs.evolve(resumed, newest=None),))

@@ -671,6 +671,23 @@ def _newer(operation):
     return [] if operation == "webhooks.delete" else [True, True]
 
 
+async def test_journey_that_its_client_has_written_before_it_resumes_the_batch(service, tmp_path):
+    """What the process before sent last is older than what this client has sent itself, which is no stranger."""
+    journey = service.seed_journey(status="draft")
+    service.script("journeys.update", "hang")
+    async with client_of(service) as first:
+        lost = first.journeys.update(journey.id, name="k1").keyed("k1")
+        await shelve_one(service, first, tmp_path / "run.db", lost, "journeys.update")
+    service.clock.offset += 60
+    async with client_of(service) as client:
+        await client.journeys.update(journey.id, name="newer")
+        async with Batch.open(tmp_path / "run.db", client) as batch:
+            [again] = await all_of(batch)
+    assert again.verdict is Verdict.UNKNOWN
+    assert "later write of this program" in again.message
+    assert done_by(service) == ["newer"]
+
+
 @pytest.mark.parametrize("follow", ["settle", "resume"])
 async def test_write_that_the_journal_of_its_client_has_too(service, tmp_path, follow):
     """Once its batch has sent it, that journal says no more of it: it would not know what came after."""
