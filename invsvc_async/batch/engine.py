@@ -339,7 +339,7 @@ class Engine:
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
         if isinstance(error, LostChunkError):  # another worker has it now
-            self._writes.left_open.take_key(item.key)
+            self._writes.left_open.take(item.identity)
             self._let_go(item)
         else:
             self.fail(error)

@@ -107,6 +107,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     on_end: Callable[[], None] | None = None
     on_stored: Callable[[], None] | None = None  # called once, when the journal has it
     answer: bytes = b""  # the body of the last answer
+    identity: str = ""  # of the intent that was sent or settled last
 
     @property
     def is_overtaken(self) -> bool:
@@ -182,6 +183,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     async def sending(self, intent: Intent) -> None:
         """Store *intent*, which is about to be sent."""
+        self.identity = intent.identity
         if self.lease is not None:
             await self.lease.hold()
         self.stored = True
@@ -209,6 +211,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         if self.breaker is not None and self.breaker.holds_back(outcome, self.times_put_back):
             self._put_back(outcome)
             return
+        self.identity = outcome.started_as.identity
         value = outcome.value
         if self.on_secret is not None and getattr(value, "secret", None) is not None:
             handed = self.on_secret(self.key, value)

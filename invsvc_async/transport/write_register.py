@@ -93,13 +93,8 @@ class LeftOpen(Struct, eq=False):
         self._in_journal.discard(identity)
         return had
 
-    def take_key(self, key: str) -> None:
-        """Forget the intents of *key*, because another process settles them now."""
-        for identity in [identity for identity, each in self.unsettled.items() if each.key == key]:
-            self.take(identity)
-
     def take(self, identity: str) -> None:
-        """Forget an intent, because its outcome is known."""
+        """Forget an intent, because its outcome is known, or another process settles it now."""
         self.unsettled.pop(identity, None)
         if self.leftovers:
             self.leftovers.pop(identity, None)

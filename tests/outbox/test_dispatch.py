@@ -78,6 +78,30 @@ async def test_lane_lost_and_acquired_again(service, address, connection):
     assert [entry.body["description"] for entry in service.ledger.effects()] == list(texts)
 
 
+async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, address, connection):
+    """Another process settles the write of the outbox, not the single one of this client under the same key."""
+    mine, other = service.seed_webhook().id, service.seed_webhook().id
+    async with (
+        client_of(service, timeout=Timeouts(attempt=2.0)) as client,
+        Outbox.open(address, client) as outbox,
+    ):
+        service.script("webhooks.update", "hang", "slow 1.0")
+        single = asyncio.create_task(
+            client.webhooks.update(mine, description="single").keyed("order-17").outcome()
+        )
+        await service.arrived("webhooks.update")
+        single.cancel()
+        await asyncio.wait([single])
+        before = [intent.identity for intent in client.unsettled]
+        async with outbox.dispatching():
+            write = client.webhooks.update(other, description="of the outbox").keyed("order-17")
+            [key] = await enqueue(outbox, connection, write)
+            await service.arrived("webhooks.update", 2)
+            await outbox._store.fetch("UPDATE chunks SET owner = 'another.1'")  # which is dead
+            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+        assert (len(before), [intent.identity for intent in client.unsettled]) == (1, before)
+
+
 async def test_database_restarted_in_the_middle(service, client, outbox, address):
     """A restart of the database holds the dispatcher up, and loses nothing."""
     import asyncpg
