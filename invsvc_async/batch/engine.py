@@ -15,7 +15,6 @@ from invsvc_async.batch.pacing import Slots
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.transport.write_register import can_overtake
 from invsvc_async.writes.driver import Driver, new_run
 from invsvc_async.writes.new_intent import spec_of_intent
 from invsvc_async.writes.recovery import check_scope
@@ -388,8 +387,6 @@ class Engine:
 
 def _has_written_beside(session: ClientState, line: str | None, intent: Intent) -> bool:
     """Return whether the last write that this client has sent to the thing of *intent* was another one."""
-    if line is None or not can_overtake(intent.operation):
-        return False
     return session.writes.lines.last_user(line) not in (None, intent.identity)
 
 

@@ -99,17 +99,23 @@ async def test_writes_are_listed_shown_retried_and_dropped(service, place, invsv
     assert (code, out, said.strip()) == (0, "", "waiting: dropped")
 
 
+async def sending(place, client, service, folder):
+    """Start `invsvc outbox work` on a place with one write, which has arrived at the service."""
+    async with Outbox.open(place, client) as outbox:
+        await enqueued(place, outbox, client, service, "one")
+    own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
+    working = child("outbox", "work", place, "--json", env={**ENVIRONMENT, **own}, cwd=folder)
+    assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {"state": "sending"}
+    await service.arrived("webhooks.update")
+    return working
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("place", ["PostgreSQL"], indirect=True)
 async def test_work_sends_until_interrupted(service, place, tmp_path, number):
     """It sends what is committed; Ctrl-C, or the end of its terminal, ends it with 0."""
     async with client_of(service) as client:
-        async with Outbox.open(place, client) as outbox:
-            await enqueued(place, outbox, client, service, "one")
-        own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
-        working = child("outbox", "work", place, "--json", env={**ENVIRONMENT, **own}, cwd=tmp_path)
-        assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {"state": "sending"}
-        await service.arrived("webhooks.update")
+        working = await sending(place, client, service, tmp_path)
         working.send_signal(number)
         out, errors = await asyncio.to_thread(working.communicate)
         assert (working.returncode, errors) == (0, "")
@@ -124,12 +130,7 @@ async def test_work_that_is_interrupted_twice(service, place, tmp_path):
     """It does not wait for the write in flight, whose verdict the next process finds."""
     service.script("webhooks.update", "apply, then hang")
     async with client_of(service) as client:
-        async with Outbox.open(place, client) as outbox:
-            await enqueued(place, outbox, client, service, "one")
-        own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
-        working = child("outbox", "work", place, "--json", env={**ENVIRONMENT, **own}, cwd=tmp_path)
-        assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {"state": "sending"}
-        await service.arrived("webhooks.update")
+        working = await sending(place, client, service, tmp_path)
         working.send_signal(signal.SIGINT)
         assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {"state": "stopping"}
         stopping = time.monotonic()

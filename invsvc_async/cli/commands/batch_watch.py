@@ -8,13 +8,13 @@ import signal
 import sys
 import time
 import webbrowser
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from invsvc_async.cli.commands.batch_workers import plain_worker, state_of
-from invsvc_async.cli.options import JournalArgument, JournalOption, Json, one_journal
+from invsvc_async.cli.options import JournalArgument, JournalOption, Json, handled, one_journal
 from invsvc_async.cli.output import emit_json
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.errors import JournalError
@@ -100,11 +100,9 @@ def _has_screen() -> bool:
 
 async def _interrupted() -> None:
     """Wait for a signal to stop."""
-    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-    with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not the main thread
-        for number in _STOP:
-            loop.add_signal_handler(number, stopped.set)
-    await stopped.wait()
+    stopped = asyncio.Event()
+    with handled(_STOP, stopped.set):
+        await stopped.wait()
 
 
 class Readings:
