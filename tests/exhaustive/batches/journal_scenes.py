@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.exhaustive.batches.stage import keys_of, seed, writes
@@ -41,15 +42,20 @@ def restored(
                 if number == 1 and not at:
                     await retried(stage, process)
 
-            def over(_number: int = 0) -> None:
+            def over(*, is_killed: bool) -> None:
                 if number == 1:
                     stage.put_back()
-                if number < 4:
+                if is_killed or number < 4:
                     begin(number + 1)
 
-            stage.run(process, work, then=over, refused=lambda: begin(number + 1, accepts=True))
+            stage.run(
+                process,
+                work,
+                then=lambda _: over(is_killed=False),
+                refused=lambda: begin(number + 1, accepts=True),
+            )
             if number == 1 or accepts:
-                stage.offer_kill(process, over)
+                stage.offer_kill(process, partial(over, is_killed=True))
 
         begin(1)
         await copied(stage, at)

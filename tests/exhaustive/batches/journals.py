@@ -92,12 +92,12 @@ class ScriptedFile(SqliteBatch):
     """The journal of one process in the file of a scene."""
 
     def drop(self) -> None:
-        """Do what the end of a killed process does: undo what is not committed, and release the file."""
-        writer, self._writer = self._writer, None
+        """Do what the end of a killed process does: undo what is not committed, and close all files."""
+        writer, self._writer, self._starting = self._writer or self._starting, None, None
         if isinstance(writer, InlineWriter) and writer.connection is not None:
             writer.connection.close()
             writer.connection = None
-        self._lock.release()
+        self._release()
 
 
 class FileJournal:
