@@ -386,8 +386,9 @@ class Engine:
 
 
 def _has_written_beside(session: ClientState, line: str | None, intent: Intent) -> bool:
-    """Return whether the last write that this client has sent to the thing of *intent* was another one."""
-    return session.writes.lines.last_user(line) not in (None, intent.identity)
+    """Return whether this client has sent a newer write to the thing of *intent*, with an effect perhaps."""
+    users = session.writes.lines.last_users(line)
+    return bool(users) and intent.identity not in users
 
 
 def _begun_again(spec: WriteSpec, line: str, intent: Intent) -> Start:

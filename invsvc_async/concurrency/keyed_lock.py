@@ -42,8 +42,9 @@ class KeyedLock:
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line | None] = {}  # None: locked, and nobody waits
         self._sweep_at = _SWEEP
-        self._users: dict[Hashable, str] = {}  # by key, in the last two minutes or less
-        self._earlier_users: dict[Hashable, str] = {}  # in the time before
+        # By key, in the last two minutes or less: the last user, and after it those that did nothing.
+        self._users: dict[Hashable, tuple[str, ...]] = {}
+        self._earlier_users: dict[Hashable, tuple[str, ...]] = {}  # in the time before
         self._users_until = -inf
 
     def __len__(self) -> int:
@@ -107,16 +108,20 @@ class KeyedLock:
         line.closed_until = {by: kept for by, kept in line.closed_until.items() if kept > now}
         line.closed_until[owner] = max(until, line.closed_until.get(owner, -inf))
 
-    def use(self, key: Hashable, user: str, now: float) -> None:
-        """Record *user* as the last one to use the key."""
+    def use(self, key: Hashable, users: tuple[str, ...], now: float) -> None:
+        """Record *users* as the last ones to use the key: one, and after it those that did nothing."""
         if now > self._users_until or len(self._users) >= _USERS:
             self._earlier_users, self._users = self._users, {}
             self._users_until = now + _REMEMBERED
-        self._users[key] = user
+        self._users[key] = users
 
-    def last_user(self, key: Hashable) -> str | None:
-        """Return the last one to use the key, or ``None`` if that was long ago, or many keys ago."""
-        return self._users.get(key, self._earlier_users.get(key))
+    def last_users(self, key: Hashable) -> tuple[str, ...]:
+        """
+        Return the last one to use the key, and those that used it later and did nothing.
+
+        It is empty if that was long ago, or many keys ago.
+        """
+        return self._users.get(key) or self._earlier_users.get(key, ())
 
     def opens_at(self, key: Hashable) -> float:
         """Return the local time, in seconds, at which the lock is open to all."""

@@ -70,6 +70,8 @@ __all__ = ["Driver", "new_run"]
 
 T = TypeVar("T")
 _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access through the class
+_NO_EFFECT = Verdict.NOT_APPLIED, Verdict.REFUSED
+_USERS = 8  # of a line that are remembered, if all but the first did nothing
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -122,6 +124,7 @@ class Driver(Generic[T]):
         self._outcome: Outcome[T] | None = None
         self._leaving: tuple[Send, float] | None = None  # what is being sent now, and since when
         self._call_ends: float | None = None  # loop time, if it began with a read
+        self._before: tuple[str, ...] | None = None  # the last users of the line, before it was sent
 
     @property
     def intent(self) -> Intent:
@@ -286,7 +289,10 @@ class Driver(Generic[T]):
             self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=facts_of(error)))
             return
         if self.line is not None and can_overtake(self.operation.name):
-            self.writes.lines.use(self.line, self.intent.identity if self._takes_up else "", started)
+            lines, user = self.writes.lines, self.intent.identity if self._takes_up else ""
+            if self._before is None:
+                self._before = lines.last_users(self.line)
+            lines.use(self.line, (user,), started)
         overtaken = self._overtake() if self.writes.left_open else []
         try:
             if self.journal is not None:
@@ -471,13 +477,22 @@ class Driver(Generic[T]):
         self.found, self.done = found, done
         if done is not ANSWERED:
             self._keep_as_last_user()
+            if done.verdict in _NO_EFFECT and self._before is not None:
+                self._note_no_effect(self._before)
             if self._takes_up or self._was_in_doubt():
                 self.writes.keep_ended(self.outcome())
 
     def _keep_as_last_user(self) -> None:
         """Note, before the lock is released, that this write, sent or not, was the last of its line."""
-        if self.line is not None and self.writes.lines.last_user(self.line) in ("", self.intent.identity):
-            self.writes.lines.use(self.line, self.intent.identity, self.session.clock.now())
+        own = (self.intent.identity,)
+        if self.line is not None and self.writes.lines.last_users(self.line) in (("",), own):
+            self.writes.lines.use(self.line, own, self.session.clock.now())
+
+    def _note_no_effect(self, before: tuple[str, ...]) -> None:
+        """Note that this write did nothing, so that those *before* it in its line are not overtaken by it."""
+        own = self.intent.identity
+        users = (*(user for user in before if user != own), own)
+        self.writes.lines.use(self.line, users[-_USERS:], self.session.clock.now())
 
     def _leave_open(self, intent: Intent) -> None:
         """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""

@@ -77,9 +77,9 @@ def taken_up(
     line = line_of(request_of(intent), intent.scope.team, intent.tag)
     # A journal does not know what this client has written otherwise since it had the verdict.
     asks = newest is None or (latest is None and ended is not None)
-    user = writes.lines.last_user(line) if line is not None and asks else None
-    if user is not None:
-        newest = user == intent.identity  # otherwise a write of this client came after it
+    users = writes.lines.last_users(line) if line is not None and asks else ()
+    if users:
+        newest = users[-1] == intent.identity  # otherwise a write of this client came after it
     if overtaken or intent.newest is False:
         newest = False
     resumed = Resumed(

@@ -313,21 +313,21 @@ def test_last_users_of_very_many_keys():
     """The latest 20,000 are known, and memory does not grow with the rate of writes."""
     lock = KeyedLock()
     for number in range(100_000):
-        lock.use(number, "me", now=number / 10_000)
+        lock.use(number, ("me",), now=number / 10_000)
 
-    assert all(lock.last_user(number) == "me" for number in range(80_000, 100_000))
-    assert not any(lock.last_user(number) for number in range(60_000))
+    assert all(lock.last_users(number) == ("me",) for number in range(80_000, 100_000))
+    assert not any(lock.last_users(number) for number in range(60_000))
 
 
 def test_last_users_of_a_time():
     """They are known for two minutes, and for at most four."""
     lock = KeyedLock()
-    lock.use("a", "me", now=0.0)
-    lock.use("b", "me", now=119.0)
-    lock.use("c", "me", now=121.0)
-    assert [lock.last_user(key) for key in "abc"] == ["me"] * 3
-    lock.use("d", "me", now=242.0)
-    assert [lock.last_user(key) for key in "abcd"] == [None, None, "me", "me"]
+    lock.use("a", ("me",), now=0.0)
+    lock.use("b", ("me",), now=119.0)
+    lock.use("c", ("me",), now=121.0)
+    assert [lock.last_users(key) for key in "abc"] == [("me",)] * 3
+    lock.use("d", ("me",), now=242.0)
+    assert [lock.last_users(key) for key in "abcd"] == [(), (), ("me",), ("me",)]
 
 
 async def test_users_that_a_client_remembers():

@@ -483,3 +483,16 @@ async def test_write_beside_the_outbox_while_one_is_sent_again(service, client, 
     assert (newer.verdict, older.verdict) == (Verdict.APPLIED, Verdict.NOT_APPLIED)
     assert older.evidence.cause == "overtaken"
     assert [entry.body["description"] for entry in service.ledger.effects("webhooks.update")] == ["newer"]
+
+
+async def test_refused_write_beside_the_outbox_while_one_is_sent_again(service, client, outbox, connection):
+    """A newer write that did nothing has overtaken nothing: what was committed is sent."""
+    hook = service.seed_webhook(description="before")
+    service.script("webhooks.update", "reset", "reset", "403")
+    async with outbox.dispatching():
+        [key] = await enqueue(outbox, connection, client.webhooks.update(hook.id, description="older"))
+        await service.arrived("webhooks.update", 1)
+        newer = await client.webhooks.update(hook.id, description="newer").outcome()
+        older = await verdict_of(outbox, key)
+    assert (newer.verdict, older.verdict) == (Verdict.REFUSED, Verdict.APPLIED)
+    assert [entry.body["description"] for entry in service.ledger.effects("webhooks.update")] == ["older"]
