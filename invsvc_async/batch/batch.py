@@ -105,8 +105,9 @@ class Batch:
 
         *tag* puts a token at the end of the description of each new webhook, so that it can be identified.
         *on_secret* is called with the key and the webhook of each create, with its secret, before the write
-        is stored as done. After a kill it may be called again. No journal contains a secret. *on_progress* is
-        called several times per second. *same_mode* asserts that a new credential has the team and data mode
+        is stored as done. After a kill it may be called again. It must not wait for another untagged create
+        of the same URL, which waits for it. No journal contains a secret. *on_progress* is called several
+        times per second. *same_mode* asserts that a new credential has the team and data mode
         of the one with which the batch was begun.
 
         *stop_after* stops a run after so many writes that were not applied (a whole number), or at such a
@@ -315,8 +316,8 @@ class Batch:
         are applied.
 
         NOT_APPLIED, REFUSED and SUPERSEDED ones are sent anew. UNKNOWN ones are settled first, and sent only
-        on proof of absence. A write is not sent if a newer one to the same resource was: it is then
-        NOT_APPLIED, and its result is marked ``overtaken``. With *force*, it becomes the newest itself.
+        on proof of absence. A write is not sent if a newer one of the batch to the same resource was: it is
+        then NOT_APPLIED, and its result is marked ``overtaken``. With *force*, it becomes the newest itself.
 
         Raises:
             InvalidRequestError: Nothing is chosen, a verdict is APPLIED, or there is no such verdict.
