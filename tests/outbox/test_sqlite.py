@@ -488,11 +488,15 @@ async def test_write_beside_the_outbox_while_one_is_sent_again(service, client, 
 async def test_refused_write_beside_the_outbox_while_one_is_sent_again(service, client, outbox, connection):
     """A newer write that did nothing has overtaken nothing: what was committed is sent."""
     hook = service.seed_webhook(description="before")
-    service.script("webhooks.update", "reset", "reset", "403")
+    await client.webhooks.update(hook.id, description="first")
+    service.script("webhooks.update", "reset", "reset", "403", "422")
+    change = client.webhooks.update
     async with outbox.dispatching():
-        [key] = await enqueue(outbox, connection, client.webhooks.update(hook.id, description="older"))
-        await service.arrived("webhooks.update", 1)
-        newer = await client.webhooks.update(hook.id, description="newer").outcome()
+        [key] = await enqueue(outbox, connection, change(hook.id, description="older"))
+        await service.arrived("webhooks.update", 2)
+        beside = [change(hook.id, description=text).outcome() for text in ("newer", "newest")]
+        newer = await asyncio.gather(*beside)
         older = await verdict_of(outbox, key)
-    assert (newer.verdict, older.verdict) == (Verdict.REFUSED, Verdict.APPLIED)
-    assert [entry.body["description"] for entry in service.ledger.effects("webhooks.update")] == ["older"]
+    assert [each.verdict for each in (*newer, older)] == [Verdict.REFUSED, Verdict.REFUSED, Verdict.APPLIED]
+    effects = service.ledger.effects("webhooks.update")
+    assert [entry.body["description"] for entry in effects] == ["first", "older"]
