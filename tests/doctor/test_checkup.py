@@ -205,9 +205,10 @@ async def test_token_that_cannot_be_fetched():
     assert (found.usable, answer(found, "kind of credential").good) == (False, None)
 
 
+@pytest.mark.loop_time
 async def test_token_that_does_not_come():
     """A source that hangs is a finding, too: the checkup ends."""
-    short = Timeouts(attempt=0.02, call=0.02)
+    short = Timeouts(attempt=3.0, connect=3.0, call=3.0)
     async with Simulator() as service:
         hanging = TokenProvider(lambda: asyncio.Event().wait(), kind="api_key")
         found = await asyncio.wait_for(examined(service, credential=hanging, timeout=short), 30)
