@@ -494,6 +494,7 @@ async def test_closing_that_is_cancelled_at_once(service, address):
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # what the closed loop had cannot be closed
+@pytest.mark.no_secret_scan  # which keeps the client
 def test_client_in_another_event_loop(address):
     """It is refused in words and nothing is sent. Once its loop is closed, it can be closed in another one."""
 
