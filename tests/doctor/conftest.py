@@ -1,11 +1,5 @@
-"""The event loop of the tests of the checkup."""
+"""The event loop of the tests of the checkup: that of the tests of the simulator."""
 
-import asyncio
+from __future__ import annotations
 
-from tests.support.virtual_time import VirtualTimeLoop
-
-
-def pytest_asyncio_loop_factories(config, item):
-    """Run what is marked in virtual time; the others have no short deadlines."""
-    marked = item.get_closest_marker("loop_time")
-    return {"asyncio": VirtualTimeLoop if marked else asyncio.new_event_loop}
+from tests.simulator.conftest import pytest_asyncio_loop_factories  # noqa: F401 - pytest finds it by name
