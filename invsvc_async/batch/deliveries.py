@@ -17,12 +17,19 @@ class Deliveries:
 
     def __init__(self, cursor: int = 0) -> None:
         self.cursor: int = cursor
+        self.last: int = cursor  # position that was added
+        self.is_lost: bool = False  # another run gives the rest
         self._given: list[int] = []  # a heap: the first is the cursor's next
         self._taken: set[int] = set()  # after the cursor
 
     def add(self, position: int) -> None:
         """Note that the result at *position* is going to be given. Positions after it are added later."""
         heappush(self._given, position)
+        self.last = position
+
+    def __contains__(self, position: int) -> bool:
+        """Return whether the result at *position* is given and not taken."""
+        return position in self._given
 
     def take(self, position: int) -> None:
         """Note that the result at *position* was taken."""
@@ -42,3 +49,4 @@ class Deliveries:
         """Forget what is after the cursor: a new run gives it again."""
         self._given.clear()
         self._taken.clear()
+        self.last = self.cursor

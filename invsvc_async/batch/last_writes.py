@@ -20,7 +20,7 @@ from invsvc_async.errors import InvsvcError
 from invsvc_async.journal.entry import ANSWERED, unreadable
 from invsvc_async.models.common import UNSET, Model, stored_value, wire_names
 from invsvc_async.reconcile.compare import HOOK_FIELDS
-from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
 from invsvc_async.reconcile.own_writes import version_of
 from invsvc_async.transport.write_register import can_overtake
 
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.own_writes import LastState, OwnWrites
     from invsvc_async.transport.write_register import WriteRegister
 
-__all__ = ["NO_EFFECT", "LastWrite", "Left", "learn", "left_by", "take_claims"]
+__all__ = ["LastWrite", "Left", "learn", "left_by", "take_claims"]
 
-NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)  # a write that ended so has overtaken nothing
 MOST_GRAPH = 4096  # bytes: a larger graph is left out of a stored state
 # What an update can change, and what finds compare: a state needs no more.
 _JOURNEY = ("id", "status", "last_updated", "name", "description", "graph", "triggerType", "replacesDefaults")

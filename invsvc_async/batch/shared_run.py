@@ -97,6 +97,7 @@ class SharedRun(Run):
         self._name = uuid4().hex
         self._numbers = count(1)
         self._run_number = 0
+        self._relies_until = 0.0  # on being the only one who gives its results
         self._late: AsyncIterator[tuple[Result, Deliveries]] = self._read_late()
         self._before: Checkpoint | None = None  # where the input began
         self._left_by: Counter[int] = Counter()  # open writes, by the run whose input contained them
@@ -116,16 +117,48 @@ class SharedRun(Run):
 
     async def __anext__(self) -> Result:
         """Return the next result. It ends once this worker has returned its chunks."""
+        while True:
+            try:
+                result = await super().__anext__()
+            except StopAsyncIteration:
+                late = await self._next_late()
+                if late is None:
+                    await self._end_run()
+                    raise
+                result = late
+            while self._clock.now() > self._relies_until:  # this process may be stopped while it asks
+                await self._keep_giving()
+            if self._is_mine():
+                return result
+
+    async def _next_late(self) -> Result | None:
+        """Return the next result of a run that has ended since this one began, or ``None``."""
+        if self._leaving is not None:
+            await asyncio.shield(self._leaving)
+        if self._engine is None or not self._engine.complete:  # it was stopped
+            return None
+        self._last = await anext(self._late, None)
+        return None if self._last is None else self._last[0]
+
+    async def _keep_giving(self) -> None:
+        """Learn which results others have adopted, because this run may have been silent for too long."""
+        last, self._last = self._last, None  # it is not given yet
         try:
-            return await super().__anext__()
-        except StopAsyncIteration:
-            if self._leaving is not None:
-                await asyncio.shield(self._leaving)
-            if self._engine is not None and self._engine.complete:  # it was not stopped
-                self._last = await anext(self._late, None)
-                if self._last is not None:
-                    return self._last[0]
+            until = self._clock.now() + self._entries.reliable_for
+            await self._entries.keep_giving()
+        except BaseException:  # cancelled, or the database is away: the next run gives it
+            await self.stop(0.0)
             raise
+        self._relies_until, self._last = until, last
+
+    def _is_mine(self) -> bool:
+        """Return whether the latest result is this run's to give; if not, forget it."""
+        assert self._last is not None
+        result, deliveries = self._last
+        if deliveries is self._entries.deliveries:
+            deliveries = self._entries.deliveries_of(result.position or 0)
+        self._last = None if deliveries.is_lost else (result, deliveries)
+        return self._last is not None
 
     def progress(self) -> Progress:
         """Return the progress."""
@@ -136,14 +169,16 @@ class SharedRun(Run):
     # --- results that other runs left
 
     async def _read_untaken(self) -> AsyncIterator[tuple[Result, Deliveries]]:
+        until = self._clock.now() + self._entries.reliable_for
         self._run_number = await self._entries.begin_run()
+        self._relies_until = until
         async for each in self._read_adopted():
             yield each
 
     async def _read_adopted(self) -> AsyncIterator[tuple[Result, Deliveries]]:
         for deliveries, run in await self._entries.adopt():
-            since = deliveries.cursor
-            while page := await self._entries.untaken_of(run, since, _PAGE):
+            since = deliveries.last
+            while not deliveries.is_lost and (page := await self._entries.untaken_of(run, since, _PAGE)):
                 for entry in page:
                     since = entry.position or since
                     deliveries.add(since)
@@ -165,13 +200,17 @@ class SharedRun(Run):
     async def stop(self, grace: float) -> None:
         """Stop as any run does, and return the remaining chunks."""
         await super().stop(grace)
-        if self._engine is None and self._run_number:
-            with suppress(JournalError):
-                async with self._entries.hurried():
-                    await self._entries.end_run()
+        if self._engine is None:
+            await self._end_run()
         if self._beating is not None:
             self._leaving = self._leaving or asyncio.create_task(self._leave(self._beating))
             await asyncio.shield(self._leaving)
+
+    async def _end_run(self) -> None:
+        """Let others adopt at once what this run has not given."""
+        with suppress(JournalError):
+            async with self._entries.hurried():
+                await self._entries.end_run()
 
     async def _leave(self, beating: asyncio.Task[None]) -> None:
         """Return the remaining chunks. If the database fails, others get them after a timeout."""
@@ -185,7 +224,8 @@ class SharedRun(Run):
                 for each in work.values():
                     if each.store.chunk in ours:
                         await self._entries.steadily(partial(self._entries.chunks.give_back, each.handed))
-                await self._entries.end_run()
+                if not self._entries.owes_results:  # otherwise once they are taken
+                    await self._entries.end_run()
 
     async def _feed_all(self, engine: Engine) -> None:
         self._entries.patience = PATIENCE
@@ -338,7 +378,7 @@ class SharedRun(Run):
         if now - before >= 1.0:
             rate = (self._done - done) / (now - before)
             self._measured = now, self._done, rate
-        return Sign(self._name, self._done, rate, len(self._work), ended, self._run_number)
+        return Sign(self._name, self._done, rate, len(self._work), ended, self._entries.runs)
 
     def _has(self, chunk: int) -> bool:
         """Return whether this worker has *chunk*. It is queued again if a heartbeat was late."""

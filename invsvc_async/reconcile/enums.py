@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import attrs
 
-__all__ = ["Bounds", "End", "Verdict"]
+__all__ = ["NO_EFFECT", "Bounds", "End", "Verdict"]
 
 
 class End(StrEnum):
@@ -29,6 +29,9 @@ class Verdict(StrEnum):
     REFUSED = "refused"
     SUPERSEDED = "superseded"
     UNKNOWN = "unknown"
+
+
+NO_EFFECT = Verdict.NOT_APPLIED, Verdict.REFUSED  # a write that ended so has overtaken nothing
 
 
 @attrs.frozen(kw_only=True)

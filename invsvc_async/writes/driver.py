@@ -22,6 +22,7 @@ from invsvc_async.models.common import once
 from invsvc_async.models.webhooks import Webhook
 from invsvc_async.reconcile.compare import url_key
 from invsvc_async.reconcile.decide import ANSWERED, answered_at_once, decide
+from invsvc_async.reconcile.enums import NO_EFFECT
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique, no_such_read
 from invsvc_async.reconcile.history import (
@@ -70,7 +71,6 @@ __all__ = ["Driver", "new_run"]
 
 T = TypeVar("T")
 _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access through the class
-_NO_EFFECT = Verdict.NOT_APPLIED, Verdict.REFUSED
 _USERS = 8  # of a line that are remembered, if all but the first did nothing
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
@@ -477,7 +477,7 @@ class Driver(Generic[T]):
         self.found, self.done = found, done
         if done is not ANSWERED:
             self._keep_as_last_user()
-            if done.verdict in _NO_EFFECT and self._before is not None:
+            if done.verdict in NO_EFFECT and self._before is not None:
                 self._note_no_effect(self._before)
             if self._takes_up or self._was_in_doubt():
                 self.writes.keep_ended(self.outcome())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sqlite3
 import sys
 from contextlib import closing
@@ -147,37 +148,68 @@ async def test_results_since_a_position(client, journal):
     assert (len(whole), whole) == (60, sorted(whole))
 
 
-@pytest.mark.one_python
-async def test_results_after_a_kill(service, client, journal, tmp_path):
-    """What a killed process did not take is given by the next one: no key is missing."""
+def updates_of(service, tmp_path, count):
+    """Return a file of updates of *count* webhooks, whose keys are their ids."""
     file = tmp_path / "writes.jsonl"
-    hooks = [service.seed_webhook() for _ in range(300)]
-    lines = [
-        {"operation": "webhooks.update", "arguments": {"webhook": hook.id, "description": "new"}}
-        for hook in hooks
-    ]
-    file.write_text(
-        "".join(json.dumps(line | {"key": line["arguments"]["webhook"]}) + "\n" for line in lines)
-    )
-    keys = {hook.id for hook in hooks}
+    with file.open("w") as lines:
+        for _ in range(count):
+            hook = service.seed_webhook().id
+            arguments = {"webhook": hook, "description": "new"}
+            lines.write(json.dumps({"operation": "webhooks.update", "arguments": arguments, "key": hook}))
+            lines.write("\n")
+    return file
 
-    child = await asyncio.create_subprocess_exec(
+
+async def taking(service, journal, file):
+    """Start a process that runs *file* and prints the keys of the results that it takes."""
+    return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.batch.taking", service.base_url, service.api_key, str(journal), str(file),
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
+
+
+async def reads_on(child, keys):
+    """Add the keys that *child* prints until it ends."""
+    async for line in child.stdout:
+        keys.append(line.decode().strip())
+    await child.wait()
+
+
+@pytest.mark.one_python
+async def test_results_after_a_kill(service, client, journal, tmp_path):
+    """What a killed process did not take is given by the next one: no key is missing."""
+    child = await taking(service, journal, file := updates_of(service, tmp_path, 300))
     seen = [(await child.stdout.readline()).decode().strip() for _ in range(130)]
     child.kill()
-    seen += (await child.stdout.read()).decode().split()
-    await child.wait()
+    await reads_on(child, seen)
     async with Batch.open(journal, client, **SECRETS) as batch:
         rest = await all_of(batch, file)
 
-    assert {*seen, *(result.key for result in rest)} == keys
+    assert len({*seen, *(result.key for result in rest)}) == 300
     assert len(rest) < 250
     changed = {
         hook["id"] for hook in service.book().webhooks.items.values() if hook.get("description") == "new"
     }
     assert {result.key for result in rest if result.applied} <= changed
+
+
+@pytest.mark.one_python
+async def test_results_of_a_process_that_was_stopped_for_a_while(service, client, tmp_path):
+    """What others gave meanwhile is not given again by it, and what it finishes from then on is."""
+    journal = database().journal("taken_stopped", silence=1)
+    child = await taking(service, journal, file := updates_of(service, tmp_path, 300))
+    seen = [(await child.stdout.readline()).decode().strip() for _ in range(130)]
+    child.send_signal(signal.SIGSTOP)
+    reading = asyncio.create_task(reads_on(child, seen))
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        mine = {result.key for result in await all_of(batch, file)}
+    before = len(seen)
+    child.send_signal(signal.SIGCONT)
+    await reading
+
+    assert {*seen, *mine} == {*service.book().webhooks.items}
+    assert len(mine) > 100
+    assert len(mine.intersection(seen[before:])) <= 1  # which it was given before it was stopped
 
 
 async def test_journal_without_positions(client, tmp_path):

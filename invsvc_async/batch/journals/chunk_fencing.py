@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from invsvc_async.batch.last_writes import Left
     from invsvc_async.concurrency.clock import Clock
 
-__all__ = ["ChunkStore", "OwnedEntries"]
+__all__ = ["POSITIONS", "ChunkStore", "OwnedEntries"]
 
+POSITIONS = "hashtext(current_schema() || ' positions')"  # the lock under which they are assigned, shared
 _OWNED = f"""
 WITH turn AS MATERIALIZED (
-    SELECT pg_advisory_xact_lock_shared(hashtext(current_schema() || ' positions')), {DURABLY}
+    SELECT pg_advisory_xact_lock_shared({POSITIONS}), {DURABLY}
 ), given AS MATERIALIZED (
     SELECT t.*, CASE WHEN done_at IS NOT NULL THEN nextval('positions') END AS position
     FROM turn, unnest($1::text[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::bigint[],
@@ -99,16 +100,11 @@ class OwnedEntries(Database):
     def __init__(self, address: str, *, create: bool = True) -> None:
         super().__init__(address, create=create)
         self.commons: Commons = Commons(shared=True)
-        self._begin_giving(0)
+        self.giver: int = 0
+        self.deliveries: Deliveries = Deliveries()
         self._stored_commons: set[int] = set()
         self._pending: dict[tuple[str, int], _Given] = {}  # by key and number
         self._flushing: asyncio.Task[None] | None = None
-
-    def _begin_giving(self, run: int) -> None:
-        """Switch to the results of another *run*."""
-        self.giver: int = run
-        self.deliveries: Deliveries = Deliveries()
-        self._adopted: dict[int, Deliveries] = {}  # of other runs
 
     async def aclose(self) -> None:
         """Store what is pending, if the database answers, and disconnect."""
@@ -166,6 +162,7 @@ class OwnedEntries(Database):
     async def _store(self, given: list[_Given]) -> set[tuple[str, int]]:
         """Store entries, and return the keys and numbers, as they were given, of those that are stored."""
         await self._store_commons()
+        giver, deliveries = self.giver, self.deliveries  # which may change meanwhile
         # Those that are done come first, so that the columns of an end are short: unnest() adds NULL.
         given = sorted(given, key=_state_of, reverse=True)
         entries = [each.entry for each in given]
@@ -173,7 +170,7 @@ class OwnedEntries(Database):
             [each.key for each in entries], [each.chunk for each in given], [each.token for each in given]
         ]  # fmt: skip
         columns += [_without_end([getattr(each, name) for each in entries]) for name in _STORED]
-        columns += [[each.seq for each in entries], self.giver]
+        columns += [[each.seq for each in entries], giver]
         left = [(each.entry.key, *astuple(each.left)) for each in given if each.left is not None]
         if left:
             columns += map(list, zip(*left, strict=True))
@@ -186,7 +183,7 @@ class OwnedEntries(Database):
             kept.add((each.entry.key, each.entry.seq))
             each.entry.position = row["position"]
             if each.entry.position is not None:
-                self.deliveries.add(each.entry.position)
+                deliveries.add(each.entry.position)
         return kept
 
     async def _store_commons(self) -> None:

@@ -22,7 +22,7 @@ from invsvc_async.journal.entry import State
 from invsvc_async.storage.postgres_pool import AWAY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from invsvc_async.batch.journals.chunk_queue import Handed
 
@@ -31,7 +31,7 @@ __all__ = ["Offer", "Sign", "WorkersOfBatch"]
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
 # One sign of life for the worker and for its run.
-_OF_RUN = "run AS (UPDATE runs SET seen = clock_timestamp(), ended = false WHERE run = $8 AND NOT $7)"
+_OF_RUN = "run AS (UPDATE runs SET seen = clock_timestamp(), ended = false WHERE run = ANY ($8) AND NOT $7)"
 _OF_WORKER = """
 INSERT INTO workers (name, host, pid, done, rate, chunks, ended) VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (name) DO UPDATE SET seen = now(), done = excluded.done, rate = excluded.rate,
@@ -81,14 +81,14 @@ _NO_SIGNALS = (
 
 @attrs.frozen
 class Sign:
-    """A worker's sign of life, and that of its *run*."""
+    """A worker's sign of life, and that of its run, which may have several numbers."""
 
     name: str
     done: int
     rate: float
     chunks: int
     ended: bool = False
-    run: int = 0
+    runs: Sequence[int] = ()
 
 
 @attrs.frozen
@@ -214,7 +214,7 @@ class WorkersOfBatch(OwnedEntries):
 
 def _columns(sign: Sign) -> tuple[object, ...]:
     host, pid = socket.gethostname(), os.getpid()
-    return (sign.name, host, pid, sign.done, sign.rate, sign.chunks, sign.ended, sign.run)
+    return (sign.name, host, pid, sign.done, sign.rate, sign.chunks, sign.ended, sign.runs)
 
 
 async def _closed(connection: Any) -> None:  # Any: asyncpg's

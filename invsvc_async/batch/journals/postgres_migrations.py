@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.batch.last_writes import NO_EFFECT
-from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -1,19 +1,24 @@
 """
 The runs of a shared batch: which results each of them gave, and how far its input was read.
 
-A run that ends, or is silent for too long, leaves the results that nobody took. One other run gives them.
+A run that ends, or is silent for too long, leaves the results that nobody took.  One other run adopts them:
+it gives them from then on.  A run that was silent for so long, but goes on, first asks what it still may
+give.  If another run gives its own results, that one gives all that was stored under its number; from then on
+it stores under another one.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from invsvc_async.batch.checkpoint import Checkpoint, decoded
 from invsvc_async.batch.deliveries import Deliveries
-from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
+from invsvc_async.batch.journals.chunk_fencing import POSITIONS, OwnedEntries
+from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import entry_of
 
 if TYPE_CHECKING:
@@ -37,18 +42,20 @@ _ADOPT = f"""
 UPDATE runs r SET given_by = $2 WHERE r.run <> $2 AND {_IS_GONE} AND {_HAS_UNTAKEN}
     AND (r.given_by IS NULL OR EXISTS (SELECT 1 FROM runs g WHERE g.run = r.given_by AND {_GIVER_IS_GONE}))
 """  # noqa: S608 - our own text
-_ADOPTED = "SELECT run, taken FROM runs WHERE given_by = $1 ORDER BY run"
+_ADOPTED = "SELECT run, taken FROM runs WHERE given_by = ANY ($1) ORDER BY run"
+_SEEN = "UPDATE runs SET seen = clock_timestamp(), ended = false WHERE run = ANY ($1)"
+_RELIES = 0.8  # of the time after which a run counts as gone: how long it relies on its last sign of life
 # Runs that may be gone: they gave no sign of life since $3, and are not silent for long enough.
 _UNDECIDED = f"""
 SELECT 1 FROM runs r LEFT JOIN runs g ON g.run = r.given_by
-WHERE r.run <> $2 AND (
+WHERE r.run <> ALL ($2) AND (
     (NOT {_IS_GONE} AND r.seen < $3 AND (r.has_open_input OR {_HAS_UNTAKEN}))
-    OR ({_IS_GONE} AND g.run <> $2 AND NOT {_GIVER_IS_GONE} AND g.seen < $3 AND {_HAS_UNTAKEN})
+    OR ({_IS_GONE} AND g.run <> ALL ($2) AND NOT {_GIVER_IS_GONE} AND g.seen < $3 AND {_HAS_UNTAKEN})
 ) LIMIT 1
 """  # noqa: S608 - our own text
 _TAKEN = """
 UPDATE runs r SET taken = greatest(taken, t.position),
-    seen = CASE WHEN r.run = $3 THEN clock_timestamp() ELSE seen END
+    seen = CASE WHEN r.run = ANY ($3) THEN clock_timestamp() ELSE seen END
 FROM unnest($1::int[], $2::bigint[]) AS t (run, position)
 WHERE r.run = t.run
 """
@@ -59,7 +66,9 @@ SELECT e.* FROM runs r CROSS JOIN LATERAL (
 ) e ORDER BY e.position LIMIT $4
 """
 # Positions are assigned under the shared lock, so that after the other one all up to the last are committed.
-_LOCK_POSITIONS = "SELECT pg_advisory_xact_lock(hashtext(current_schema() || ' positions'))"
+# A run also asks under the shared lock what others have adopted, and they adopt under the other one.
+_LOCK_POSITIONS = f"SELECT pg_advisory_xact_lock({POSITIONS})"
+_SHARE_POSITIONS = f"SELECT pg_advisory_xact_lock_shared({POSITIONS})"
 _PUT_FACT = "INSERT INTO facts VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 _encode = msgspec.json.Encoder().encode
 
@@ -67,11 +76,33 @@ _encode = msgspec.json.Encoder().encode
 class OwnedResults(OwnedEntries):
     """The entries of a shared batch, and the runs that finish them."""
 
+    def __init__(self, address: str, *, create: bool = True) -> None:
+        super().__init__(address, create=create)
+        self.runs: list[int] = []  # the numbers of this run: the first is that of its input, the last gives
+        self._given: dict[int, Deliveries] = {}  # by the run that stored them
+        self._has_ended = True
+
+    async def aclose(self) -> None:
+        """End the run, if the database answers, and disconnect."""
+        with suppress(JournalError):
+            async with self.hurried():
+                await self.end_run()
+        await super().aclose()
+
     async def begin_run(self) -> int:
         """Start another run, and return its number."""
+        await self.end_run()
+        self.runs, self._given = [], {}
+        return await self._take_number()
+
+    async def _take_number(self) -> int:
+        """Let what is stored from now on be of a run with another number; return it."""
         run = await self.next_run()
         await self.fetch(_BEGIN, run)
-        self._begin_giving(run)
+        self._has_ended = False
+        self.runs.append(run)
+        self.giver, self.deliveries = run, Deliveries()
+        self._given[run] = self.deliveries
         return run
 
     async def next_run(self) -> int:
@@ -84,23 +115,62 @@ class OwnedResults(OwnedEntries):
 
     async def end_run(self) -> None:
         """Note that this run has ended, so that others need not wait to know it."""
+        if self._has_ended:
+            return
         await self._store_taken()
-        await self.fetch("UPDATE runs SET ended = true WHERE run = $1", self.giver)
+        await self.fetch("UPDATE runs SET ended = true WHERE run = ANY ($1)", self.runs)
+        self._has_ended = True
 
     @property
     def owes_results(self) -> bool:
         """Whether results were given that are not taken, which another run could take over."""
-        return any(each.is_behind for each in (self.deliveries, *self._adopted.values()))
+        return any(each.is_behind and not each.is_lost for each in self._given.values())
 
     # --- results
 
+    @property
+    def reliable_for(self) -> float:
+        """How long after a sign of life no other run adopts what this one gives, in seconds."""
+        return _RELIES * _SILENT * self.settings.silence
+
     async def adopt(self) -> list[tuple[Deliveries, int]]:
-        """Acquire the results that other runs left; return them as (what is taken of them, run)."""
-        await self.fetch(_ADOPT, self.settings.silence, self.giver)
-        rows = await self.fetch(_ADOPTED, self.giver)
-        fresh = {row["run"]: Deliveries(row["taken"]) for row in rows if row["run"] not in self._adopted}
-        self._adopted |= fresh
-        return [(deliveries, run) for run, deliveries in fresh.items()]
+        """Acquire the results that other runs left; return all acquired as (what is taken of them, run)."""
+        _, taken = await self._who_gives(adopts=True)
+        for run, cursor in taken.items():
+            if run not in self._given or self._given[run].is_lost:
+                self._given[run] = Deliveries(cursor)
+        return [(self._given[run], run) for run in taken]
+
+    async def keep_giving(self) -> None:
+        """Give a sign of life, and learn which results other runs have adopted while this one was silent."""
+        adopter, _ = await self._who_gives(adopts=False)
+        if adopter is not None:
+            self.deliveries.is_lost = True
+            await self._take_number()
+
+    async def _who_gives(self, *, adopts: bool) -> tuple[int | None, dict[int, int]]:
+        """Give a sign of life; return which run has adopted this one, and what is taken of those it has."""
+
+        async def ask(connection: Any) -> tuple[int | None, list[Any]]:  # Any: asyncpg has no types
+            await connection.execute(_LOCK_POSITIONS if adopts else _SHARE_POSITIONS)
+            await connection.execute(_SEEN, self.runs)
+            if adopts:
+                await connection.execute(_ADOPT, self.settings.silence, self.giver)
+            adopter = await connection.fetchval("SELECT given_by FROM runs WHERE run = $1", self.giver)
+            return adopter, await connection.fetch(_ADOPTED, self.runs)
+
+        self._has_ended = False
+        adopter, rows = await self.ask(ask)
+        taken = {row["run"]: row["taken"] for row in rows}
+        for run, deliveries in self._given.items():
+            if run != self.giver and run not in taken:
+                deliveries.is_lost = True
+        return adopter, taken
+
+    def deliveries_of(self, position: int) -> Deliveries:
+        """Return those to which the result at *position* belongs, which this run has found itself."""
+        former = (self._given[run] for run in self.runs[:-1])
+        return next((each for each in former if position in each), self.deliveries)
 
     async def untaken_of(self, run: int, since: int, limit: int) -> list[Entry]:
         """Return the next page of the entries that *run* has finished, after position *since*."""
@@ -115,15 +185,15 @@ class OwnedResults(OwnedEntries):
 
     async def is_undecided(self, since: datetime) -> bool:
         """Return whether another run left something, or gives a sign of life soon. It gave none *since*."""
-        return bool(await self.fetch(_UNDECIDED, self.settings.silence, self.giver, since))
+        return bool(await self.fetch(_UNDECIDED, self.settings.silence, self.runs, since))
 
     def save_taken(self) -> asyncio.Future[None]:
         """Store which results were taken."""
         return _alone(self._store_taken())
 
     async def _store_taken(self) -> None:
-        given = {self.giver: self.deliveries, **self._adopted}
-        await self.fetch(_TAKEN, [*given], [each.cursor for each in given.values()], self.giver)
+        cursors = {run: each.cursor for run, each in self._given.items()}
+        await self.fetch(_TAKEN, [*cursors], [*cursors.values()], self.runs)
 
     async def finished(
         self, verdict: Verdict | None, since: int, limit: int, until: int | None = None
@@ -147,13 +217,13 @@ class OwnedResults(OwnedEntries):
     async def begin_input(self) -> None:
         """Note that this run reads an input."""
         text = "UPDATE runs SET has_open_input = true, began = clock_timestamp() WHERE run = $1"
-        await self.fetch(text, self.giver)
+        await self.fetch(text, self.runs[0])
 
     async def end_input(self, checkpoint: Checkpoint | None) -> None:
         """Note that all of the input is in the journal."""
 
         async def end(connection: Any) -> None:  # Any: asyncpg has no types
-            await connection.execute("UPDATE runs SET has_open_input = false WHERE run = $1", self.giver)
+            await connection.execute("UPDATE runs SET has_open_input = false WHERE run = $1", self.runs[0])
             await save_checkpoint(connection, checkpoint)
 
         await self.ask(end)
@@ -172,7 +242,7 @@ class OwnedResults(OwnedEntries):
         closed: set[int] = set()  # from all tries: a later one no longer finds what an earlier one closed
 
         async def close(connection: Any) -> None:  # Any: asyncpg has no types
-            rows = await connection.fetch(text, self.settings.silence, self.giver if of_earlier else None)
+            rows = await connection.fetch(text, self.settings.silence, self.runs[0] if of_earlier else None)
             closed.update(row["run"] for row in rows)
 
         await self.ask(close)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.checkpoint import RUNS, Checkpoint, decoded
 from invsvc_async.batch.deliveries import Deliveries
-from invsvc_async.batch.last_writes import NO_EFFECT, LastWrite, Left
+from invsvc_async.batch.last_writes import LastWrite, Left
 from invsvc_async.batch.restored import FACT, close_mark, kept_in_doubt, last_of, mark_all
 from invsvc_async.batch.result import Summary
 from invsvc_async.errors import JournalError
@@ -21,7 +21,7 @@ from invsvc_async.journal.entry import Entry, Mark, State
 from invsvc_async.journal.epoch import CountedEntries
 from invsvc_async.journal.packed_intent import Packed, not_overtaken
 from invsvc_async.journal.sqlite_entries import entries, fact, row_of
-from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
 from invsvc_async.storage.sqlite_writer import transaction
 
 if TYPE_CHECKING:

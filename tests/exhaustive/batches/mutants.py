@@ -63,8 +63,8 @@ MUTANTS = (
            "file: retried: a refused", 12),
     Mutant("nothing is noted of a thing", "last_writes", "    if thing is None or outcome.verdict in NO_EFFECT or",
            "    if True or outcome.verdict in NO_EFFECT or", "file: retried: a refused", 12),
-    Mutant("an unknown write overtakes nothing", "last_writes", "NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)",
-           "NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)", "file: retried: a refused one, and a newer unknown", 12),
+    Mutant("an unknown write overtakes nothing", "last_writes", "outcome.verdict in NO_EFFECT or",
+           "outcome.verdict in (*NO_EFFECT, 'unknown') or", "file: retried: a refused one, and a newer unknown", 12),
     Mutant("a chunk in the wrong order", _postgres, '"chunk = $1 AND done_at IS NULL ORDER BY seq"',
            '"chunk = $1 AND done_at IS NULL ORDER BY seq DESC"', "database: killed", 12),
     Mutant("a file in the wrong order", _sqlite, 'where = "state < 2 AND seq > ? ORDER BY seq LIMIT ?"',
@@ -116,6 +116,10 @@ MUTANTS = (
     Mutant("which results workers gave is not stored", "journals.postgres_runs",
            "UPDATE runs r SET taken = greatest(taken, t.position),", "UPDATE runs r SET taken = taken,",
            "database: unknown", 14),
+    Mutant("a run that was silent does not ask what others give", "shared_run",
+           "while self._clock.now() > self._relies_until:", "while False:", "database: frozen", 14),
+    Mutant("a run relies on its sign of life for too long", "journals.postgres_runs", "_RELIES = 0.8", "_RELIES = 800.0",
+           "database: frozen", 14),
 )  # fmt: skip
 
 

@@ -124,6 +124,7 @@ class BatchStage(Stage):
     by_journal: bool = False  # the order is that in which the writes came into the journal
     is_away: bool = False  # the service refuses connections
     slow: int = 0  # how many transactions may be slow
+    frozen_at: dict[str, float] = attrs.field(factory=dict)  # by process
     copied_at: float | None = None  # when the journal was copied, until the copy is put back
 
     def __attrs_post_init__(self) -> None:
@@ -281,7 +282,11 @@ class BatchStage(Stage):
         """Record a result."""
         if result.key in self.acknowledged:
             taker, at = self.acknowledged[result.key]
-            if at < self.killed_at.get(taker, inf) - NOTED:  # a kill may undo what was not noted yet
+            # A kill may undo what was not noted yet, and others do not know it while its process is frozen.
+            undone = at >= self.killed_at.get(taker, inf) - NOTED
+            if not undone and (
+                taker == process.name or not 0 <= self.frozen_at.get(taker, inf) - at <= NOTED
+            ):
                 self.wrong.append(f"14: {result.key} was told again")
         self.heard.append(Told(result.key, "batch", process.name, begun, self.loop.now, result))
 
@@ -312,6 +317,7 @@ class BatchStage(Stage):
 
         def freeze() -> None:
             if not process.is_over:
+                self.frozen_at[process.name] = self.loop.now
                 self.loop.freeze(run)
                 self.loop.call_later(FROZEN, self.loop.thaw, run, context=Context())
 
