@@ -15,6 +15,7 @@ import sys
 import tomllib
 from hashlib import sha256
 from pathlib import Path
+from zlib import crc32
 
 import nox
 
@@ -24,6 +25,7 @@ PYTHONS = sorted({"3.11", "3.12", "3.13", "3.14", OWN}, key=lambda version: int(
 EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop", "zstd")  # installed by users
 NO_NETWORK = 75  # exit code of tests.support.audit without the index
 CI = os.environ.get("CI", "") not in ("", "0", "false")  # run the long tests, too, and measure coverage
+WORKERS = min(3 * max(2, os.cpu_count() or 1), 16)  # tests mostly wait, for sockets or a database
 FLOOR = 95  # % covered: statements and branches together, and branches alone
 
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -44,6 +46,7 @@ def _show_pyenv() -> None:
 
 _show_pyenv()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without bytecode, each process compiles all modules again
+os.environ.setdefault("UV_COMPILE_BYTECODE", "1")  # once, and not each worker at the same time
 os.environ.setdefault("UV_SYSTEM_CERTS", "1")  # trust what pip trusts: some networks have their own authority
 if index := os.environ.get("PIP_INDEX_URL"):
     os.environ.setdefault("UV_DEFAULT_INDEX", index)
@@ -60,8 +63,7 @@ def tests(session: nox.Session) -> None:
     session.install(".[dev]")
     if Path("/dev/shm").is_dir():  # noqa: S108 - journals flush at every step, which is slow on a disk
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
-    # More workers than cores, because tests mostly wait for sockets.
-    pytest = ("python", "-m", "pytest", "-q", "-n", "4", "--dist", "worksteal")
+    pytest = ("python", "-m", "pytest", "-q", "-n", str(WORKERS), "--dist", "worksteal")
     if session.posargs:
         session.run(*pytest, *session.posargs)
     elif session.python == OWN:
@@ -96,8 +98,10 @@ def _files_without(*markers: str) -> list[str]:
 
 
 def _test_files() -> list[tuple[str, str]]:
-    files = sorted((HERE / "tests").rglob("test_*.py"))
-    return [(str(file.relative_to(HERE)), file.read_text(encoding="utf-8")) for file in files]
+    """List the test files, mixed, so that some tests compute while others wait; the longest comes first."""
+    paths = [str(file.relative_to(HERE)) for file in (HERE / "tests").rglob("test_*.py")]
+    paths.sort(key=lambda path: (not path.endswith("/test_exhaustive.py"), crc32(path.encode())))
+    return [(path, (HERE / path).read_text(encoding="utf-8")) for path in paths]
 
 
 def _check_branches(session: nox.Session, report: Path) -> None:
