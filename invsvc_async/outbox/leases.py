@@ -17,7 +17,8 @@ import attrs
 from invsvc_async.batch.journals.chunk_fencing import ChunkStore, worker_of
 from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import LostChunkError
-from invsvc_async.outbox.run import TAKER
+from invsvc_async.outbox.run import LEASE, TAKER
+from invsvc_async.outbox.schema import SEEN
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,25 +31,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Lane", "Leases"]
 
-_LEASE = 0.8  # of that time: how long a process relies on its last sign of life
-
 _LIVING = f"""
 SELECT count(*) FROM members WHERE seen > clock_timestamp() - make_interval(secs => $1)
     AND NOT starts_with(name, '{TAKER}')
 """  # noqa: S608 - our own text
-# A process has the time in its name for which others count it as living, in ms: theirs may be shorter.
-_SEEN = """
-seen > clock_timestamp()
-    - make_interval(secs => greatest($1, coalesce(substring(name FROM '~([0-9]+)$')::float8 / 1000, 0)))
-"""
 _DEAD = f"""
-NOT EXISTS (SELECT 1 FROM members WHERE name = split_part(c.owner, '.', 1) AND {_SEEN})
+NOT EXISTS (SELECT 1 FROM members WHERE name = split_part(c.owner, '.', 1) AND {SEEN})
 """  # noqa: S608 - our own text
 _CANDIDATES = f"""
 SELECT c.id, c.owner FROM chunks c WHERE NOT c.done AND (c.owner IS NULL OR {_DEAD}) AND {{which}}
     ORDER BY c.id LIMIT $2 FOR UPDATE SKIP LOCKED
 """  # noqa: S608 - our own text
-_ALIVE = f"SELECT name FROM members WHERE name = ANY ($2) AND {_SEEN}"  # noqa: S608 - our own text
+_ALIVE = f"SELECT name FROM members WHERE name = ANY ($2) AND {SEEN}"  # noqa: S608 - our own text
 _TAKE = """
 UPDATE chunks SET owner = t.token FROM unnest($1::bigint[], $2::text[]) AS t (id, token)
     WHERE chunks.id = t.id
@@ -103,7 +97,7 @@ class Leases:
         now = self._clock.now()
         await self._entries.show_life(self.name)
         mine, _ = await self._entries.owned([lane.token for lane in held.values()])
-        self._until = now + _LEASE * self._entries.silence
+        self._until = now + LEASE * self._entries.silence
         for chunk, lane in held.items():
             lane.lost = lane.token not in mine
             lane.doubtful = False

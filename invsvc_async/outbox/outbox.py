@@ -25,7 +25,7 @@ from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcE
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox.places import store_of
-from invsvc_async.outbox.run import BEATS, TAKER
+from invsvc_async.outbox.run import BEATS, LEASE, TAKER
 from invsvc_async.outbox.unsendable import outcome_in, result_in
 from invsvc_async.writes.new_intent import intent_of, new_tag
 from invsvc_async.writes.write import Write, take_over
@@ -48,6 +48,7 @@ log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
 _AT_ONCE = 16  # verdicts taken together
 _POLL = 1.0  # s between looks for verdicts of other processes
+_TICK = 0.2  # s between notes of which verdicts were acknowledged
 _PAUSES = (
     1.0,
     2.0,
@@ -330,8 +331,9 @@ class Outbox:
         Iterate over verdicts that nobody has acknowledged, and wait for more, until the outbox is closed.
 
         To ask for the next one acknowledges the one before. Those that a process has not acknowledged when it
-        ends are given again. Several consumers share the verdicts. Webhook secrets are not in them: see
-        ``on_secret``.
+        ends, or is silent for too long, are given again, by another one; a kill may also undo what was
+        acknowledged within the last 0.2 seconds. Several consumers share the verdicts. Webhook secrets are
+        not in them: see ``on_secret``.
 
         Raises:
             JournalError: The database stayed away.
@@ -342,7 +344,9 @@ class Outbox:
     async def _verdicts(self, failed: set[str]) -> AsyncGenerator[Result]:
         """Yield verdicts. Those whose keys are in *failed* once the next one is asked for stay open."""
         self._check_open()
-        store, taker = self._store, f"{TAKER}{token_hex(12)}"
+        store, clock = self._store, options_of(self._client).session.clock
+        taker = f"{TAKER}{token_hex(12)}~{round(1000 * store.silence)}"
+        noted, until = clock.now(), clock.now() + LEASE * store.silence  # nobody else takes them until then
         await store.show_life(taker)
         living = asyncio.create_task(self._live(taker))
         try:
@@ -355,10 +359,19 @@ class Outbox:
                 acknowledged: list[int] = []
                 try:
                     while taken:
+                        if clock.now() > until:  # this process may have been stopped
+                            until = clock.now() + LEASE * store.silence
+                            kept = await store.keep_verdicts(name, [entry.seq for entry in taken])
+                            taken = deque(entry for entry in taken if entry.seq in kept)
+                            continue
                         yield result_in(taken[0], store.entries.commons)
                         entry = taken.popleft()
                         if entry.key not in failed:
                             acknowledged.append(entry.seq)
+                        if clock.now() > noted + _TICK:
+                            await store.acknowledge(name, acknowledged)
+                            noted = clock.now()
+                            acknowledged.clear()
                 finally:
                     await store.acknowledge(name, acknowledged)
                 if not self._open:

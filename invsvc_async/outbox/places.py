@@ -73,6 +73,10 @@ class Store(Protocol):
         """Assign done entries to *taker*: those that nobody has acknowledged, and no living member has."""
         ...
 
+    async def keep_verdicts(self, taker: str, seqs: Sequence[int]) -> set[int]:
+        """Note that *taker* lives; return which of its verdicts nobody else has taken meanwhile."""
+        ...
+
     async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
         """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""
         ...

@@ -8,6 +8,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from invsvc_async.batch.journals.chunk_fencing import worker_of
 from invsvc_async.batch.journals.postgres import _RESTORED, _without_sends
 from invsvc_async.batch.journals.postgres_epoch import PlaceError, place_of
 from invsvc_async.batch.restored import last_of
@@ -15,7 +16,7 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.journal.entry import State, entry_of
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.outbox import caller_connections
-from invsvc_async.outbox.schema import SharedEntries
+from invsvc_async.outbox.schema import SEEN, SharedEntries
 from invsvc_async.outbox.unsendable import may_be_sent
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.postgres_pool import DURABLY
@@ -70,15 +71,23 @@ UPDATE entries e SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, 
     intent = t.intent
 FROM unnest($1::bigint[], $2::text[]) AS t (seq, intent) WHERE e.seq = t.seq
 """
-_TAKE_VERDICTS = """
+_UNHEARD = "done_at IS NOT NULL AND NOT heard"
+_OF_DEAD = f"""
+taker <> $2 AND NOT EXISTS (SELECT 1 FROM members WHERE name = split_part(e.taker, '.', 1) AND {SEEN})
+"""  # noqa: S608 - our own text
+# NULL stands for verdicts that a dead consumer has.
+_TAKE_VERDICTS = f"""
 WITH found AS MATERIALIZED (
-    SELECT seq FROM entries e WHERE done_at IS NOT NULL AND NOT heard AND (taker IS NULL OR taker = $1
-        OR NOT EXISTS (SELECT 1 FROM members WHERE name = split_part(e.taker, '.', 1)
-            AND seen > clock_timestamp() - make_interval(secs => $2)))
+    SELECT seq FROM entries WHERE {_UNHEARD} AND (taker IS NULL OR taker = $2)
     ORDER BY seq LIMIT $3 FOR UPDATE SKIP LOCKED
-)
-UPDATE entries SET taker = $1 FROM found WHERE entries.seq = found.seq RETURNING entries.seq
-"""
+), taken AS (UPDATE entries SET taker = $2 FROM found WHERE entries.seq = found.seq RETURNING entries.seq)
+SELECT seq FROM taken UNION ALL (SELECT NULL FROM entries e WHERE {_UNHEARD} AND {_OF_DEAD} LIMIT 1)
+"""  # noqa: S608 - our own text
+_OVER = f"""
+SELECT seq, taker FROM entries e WHERE {_UNHEARD} AND (taker IS NULL OR taker = $2 OR {_OF_DEAD})
+    ORDER BY seq LIMIT $3 FOR UPDATE SKIP LOCKED
+"""  # noqa: S608 - our own text
+_ALIVE = f"SELECT name FROM members WHERE name = ANY ($2) AND {SEEN}"  # noqa: S608 - our own text
 _PRUNE = f"""
 WITH gone AS (
     DELETE FROM entries WHERE seq > $1 AND seq <= $2 AND state = 2 AND done_at < $3
@@ -201,12 +210,39 @@ class OutboxEntries(SharedEntries):
 
     async def take_verdicts(self, taker: str, limit: int) -> list[Entry]:
         """Assign done entries to *taker*: those that nobody has acknowledged, and no living process has."""
-        rows = await self.fetch(_TAKE_VERDICTS, taker, self.silence, limit)
-        if not rows:
+        rows = await self.fetch(_TAKE_VERDICTS, self.silence, taker, limit)
+        seqs = [row["seq"] for row in rows if row["seq"] is not None]
+        if rows and not seqs:
+            seqs = await self._take_over_verdicts(taker, limit)
+        if not seqs:
             return []
         # Not one that was reopened in between: it has no verdict any more.
         where = f"seq = ANY ($1) AND state = {State.DONE:d} ORDER BY seq"
-        return await self._entries(where, [row["seq"] for row in rows])
+        return await self._entries(where, seqs)
+
+    async def _take_over_verdicts(self, taker: str, limit: int) -> list[int]:
+        """Assign also those of consumers that are silent."""
+
+        async def take(connection: Any) -> list[int]:  # Any: asyncpg's
+            rows = await connection.fetch(_OVER, self.silence, taker, limit)
+            owners = {worker_of(row["taker"]) for row in rows if row["taker"] not in (None, taker)}
+            # Read again: it may have shown that it lives before the rows were locked.
+            found = await connection.fetch(_ALIVE, self.silence, sorted(owners))
+            alive = {row["name"] for row in found}
+            seqs = [
+                row["seq"] for row in rows if row["taker"] is None or worker_of(row["taker"]) not in alive
+            ]
+            await connection.execute("UPDATE entries SET taker = $1 WHERE seq = ANY ($2)", taker, seqs)
+            return seqs
+
+        return await self.ask(take)
+
+    async def keep_verdicts(self, taker: str, seqs: Sequence[int]) -> set[int]:
+        """Show that *taker* lives; return which of its verdicts nobody else has taken meanwhile."""
+        await self.show_life(worker_of(taker))
+        # The lock waits for those who are about to take them.
+        text = "SELECT seq FROM entries WHERE seq = ANY ($1) AND taker = $2 FOR SHARE"
+        return {row["seq"] for row in await self.fetch(text, list(seqs), taker)}
 
     async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
         """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""

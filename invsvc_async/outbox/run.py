@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from invsvc_async.journal.entry import Entry
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["BEATS", "TAKER", "OutboxRun"]
+__all__ = ["BEATS", "LEASE", "TAKER", "OutboxRun"]
 
 BEATS = 4  # signs of life in the time after which a silent process counts as dead
+LEASE = 0.8  # of that time: how long a process relies on its last sign of life
 TAKER = "r"  # the names of members that only take verdicts begin so
 
 

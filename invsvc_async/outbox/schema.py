@@ -20,7 +20,7 @@ from invsvc_async.storage.postgres_pool import Pool
 if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["SharedEntries"]
+__all__ = ["SEEN", "SharedEntries"]
 
 VERSION = 1
 # A place is one application's part: its schema has the number of the place in its name.
@@ -46,6 +46,12 @@ _STOP_COUNTING = "".join(
 )
 _BEAT = """
 INSERT INTO members VALUES ($1, clock_timestamp()) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()
+"""
+
+# A process has the time in its name for which others count it as living, in ms: theirs may be shorter.
+SEEN = """
+seen > clock_timestamp()
+    - make_interval(secs => greatest($1, coalesce(substring(name FROM '~([0-9]+)$')::float8 / 1000, 0)))
 """
 
 

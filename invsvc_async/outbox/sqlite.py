@@ -338,6 +338,10 @@ class SqliteStore:
         self._given.update((entry.seq, (taker, entry.position)) for entry in taken)
         return taken
 
+    async def keep_verdicts(self, taker: str, seqs: Sequence[int]) -> set[int]:  # noqa: ARG002 - as the protocol
+        """Return *seqs*: there is one process, so nobody else takes them."""
+        return {*seqs}
+
     async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
         """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""
         given = {seq: self._given[seq] for seq in seqs if self._given.get(seq, ("", 0))[0] == taker}

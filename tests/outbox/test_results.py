@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import sys
 
 from invsvc_async import Outbox, Verdict
+from tests.batch.test_deliveries import reads_on
 from tests.outbox.conftest import verdict_of
 from tests.outbox.test_dispatch import enqueue
 
@@ -71,6 +74,46 @@ async def test_consumer_that_died_has_acknowledged_nothing(service, client, outb
     assert len(await outbox._store.take_verdicts("rdead.0", 5)) == 2
     assert await outbox._store.take_verdicts("rother.0", 5) == []
     assert await taken(outbox, 2) == keys
+
+
+async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, connection, address):
+    """What another one has acknowledged meanwhile is not given to it."""
+    keys, mine = await finished(service, client, outbox, connection, 16), []
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.outbox.taking", service.base_url, service.api_key, address,
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    seen = [(await child.stdout.readline()).decode().strip() for _ in range(3)]
+    child.send_signal(signal.SIGSTOP)
+    reading = asyncio.create_task(reads_on(child, seen))
+    async for result in outbox.results():
+        mine.append(result.key)
+        if {*seen, *mine} >= {*keys}:
+            break
+    before = len(seen)
+    child.send_signal(signal.SIGCONT)
+    write = client.webhooks.update(service.seed_webhook().id, description="x").keyed("last")
+    async with outbox.dispatching():
+        await enqueue(outbox, connection, write)
+        await reading
+
+    *acknowledged, _ = mine
+    assert len(acknowledged) > 5
+    assert len({*acknowledged}.intersection(seen[before:])) <= 1  # it may have had one when it was stopped
+
+
+async def test_kill_after_verdicts_were_acknowledged(service, client, outbox, connection, address):
+    """They are not given again, but for those of the last moment."""
+    await finished(service, client, outbox, connection, 16)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.outbox.taking", service.base_url, service.api_key, address,
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    seen = [(await child.stdout.readline()).decode().strip() for _ in range(15)]
+    child.kill()
+    await reads_on(child, seen)
+    again = await taken(outbox, 1)
+    assert again[0] not in seen[:1]
 
 
 async def test_iterator_waits_for_verdicts(service, client, outbox, connection):
