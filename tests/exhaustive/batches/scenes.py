@@ -179,20 +179,25 @@ def left_early(*asked: tuple[str, str]) -> Play:
 
 
 def shared(
-    *asked: tuple[str, str], dies: str = "", freezes: str = "", slow: int = 0, apart: float = 0.3
+    *asked: tuple[str, str],
+    helpers: int = 1,
+    dies: str = "",
+    freezes: str = "",
+    slow: int = 0,
+    apart: float = 0.3,
 ) -> Play:
     """
-    Return a scene where p1 has the input, and p2 works beside it.
+    Return a scene where p1 has the input, and *helpers* work beside it.
 
     One may be killed, or frozen for longer than its lease. *slow* is how many transactions may take long. A
-    third worker begins when all that is over, and runs to the end.
+    last worker begins when all that is over, and runs to the end.
     """
 
     async def scene(stage: BatchStage) -> None:
         seed(stage)
         stage.rank(*keys_of(asked))
         stage.slow = slow
-        one, two = stage.process("p1"), stage.process("p2")
+        one, *others = (stage.process(f"p{number}") for number in range(1, helpers + 2))
 
         async def feed(process: Process) -> None:
             await stage.take(process, writes(process, asked))
@@ -204,12 +209,13 @@ def shared(
             await stage.take(process, writes(process, asked))
 
         def last() -> None:
-            stage.run(stage.process("p3"), finish)
+            stage.run(stage.process(f"p{helpers + 2}"), finish)
 
         stage.run(one, feed)
-        stage.loop.call_later(apart, lambda: stage.run(two, help_out), context=Context())
+        for number, other in enumerate(others, 1):
+            stage.loop.call_later(number * apart, stage.run, other, help_out, context=Context())
         stage.loop.call_later(2 * FROZEN, last, context=Context())
-        for process in (one, two):
+        for process in (one, *others):
             if process.name in dies.split():
                 stage.offer_kill(process)
             if process.name in freezes.split():
@@ -336,6 +342,8 @@ SCENES: tuple[Scene, ...] = (
     _scene("database: killed: the other one", shared(A, B, D, dies="p2"), {"A": LEFT, "D": ("ok", "late")}),
     _scene("database: frozen: the one that feeds", shared(A, B, freezes="p1"),
            {"A": LEFT, "B": ("ok", "late")}),
+    _scene("database: killed: beside two workers",
+           shared(A, D, helpers=2, dies="p1", freezes="p2", apart=0.1), {"A": ("ok", "late")}),
     _scene("database: slow", shared(A, B, slow=1, apart=0.01), {"A": LEFT}),
     _scene("database: unknown: then another rename", one_after_the_other(A, D, then=(B, E)),
            {"A": ("late", "lost"), "D": ("late", "ok"), "B": ("ok", "late")}),
