@@ -195,9 +195,8 @@ async def test_pace_of_all_workers_together(service, journal):
     )
     assert len(first) + len(second) == 150
     assert second
-    assert (
-        fastest(times, within=0.5) <= 60 * 0.5 + 8
-    )  # each worker may make up for 0.05 s, and starts with one
+    # Each worker starts with one, may make up for 0.05 s, and has four under way, which may arrive together.
+    assert fastest(times, within=0.5) <= 60 * 0.5 + 2 * (1 + 2 + 4)
     assert times[-1] - times[0] < 150 / 60 * 25  # it takes 2.5 s where nothing else runs
 
 

@@ -100,11 +100,15 @@ class OwnedEntries(Database):
     def __init__(self, address: str, *, create: bool = True) -> None:
         super().__init__(address, create=create)
         self.commons: Commons = Commons(shared=True)
-        self.giver: int = 0
-        self.deliveries: Deliveries = Deliveries()
+        self._store_for(0)
         self._stored_commons: set[int] = set()
         self._pending: dict[tuple[str, int], _Given] = {}  # by key and number
         self._flushing: asyncio.Task[None] | None = None
+
+    def _store_for(self, run: int) -> None:
+        """Let what is stored from now on be of *run*."""
+        self.giver: int = run
+        self.deliveries: Deliveries = Deliveries()
 
     async def aclose(self) -> None:
         """Store what is pending, if the database answers, and disconnect."""

@@ -101,7 +101,7 @@ class OwnedResults(OwnedEntries):
         await self.fetch(_BEGIN, run)
         self._has_ended = False
         self.runs.append(run)
-        self.giver, self.deliveries = run, Deliveries()
+        self._store_for(run)
         self._given[run] = self.deliveries
         return run
 
