@@ -161,13 +161,14 @@ def exhaustive(session: nox.Session) -> None:
     """
     Run at least 5,000,000 histories of larger worlds: ``nox -s exhaustive -- --histories 500000``.
 
-    Then run batches through kills, freezes and retries.
+    Then run batches through kills, freezes and retries, and wrong lines of them, which must be noticed.
     """
     session.install(".[dev]")
     wanted = session.posargs or ("--histories", "5000000", "--seconds", "3600")
     session.run("python", "-m", "tests.exhaustive", *wanted)
     if not session.posargs:
         session.run("python", "-m", "tests.exhaustive.batches", "--bound", "2", "--most", "3000")
+        session.run("python", "-m", "tests.exhaustive.batches.mutants")
 
 
 @nox.session

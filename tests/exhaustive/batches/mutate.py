@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -21,15 +21,17 @@ class Mutant:
     """
     One line that is wrong.
 
-    A scene whose name begins with *where* must break the rule of that number, and does not without it.
+    A scene whose name begins with *where* must break the rule of that number, and does not without it. *also*
+    is a second line, of the guard that would hide the first one.
     """
 
     name: str
     module: str
     old: str
     new: str
-    where: str
-    rule: int
+    where: str = ""
+    rule: int = 0
+    also: Mutant | None = None
 
 
 @contextmanager
@@ -53,7 +55,8 @@ def broken(mutant: Mutant) -> Iterator[None]:
         for owner, name, new in _differences(module, changed):
             undo.append((owner, name, getattr(owner, name)))
             setattr(owner, name, new)
-        yield
+        with nullcontext() if mutant.also is None else broken(mutant.also):
+            yield
     finally:
         for owner, name, old in reversed(undo):
             setattr(owner, name, old)
