@@ -75,13 +75,15 @@ _UNHEARD = "done_at IS NOT NULL AND NOT heard"
 _OF_DEAD = f"""
 taker <> $2 AND NOT EXISTS (SELECT 1 FROM members WHERE name = split_part(e.taker, '.', 1) AND {SEEN})
 """  # noqa: S608 - our own text
-# NULL stands for verdicts that a dead consumer has.
+# NULL stands for verdicts that a dead consumer has: they are only looked for if no others are left, because
+# all rows would be read.
 _TAKE_VERDICTS = f"""
 WITH found AS MATERIALIZED (
     SELECT seq FROM entries WHERE {_UNHEARD} AND (taker IS NULL OR taker = $2)
     ORDER BY seq LIMIT $3 FOR UPDATE SKIP LOCKED
 ), taken AS (UPDATE entries SET taker = $2 FROM found WHERE entries.seq = found.seq RETURNING entries.seq)
-SELECT seq FROM taken UNION ALL (SELECT NULL FROM entries e WHERE {_UNHEARD} AND {_OF_DEAD} LIMIT 1)
+SELECT seq FROM taken UNION ALL
+(SELECT NULL FROM entries e WHERE NOT EXISTS (SELECT 1 FROM found) AND {_UNHEARD} AND {_OF_DEAD} LIMIT 1)
 """  # noqa: S608 - our own text
 _OVER = f"""
 SELECT seq, taker FROM entries e WHERE {_UNHEARD} AND (taker IS NULL OR taker = $2 OR {_OF_DEAD})
