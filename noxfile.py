@@ -25,7 +25,9 @@ PYTHONS = sorted({"3.11", "3.12", "3.13", "3.14", OWN}, key=lambda version: int(
 EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop", "zstd")  # installed by users
 NO_NETWORK = 75  # exit code of tests.support.audit without the index
 CI = os.environ.get("CI", "") not in ("", "0", "false")  # run the long tests, too, and measure coverage
-WORKERS = min(3 * max(2, os.cpu_count() or 1), 16)  # tests mostly wait, for sockets or a database
+CORES = max(2, os.cpu_count() or 1)
+WORKERS = str(min(3 * CORES, 16))  # tests mostly wait, for sockets or a database
+TRACED = str(min(2 * CORES, 16))  # workers while coverage is measured, which makes each of them compute more
 FLOOR = 95  # % covered: statements and branches together, and branches alone
 
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -63,13 +65,13 @@ def tests(session: nox.Session) -> None:
     session.install(".[dev]")
     if Path("/dev/shm").is_dir():  # noqa: S108 - journals flush at every step, which is slow on a disk
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
-    pytest = ("python", "-m", "pytest", "-q", "-n", str(WORKERS), "--dist", "worksteal")
+    pytest = ("python", "-m", "pytest", "-q", "-n", WORKERS, "--dist", "worksteal")
     if session.posargs:
         session.run(*pytest, *session.posargs)
     elif session.python == OWN:
         totals = session.cache_dir / "coverage.json"  # create_tmp would change TMPDIR
         reports = ("--cov-report=term", f"--cov-report=json:{totals}")
-        cover = ("--cov", "--cov-branch", *reports, f"--cov-fail-under={FLOOR}") if CI else ()
+        cover = ("-n", TRACED, "--cov", "--cov-branch", *reports, f"--cov-fail-under={FLOOR}") if CI else ()
         session.run(*pytest, *cover, "-m", "not (untraced or types)", *_files_without("untraced", "types"))
         if CI:
             _check_branches(session, totals)
