@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.write import Write
 
-__all__ = ["Run", "note_in_flight"]
+__all__ = ["Run", "note_in_flight", "untaken"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
@@ -164,13 +164,8 @@ class Run:
     async def _read_untaken(self) -> AsyncIterator[tuple[Result, Deliveries]]:
         entries = cast("SqliteBatch", self._batch.entries)
         entries.deliveries.restart()
-        since = entries.deliveries.cursor
-        while page := await entries.untaken(since, _PAGE):
-            for entry in page:
-                since = entry.position or since
-                entries.deliveries.add(since)
-            for entry in page:
-                yield Result.of(entry), entries.deliveries
+        async for each in untaken(entries.deliveries, entries.untaken):
+            yield each
 
     def _take_last(self) -> None:
         """Note that the latest result was taken, because the next one is asked for."""
@@ -400,6 +395,17 @@ class Run:
     def _look_for_secrets(self, item: Item) -> None:
         if self._batch.on_secret is None and item.creates_webhook:
             self._batch.warn_once(_NO_SECRETS)
+
+
+async def untaken(
+    deliveries: Deliveries, page_after: Callable[[int, int], Awaitable[list[Entry]]]
+) -> AsyncIterator[tuple[Result, Deliveries]]:
+    """Yield the results after the last of *deliveries*, and add them to it, until another run has them."""
+    while not deliveries.is_lost and (page := await page_after(deliveries.last, _PAGE)):
+        for entry in page:
+            deliveries.add(entry.position or deliveries.last)
+        for entry in page:
+            yield Result.of(entry), deliveries
 
 
 async def _pages(

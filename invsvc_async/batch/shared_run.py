@@ -23,8 +23,7 @@ from invsvc_async.batch.journals.chunk_fencing import ChunkStore, token_of
 from invsvc_async.batch.journals.chunk_queue import QUEUED
 from invsvc_async.batch.journals.chunk_workers import Sign
 from invsvc_async.batch.last_writes import take_claims
-from invsvc_async.batch.result import Result
-from invsvc_async.batch.run import Run, note_in_flight
+from invsvc_async.batch.run import Run, note_in_flight, untaken
 from invsvc_async.batch.run_status import note_total
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.journals.chunk_queue import Handed
     from invsvc_async.batch.journals.chunk_workers import Offer
     from invsvc_async.batch.journals.postgres import PostgresBatch
-    from invsvc_async.batch.result import Progress
+    from invsvc_async.batch.result import Progress, Result
     from invsvc_async.writes.spec import WriteSpec
     from invsvc_async.writes.write import Write
 
@@ -62,7 +61,6 @@ _POLL = 0.2  # s before the first poll for work without signals; each later one 
 _SLOWEST = 2.0  # s
 _SOON = 0.05  # s before looking again whether other runs have ended; each time after that, twice as long
 _TIDY = 60.0  # s between clean-ups by one worker
-_PAGE = 128  # entries read at once
 _BEATS = 4  # heartbeats in the time after which a silent worker counts as dead
 _LEASE = 0.8  # of that time: how long a worker relies on its last heartbeat
 _IDLE_BEATS = 3  # heartbeats after which an idle worker gives a sign of life, and looks for work
@@ -177,13 +175,8 @@ class SharedRun(Run):
 
     async def _read_adopted(self) -> AsyncIterator[tuple[Result, Deliveries]]:
         for deliveries, run in await self._entries.adopt():
-            since = deliveries.last
-            while not deliveries.is_lost and (page := await self._entries.untaken_of(run, since, _PAGE)):
-                for entry in page:
-                    since = entry.position or since
-                    deliveries.add(since)
-                for entry in page:
-                    yield Result.of(entry), deliveries
+            async for each in untaken(deliveries, partial(self._entries.untaken_of, run)):
+                yield each
 
     async def _read_late(self) -> AsyncIterator[tuple[Result, Deliveries]]:
         """Yield what runs left that have ended since this one began, and complete their inputs."""
@@ -207,7 +200,7 @@ class SharedRun(Run):
             await asyncio.shield(self._leaving)
 
     async def _end_run(self) -> None:
-        """Let others adopt at once what this run has not given."""
+        """Note that this run has ended, if the database answers: others may adopt the rest of its results."""
         with suppress(JournalError):
             async with self._entries.hurried():
                 await self._entries.end_run()

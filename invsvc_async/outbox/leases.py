@@ -18,7 +18,7 @@ from invsvc_async.batch.journals.chunk_fencing import ChunkStore, worker_of
 from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.outbox.run import LEASE, TAKER
-from invsvc_async.outbox.schema import SEEN
+from invsvc_async.outbox.schema import DEAD, living
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,14 +35,11 @@ _LIVING = f"""
 SELECT count(*) FROM members WHERE seen > clock_timestamp() - make_interval(secs => $1)
     AND NOT starts_with(name, '{TAKER}')
 """  # noqa: S608 - our own text
-_DEAD = f"""
-NOT EXISTS (SELECT 1 FROM members WHERE name = split_part(c.owner, '.', 1) AND {SEEN})
-"""  # noqa: S608 - our own text
+_DEAD = DEAD.format(owner="c.owner")
 _CANDIDATES = f"""
 SELECT c.id, c.owner FROM chunks c WHERE NOT c.done AND (c.owner IS NULL OR {_DEAD}) AND {{which}}
     ORDER BY c.id LIMIT $2 FOR UPDATE SKIP LOCKED
 """  # noqa: S608 - our own text
-_ALIVE = f"SELECT name FROM members WHERE name = ANY ($2) AND {SEEN}"  # noqa: S608 - our own text
 _TAKE = """
 UPDATE chunks SET owner = t.token FROM unnest($1::bigint[], $2::text[]) AS t (id, token)
     WHERE chunks.id = t.id
@@ -126,11 +123,7 @@ class Leases:
             else:
                 text = _CANDIDATES.format(which="c.credential = $3")
                 rows = await connection.fetch(text, self._entries.silence, most, credential)
-            owners = {worker_of(row["owner"]) for row in rows if row["owner"] is not None}
-            alive: set[str] = set()
-            if owners:  # read again, because it may have shown that it lives while the locks were awaited
-                found = await connection.fetch(_ALIVE, self._entries.silence, sorted(owners))
-                alive = {row["name"] for row in found}
+            alive = await living(connection, self._entries.silence, (row["owner"] for row in rows))
             taken = {
                 row["id"]: row["owner"] is None
                 for row in rows

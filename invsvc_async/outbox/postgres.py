@@ -16,7 +16,7 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.journal.entry import State, entry_of
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.outbox import caller_connections
-from invsvc_async.outbox.schema import SEEN, SharedEntries
+from invsvc_async.outbox.schema import DEAD, SharedEntries, living
 from invsvc_async.outbox.unsendable import may_be_sent
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.postgres_pool import DURABLY
@@ -72,9 +72,7 @@ UPDATE entries e SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, 
 FROM unnest($1::bigint[], $2::text[]) AS t (seq, intent) WHERE e.seq = t.seq
 """
 _UNHEARD = "done_at IS NOT NULL AND NOT heard"
-_OF_DEAD = f"""
-taker <> $2 AND NOT EXISTS (SELECT 1 FROM members WHERE name = split_part(e.taker, '.', 1) AND {SEEN})
-"""  # noqa: S608 - our own text
+_OF_DEAD = f"taker <> $2 AND {DEAD.format(owner='e.taker')}"
 # NULL stands for verdicts that a dead consumer has: they are only looked for if no others are left, because
 # all rows would be read.
 _TAKE_VERDICTS = f"""
@@ -89,7 +87,6 @@ _OVER = f"""
 SELECT seq, taker FROM entries e WHERE {_UNHEARD} AND (taker IS NULL OR taker = $2 OR {_OF_DEAD})
     ORDER BY seq LIMIT $3 FOR UPDATE SKIP LOCKED
 """  # noqa: S608 - our own text
-_ALIVE = f"SELECT name FROM members WHERE name = ANY ($2) AND {SEEN}"  # noqa: S608 - our own text
 _PRUNE = f"""
 WITH gone AS (
     DELETE FROM entries WHERE seq > $1 AND seq <= $2 AND state = 2 AND done_at < $3
@@ -223,16 +220,15 @@ class OutboxEntries(SharedEntries):
         return await self._entries(where, seqs)
 
     async def _take_over_verdicts(self, taker: str, limit: int) -> list[int]:
-        """Assign also those of consumers that are silent."""
+        """Assign done entries to *taker*, also those of consumers that are silent; return their numbers."""
 
         async def take(connection: Any) -> list[int]:  # Any: asyncpg's
             rows = await connection.fetch(_OVER, self.silence, taker, limit)
-            owners = {worker_of(row["taker"]) for row in rows if row["taker"] not in (None, taker)}
-            # Read again: it may have shown that it lives before the rows were locked.
-            found = await connection.fetch(_ALIVE, self.silence, sorted(owners))
-            alive = {row["name"] for row in found}
+            alive = await living(connection, self.silence, (row["taker"] for row in rows))
             seqs = [
-                row["seq"] for row in rows if row["taker"] is None or worker_of(row["taker"]) not in alive
+                row["seq"]
+                for row in rows
+                if row["taker"] in (None, taker) or worker_of(row["taker"]) not in alive
             ]
             await connection.execute("UPDATE entries SET taker = $1 WHERE seq = ANY ($2)", taker, seqs)
             return seqs

@@ -12,15 +12,18 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
+from invsvc_async.batch.journals.chunk_fencing import worker_of
 from invsvc_async.batch.journals.postgres_epoch import PlacedBatch
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.postgres_pool import Pool
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["SEEN", "SharedEntries"]
+__all__ = ["DEAD", "SharedEntries", "living"]
 
 VERSION = 1
 # A place is one application's part: its schema has the number of the place in its name.
@@ -49,10 +52,13 @@ INSERT INTO members VALUES ($1, clock_timestamp()) ON CONFLICT (name) DO UPDATE 
 """
 
 # A process has the time in its name for which others count it as living, in ms: theirs may be shorter.
-SEEN = """
+_SEEN = """
 seen > clock_timestamp()
     - make_interval(secs => greatest($1, coalesce(substring(name FROM '~([0-9]+)$')::float8 / 1000, 0)))
 """
+# Whether the process of a token in the column *owner* is silent for longer than $1 seconds.
+DEAD = f"NOT EXISTS (SELECT 1 FROM members WHERE name = split_part({{owner}}, '.', 1) AND {_SEEN})"  # noqa: S608 - our own text
+_LIVING = f"SELECT name FROM members WHERE name = ANY ($2) AND {_SEEN}"  # noqa: S608 - our own text
 
 
 class SharedEntries(PlacedBatch):
@@ -185,3 +191,14 @@ class SharedEntries(PlacedBatch):
 
 async def _stop_counting(connection: Any) -> None:  # Any: asyncpg's
     await connection.execute(_STOP_COUNTING)
+
+
+async def living(connection: Any, silence: float, tokens: Iterable[str | None]) -> set[str]:  # Any: asyncpg's
+    """
+    Return the processes of *tokens* that are not silent.
+
+    Call it after the rows with these tokens are locked: a process may have shown meanwhile that it lives.
+    """
+    names = {worker_of(token) for token in tokens if token is not None}
+    found = await connection.fetch(_LIVING, silence, sorted(names)) if names else []
+    return {row["name"] for row in found}

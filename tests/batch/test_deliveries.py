@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import sqlite3
-import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
@@ -17,6 +16,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.deliveries import Deliveries
 from invsvc_async.batch.journals.open import entries_of
 from tests.batch.writing import all_of, creates
+from tests.support.children import first_lines, read_on, started
 from tests.support.database import database
 
 KEYS = {f"row-{i}" for i in range(60)}
@@ -160,32 +160,18 @@ def updates_of(service, tmp_path, count):
     return file
 
 
-async def taking(service, journal, file):
-    """Start a process that runs *file* and prints the keys of the results that it takes."""
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.batch.taking", service.base_url, service.api_key, str(journal), str(file),
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-
-
-async def reads_on(child, keys):
-    """Add the keys that *child* prints until it ends."""
-    async for line in child.stdout:
-        keys.append(line.decode().strip())
-    await child.wait()
-
-
 @pytest.mark.one_python
 async def test_results_after_a_kill(service, client, journal, tmp_path):
     """What a killed process did not take is given by the next one: no key is missing."""
-    child = await taking(service, journal, file := updates_of(service, tmp_path, 300))
-    seen = [(await child.stdout.readline()).decode().strip() for _ in range(130)]
+    file = updates_of(service, tmp_path, 300)
+    child = await started("tests.batch.taking", service.base_url, service.api_key, journal, file)
+    seen = await first_lines(child, 130)
     child.kill()
-    await reads_on(child, seen)
+    await read_on(child, seen)
     async with Batch.open(journal, client, **SECRETS) as batch:
         rest = await all_of(batch, file)
 
-    assert len({*seen, *(result.key for result in rest)}) == 300
+    assert {*seen, *(result.key for result in rest)} == {*service.book().webhooks.items}
     assert len(rest) < 250
     changed = {
         hook["id"] for hook in service.book().webhooks.items.values() if hook.get("description") == "new"
@@ -197,10 +183,11 @@ async def test_results_after_a_kill(service, client, journal, tmp_path):
 async def test_results_of_a_process_that_was_stopped_for_a_while(service, client, tmp_path):
     """What others gave meanwhile is not given again by it, and what it finishes from then on is."""
     journal = database().journal("taken_stopped", silence=1)
-    child = await taking(service, journal, file := updates_of(service, tmp_path, 300))
-    seen = [(await child.stdout.readline()).decode().strip() for _ in range(130)]
+    file = updates_of(service, tmp_path, 300)
+    child = await started("tests.batch.taking", service.base_url, service.api_key, journal, file)
+    seen = await first_lines(child, 130)
     child.send_signal(signal.SIGSTOP)
-    reading = asyncio.create_task(reads_on(child, seen))
+    reading = asyncio.create_task(read_on(child, seen))
     async with Batch.open(journal, client, **SECRETS) as batch:
         mine = {result.key for result in await all_of(batch, file)}
     before = len(seen)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 
 import pytest
 
@@ -11,6 +10,7 @@ from invsvc_async import ConfigurationError
 from invsvc_async.batch import Batch
 from tests.batch.test_deliveries import SECRETS, journal
 from tests.batch.writing import all_of, creates
+from tests.support.children import first_lines, read_on, started
 from tests.support.database import database
 
 __all__ = ["journal"]
@@ -105,15 +105,10 @@ async def test_incomplete_input_that_is_closed(client, journal):
 @pytest.mark.one_python
 async def test_process_that_is_killed_while_it_reads(service, client, journal):
     """Its input is incomplete, until it is run to its end right afterwards."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.batch.taking", service.base_url, service.api_key, str(journal), "",
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    for _ in range(20):
-        await child.stdout.readline()
+    child = await started("tests.batch.taking", service.base_url, service.api_key, journal, "")
+    keys = await first_lines(child, 20)
     child.kill()
-    await child.stdout.read()
-    await child.wait()
+    await read_on(child, keys)
     assert await open_inputs(journal, client) == 1
     async with Batch.open(journal, client, **SECRETS) as batch:
         await all_of(batch, creates(client, 30))

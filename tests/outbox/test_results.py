@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import sys
 
 from invsvc_async import Outbox, Verdict
-from tests.batch.test_deliveries import reads_on
 from tests.outbox.conftest import verdict_of
 from tests.outbox.test_dispatch import enqueue
+from tests.support.children import first_lines, read_on, started
 
 
 async def finished(service, client, outbox, connection, count):
@@ -79,13 +78,10 @@ async def test_consumer_that_died_has_acknowledged_nothing(service, client, outb
 async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, connection, address):
     """What another one has acknowledged meanwhile is not given to it."""
     keys, mine = await finished(service, client, outbox, connection, 16), []
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.outbox.taking", service.base_url, service.api_key, address,
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    seen = [(await child.stdout.readline()).decode().strip() for _ in range(3)]
+    child = await started("tests.outbox.taking", service.base_url, service.api_key, address)
+    seen = await first_lines(child, 3)
     child.send_signal(signal.SIGSTOP)
-    reading = asyncio.create_task(reads_on(child, seen))
+    reading = asyncio.create_task(read_on(child, seen))
     async for result in outbox.results():
         mine.append(result.key)
         if {*seen, *mine} >= {*keys}:
@@ -105,13 +101,10 @@ async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, co
 async def test_kill_after_verdicts_were_acknowledged(service, client, outbox, connection, address):
     """They are not given again, but for those of the last moment."""
     await finished(service, client, outbox, connection, 16)
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.outbox.taking", service.base_url, service.api_key, address,
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    seen = [(await child.stdout.readline()).decode().strip() for _ in range(15)]
+    child = await started("tests.outbox.taking", service.base_url, service.api_key, address)
+    seen = await first_lines(child, 15)
     child.kill()
-    await reads_on(child, seen)
+    await read_on(child, seen)
     again = await taken(outbox, 1)
     assert again[0] not in seen[:1]
 

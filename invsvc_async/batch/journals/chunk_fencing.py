@@ -106,7 +106,7 @@ class OwnedEntries(Database):
         self._flushing: asyncio.Task[None] | None = None
 
     def _store_for(self, run: int) -> None:
-        """Let what is stored from now on be of *run*."""
+        """Store further entries as results of *run*."""
         self.giver: int = run
         self.deliveries: Deliveries = Deliveries()
 

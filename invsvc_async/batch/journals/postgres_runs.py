@@ -93,17 +93,17 @@ class OwnedResults(OwnedEntries):
         """Start another run, and return its number."""
         await self.end_run()
         self.runs, self._given = [], {}
-        return await self._take_number()
+        await self._take_number()
+        return self.giver
 
-    async def _take_number(self) -> int:
-        """Let what is stored from now on be of a run with another number; return it."""
+    async def _take_number(self) -> None:
+        """Get another number for this run, under which it stores results from now on."""
         run = await self.next_run()
         await self.fetch(_BEGIN, run)
         self._has_ended = False
         self.runs.append(run)
         self._store_for(run)
         self._given[run] = self.deliveries
-        return run
 
     async def next_run(self) -> int:
         """Return a number for another run."""
@@ -134,7 +134,7 @@ class OwnedResults(OwnedEntries):
         return _RELIES * _SILENT * self.settings.silence
 
     async def adopt(self) -> list[tuple[Deliveries, int]]:
-        """Acquire the results that other runs left; return all acquired as (what is taken of them, run)."""
+        """Acquire the results that other runs left; return which are taken of each, and its run."""
         _, taken = await self._who_gives(adopts=True)
         for run, cursor in taken.items():
             if run not in self._given or self._given[run].is_lost:
@@ -142,14 +142,14 @@ class OwnedResults(OwnedEntries):
         return [(self._given[run], run) for run in taken]
 
     async def keep_giving(self) -> None:
-        """Give a sign of life, and learn which results other runs have adopted while this one was silent."""
+        """Store a sign of life, and mark as lost what other runs adopted while this one was silent."""
         adopter, _ = await self._who_gives(adopts=False)
         if adopter is not None:
             self.deliveries.is_lost = True
             await self._take_number()
 
     async def _who_gives(self, *, adopts: bool) -> tuple[int | None, dict[int, int]]:
-        """Give a sign of life; return which run has adopted this one, and what is taken of those it has."""
+        """Store a sign of life; return the run that adopted this one, and the cursors of those it adopted."""
 
         async def ask(connection: Any) -> tuple[int | None, list[Any]]:  # Any: asyncpg has no types
             await connection.execute(_LOCK_POSITIONS if adopts else _SHARE_POSITIONS)

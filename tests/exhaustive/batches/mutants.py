@@ -20,7 +20,7 @@ MOST = 400  # executions of a scene, at most
 _fencing, _sqlite, _postgres = "journals.chunk_fencing", "journals.sqlite", "journals.postgres"
 # A send is limited by its lease, and to the time that the journal says.
 _LATE = Mutant("a send may begin at any time", ".writes.driver", "latest = started + send.attempt_timeout",
-               "latest = started + 900.0")  # fmt: skip
+               "latest = started + 900.0", "database: frozen", 3)  # fmt: skip
 MUTANTS = (
     # ownership and leases
     Mutant("the fence is not checked", _fencing, "o.id = g.chunk AND o.owner = g.token", "o.id = g.chunk",

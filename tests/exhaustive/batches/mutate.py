@@ -29,8 +29,8 @@ class Mutant:
     module: str
     old: str
     new: str
-    where: str = ""
-    rule: int = 0
+    where: str
+    rule: int
     also: Mutant | None = None
 
 
