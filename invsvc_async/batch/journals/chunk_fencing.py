@@ -46,9 +46,11 @@ WITH turn AS MATERIALIZED (
     AS t (key, chunk, token, state, verdict, common, intent, outcome, claim, done_at, seq)
 ), owned AS MATERIALIZED (SELECT id, owner FROM chunks WHERE id = ANY ($2) ORDER BY id FOR SHARE)
 """  # noqa: S608 - our own text
+# A send changes no column of an index: `giver` is set once the write is done.
 _UPDATE = """
 UPDATE entries e SET state = g.state, verdict = g.verdict, common = g.common, intent = g.intent,
-    outcome = g.outcome, claim = g.claim, done_at = g.done_at, giver = $12, position = g.position
+    outcome = g.outcome, claim = g.claim, done_at = g.done_at,
+    giver = CASE WHEN g.position IS NULL THEN e.giver ELSE $12 END, position = g.position
 FROM given g JOIN owned o ON o.id = g.chunk AND o.owner = g.token
 WHERE e.key = g.key AND e.chunk = g.chunk AND g.seq IN (0, e.seq) RETURNING e.key, e.seq, e.position
 """

@@ -9,7 +9,9 @@ import asyncpg
 import pytest
 
 from invsvc_async import Verdict
+from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.postgres import _TO_REOPEN, PostgresBatch
+from tests.batch.writing import all_of, creates
 from tests.support.database import database
 
 ROWS = 12_000
@@ -158,3 +160,21 @@ async def test_retry_of_many_keys(journal, connection, monkeypatch):
     await connection.execute(FAILED)
     keys = [f"row-{n % 700}" for n in range(1500)] + ["none"] * 500
     assert await journal.reopen(Verdict.REFUSED, keep_sends=True, keys=keys) == 349
+
+
+async def test_sends_write_no_index(service, client):
+    """The note that a write is sent stays on the page of its row, so that no index grows with it."""
+    many = 300
+    async with Batch.open(database().journal("sends"), client) as batch:
+        await all_of(batch, creates(client, many))
+    connection = await asyncpg.connect(database().address)
+    text = """
+        SELECT n_tup_upd AS all, n_tup_hot_upd AS without_index FROM pg_stat_user_tables
+        WHERE relname = 'entries' AND schemaname = 'invsvc_sends'
+    """
+    try:  # the server counts them some time after they are committed
+        while (row := await connection.fetchrow(text))["all"] < 2 * many:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.05)
+    finally:
+        await connection.close()
+    assert {**row} == {"all": 2 * many, "without_index": many}
