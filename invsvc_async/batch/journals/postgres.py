@@ -43,7 +43,7 @@ WITH fresh AS (INSERT INTO chunks DEFAULT VALUES RETURNING id), given AS MATERIA
     INSERT INTO entries (key, chunk, thing, content, state, run, operation, common, intent)
     SELECT key, coalesce(chunk, (SELECT id FROM fresh)), thing, content, state, run, operation, common, intent
     FROM given ON CONFLICT (key) DO NOTHING RETURNING 1
-)
+), reading AS (UPDATE runs SET has_open_input = true WHERE run = $10 AND NOT has_open_input)
 SELECT id, 1 + (SELECT count(*) FROM chunks WHERE NOT done) AS open,
     CASE WHEN (SELECT count(*) FROM stored) < (SELECT count(*) FROM given) THEN
         ARRAY(SELECT key FROM given JOIN entries e USING (key) WHERE e.content <> given.content)
@@ -142,7 +142,8 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
         """
         Store new entries, each with the thing that it writes to, and queue them as one chunk.
 
-        Store with them how far their file was read, if it was a file. Return how many chunks are open then.
+        Store with them how far their file was read, if it was a file, and that the input is open: another run
+        may have closed it while this one was silent. Return how many chunks are open then.
 
         An entry that another machine has already stored, from the same input, stays as it is.
 
@@ -161,7 +162,7 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
                 [entry.key for entry in entries], await self._chosen(connection, things), things,
                 [entry.content for entry in entries], [int(entry.state) for entry in entries],
                 [entry.run for entry in entries], [entry.operation for entry in entries],
-                [entry.common for entry in entries], [entry.intent for entry in entries],
+                [entry.common for entry in entries], [entry.intent for entry in entries], self.input_of,
             )  # fmt: skip
             if row["others"]:
                 _refuse([entry.key for entry in entries if entry.key in row["others"]])

@@ -79,6 +79,7 @@ class OwnedResults(OwnedEntries):
     def __init__(self, address: str, *, create: bool = True) -> None:
         super().__init__(address, create=create)
         self.runs: list[int] = []  # the numbers of this run: the first is that of its input, the last gives
+        self.input_of: int | None = None  # the number under which it reads its input, if it does
         self._given: dict[int, Deliveries] = {}  # by the run that stored them
         self._has_ended = True
 
@@ -92,7 +93,7 @@ class OwnedResults(OwnedEntries):
     async def begin_run(self) -> int:
         """Start another run, and return its number."""
         await self.end_run()
-        self.runs, self._given = [], {}
+        self.runs, self.input_of, self._given = [], None, {}
         await self._take_number()
         return self.giver
 
@@ -218,9 +219,11 @@ class OwnedResults(OwnedEntries):
         """Note that this run reads an input."""
         text = "UPDATE runs SET has_open_input = true, began = clock_timestamp() WHERE run = $1"
         await self.fetch(text, self.runs[0])
+        self.input_of = self.runs[0]
 
     async def end_input(self, checkpoint: Checkpoint | None) -> None:
         """Note that all of the input is in the journal."""
+        self.input_of = None
 
         async def end(connection: Any) -> None:  # Any: asyncpg has no types
             await connection.execute("UPDATE runs SET has_open_input = false WHERE run = $1", self.runs[0])

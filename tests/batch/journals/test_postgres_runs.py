@@ -171,6 +171,22 @@ async def test_results_of_a_run_that_was_stopped_and_is_still_read(service, clie
     assert len({*taken, *rest}) == len(taken) + len(rest) == 30
 
 
+async def test_input_that_goes_on_after_another_run_closed_it(journals):
+    """It counts as open again, so that the batch is known to be incomplete if its run is killed now."""
+    silent, other, _ = journals
+    await silent.begin_input()
+    await finished(silent, "a")
+    await falls_silent(silent)
+    assert await other.close_inputs() == 1
+    assert await other.open_inputs() == 0
+
+    await finished(silent, "b")
+    assert await other.open_inputs() == 1
+    await silent.end_input(None)
+    await finished(silent, "c")
+    assert await other.open_inputs() == 0
+
+
 async def drained(running):
     """Take what is left of a run, slowly."""
     keys = []
