@@ -42,7 +42,7 @@ async def finished(journal, key):
 
 
 async def falls_silent(journal):
-    """Let the latest sign of life of the journal's run be an hour ago."""
+    """Set the latest sign of life of the journal's run to an hour ago."""
     text = "UPDATE runs SET seen = seen - interval '1 hour' WHERE run = ANY ($1)"
     await journal.fetch(text, journal.runs)
 
