@@ -212,7 +212,7 @@ async def test_deadlock_that_the_server_ends(pool, other):
 
     asked = [asyncio.create_task(pool.ask(act(1, 2))), asyncio.create_task(pool.ask(act(2, 1)))]
     assert await asyncio.gather(*asked) == [(1, 2), (2, 1)]
-    assert len(tries) == 3
+    assert len(tries) >= 3  # the server may choose both, or one of them twice
 
 
 @pytest.mark.parametrize("retry", [True, False])

@@ -38,7 +38,7 @@ from invsvc_async.events.stores.sqlite_check import FileCheck
 from invsvc_async.events.stores.sqlite_checkpoints import Checkpoints
 from invsvc_async.events.stores.sqlite_handlers import insert, insert_copy
 from invsvc_async.events.stores.sqlite_puts import put_all
-from invsvc_async.events.stores.sqlite_schema import begin, connect
+from invsvc_async.events.stores.sqlite_schema import begin, connect, connect_again
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.same_file import SameFile
 from invsvc_async.storage.sqlite_errors import in_words
@@ -289,7 +289,7 @@ class SqliteStore:
 
         def read() -> T:
             try:
-                with closing(sqlite3.connect(path, timeout=self._wait)) as db:
+                with closing(connect_again(path, self._wait)) as db:
                     return work(db)
             except sqlite3.Error as error:
                 raise in_words(self._name, error) from error

@@ -10,6 +10,7 @@ from typing import Final
 
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
+from invsvc_async.events.stores.sqlite_schema import connect_again
 from invsvc_async.storage.sqlite_errors import check, in_words
 
 __all__ = ["FileCheck"]
@@ -69,7 +70,7 @@ class FileCheck:
     def _is_done(self) -> bool:
         """Check the file once; return ``False`` if the check has to be repeated."""
         try:
-            with closing(sqlite3.connect(self._path)) as db:
+            with closing(connect_again(self._path)) as db:
                 db.set_progress_handler(self._stopping.is_set, _STEPS)
                 check(db, self._name)
         except Exception as error:  # noqa: BLE001 - the check must not end without a word

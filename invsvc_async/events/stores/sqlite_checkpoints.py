@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Final
 
 from invsvc_async.concurrency.threads import joined
+from invsvc_async.events.stores.sqlite_schema import connect_again
 from invsvc_async.events.stores.sqlite_upkeep import checkpoint
 
 __all__ = ["Checkpoints", "changes_until_next"]
@@ -59,7 +60,7 @@ class Checkpoints:
 
     def _run(self) -> None:
         try:
-            with closing(sqlite3.connect(self._path)) as db:
+            with closing(connect_again(self._path)) as db:
                 while self._due.wait() and not self._stopping:
                     self._due.clear()
                     self._changes = changes_until_next(self._changes, checkpoint(db))

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.errors import JournalError
@@ -13,7 +14,7 @@ from invsvc_async.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["begin", "connect"]
+__all__ = ["begin", "connect", "connect_again"]
 
 _VERSION: Final = 3
 _APPLICATION: Final = 0x696E7665  # "inve": distinguishes this file from other databases
@@ -160,6 +161,16 @@ def connect(path: str, name: str, wait: float, steady: Callable[[], float]) -> s
         db.close()
         raise
     return db
+
+
+def connect_again(path: str, wait: float = 5.0) -> sqlite3.Connection:
+    """
+    Open another connection to the file at *path*, which is not created if it was deleted meanwhile.
+
+    Raises:
+        sqlite3.Error: It cannot be opened.
+    """
+    return sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=rw", uri=True, timeout=wait)
 
 
 def _create(path: str) -> None:

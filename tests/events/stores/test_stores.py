@@ -27,6 +27,8 @@ from invsvc_async.batch.journals.open import entries_of, name_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import Entry, Store, open_store
+from invsvc_async.events.stores.sqlite_check import FileCheck
+from invsvc_async.events.stores.sqlite_checkpoints import Checkpoints
 
 pytestmark = pytest.mark.one_python
 
@@ -915,6 +917,19 @@ async def test_sqlite_file_that_is_deleted_in_use(tmp_path, monkeypatch, is_repl
     await store.close()
     assert (await store.counts())["open"] == is_replaced
     await store.close()
+
+
+@pytest.mark.parametrize("kind", [Checkpoints, FileCheck])
+async def test_thread_that_starts_after_the_file_was_deleted(tmp_path, monkeypatch, kind):
+    """It makes no other file, which a receiver that starts later would take for the store."""
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._SMALL", -1)
+    path = tmp_path / "events.db"
+    with closing(sqlite3.connect(path)) as db:
+        path.unlink(missing_ok=True)
+        thread = kind(str(path), "events.db")
+        thread.start(db)
+        await thread.stop()
+    assert not path.exists()
 
 
 async def test_sqlite_file_that_is_opened_twice_in_a_process(tmp_path) -> None:
