@@ -81,8 +81,9 @@ async def test_delivery_whose_reply_of_the_database_is_lost(postgres: str, body,
         async with service.receiver:
             await eventually(lambda: service.seen)
             again = await service.deliver(body, **{how: True})
-            counts = await service.receiver.store.counts()
             found = service.receiver.stats()
+        counts = await service.receiver.store.counts()  # once the worker has ended
+        await service.receiver.store.close()
 
     assert (again.status, again.outcome) == (200, "duplicate")
     assert (len(service.seen), counts) == (1, {"open": 0, "handled": 1, "dead": 0})
