@@ -54,7 +54,7 @@ class FileCheck:
             self._thread.start()
 
     def end(self) -> None:
-        """Let the check end soon, also one that is about to start."""
+        """Ask the check to end soon, even if it is about to start."""
         self._stopping.set()
 
     async def stop(self) -> None:
