@@ -494,7 +494,9 @@ class Client:
     def _checked_journal(self, what: str) -> Journal:
         journal = self._view.session.writes.journal
         if journal is None:
-            raise ConfigurationError(f"{what}: this client has no journal. Make it with journal='outbox.db'.")
+            raise ConfigurationError(
+                f"{what}: this client has no journal. Make it with journal='journal.db'."
+            )
         return journal
 
     # --- life

@@ -1,5 +1,5 @@
 """
-Convert between an outcome and the record of it that an outbox stores.
+Convert between an outcome and the record of it that a journal stores.
 
 Records contain no webhook secret, no token and no history.
 """

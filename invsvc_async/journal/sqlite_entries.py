@@ -64,6 +64,7 @@ _MARKS = ", ".join(["?"] * (len(_COLUMNS) - _NULLS) + ["nullif(?, '')"] * _NULLS
 _UPSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - our own text
 _CONFLICT = f" ON CONFLICT (key) DO UPDATE SET {_CHANGES}"
 _STATE = _COLUMNS.index("state")
+_WORDS = {"an outbox": "the journal of a client"}  # what files have called themselves since the first version
 _CANNOT_WRITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 _PATIENCE = 5.0  # s to wait for a lock of another program
 _LOOK_EVERY = (
@@ -78,7 +79,7 @@ class SqliteEntries:
     The entries of one file.
 
     With *reading*, nothing is changed, and another process may own the file.  *kind* distinguishes a batch's
-    journal from a client's outbox.
+    journal from a client's.
     """
 
     in_use: ClassVar[str] = "Wait for that process, stop it, or use another path."
@@ -275,7 +276,8 @@ class SqliteEntries:
     def _load(self, connection: sqlite3.Connection) -> None:
         kind = fact(connection, "kind")
         if kind != self.kind:
-            raise JournalError(f"{self._name}: it is {kind}, not {self.kind}. Choose another path.")
+            found, wanted = (_WORDS.get(each or "", each) for each in (kind, self.kind))
+            raise JournalError(f"{self._name}: it is {found}, not {wanted}. Choose another path.")
         for number, text in connection.execute("SELECT number, text FROM commons"):
             self.commons.load(number, text)
 

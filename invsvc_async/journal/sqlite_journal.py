@@ -59,7 +59,7 @@ class _Entries(CountedEntries):
 
 class SqliteJournal:
     """
-    The journal of ``Client(journal="outbox.db")``: one SQLite file, one process at a time.
+    The journal of ``Client(journal="journal.db")``: one SQLite file, one process at a time.
 
     The file contains the open writes, and the verdicts that no application has had yet.  Bodies are stored in
     plain text, because they may be sent again; the file's mode is 0600.
@@ -89,8 +89,8 @@ class SqliteJournal:
         Acquire the file; does nothing if it is open.
 
         Raises:
-            JournalError: Another process owns it; it is damaged, not an outbox, or of a newer version; the
-                folder is not writable.
+            JournalError: Another process owns it; it is damaged, of a newer version, or not the journal
+                of a client; the folder is not writable.
             ConfigurationError: It belongs to another event loop.
 
         """

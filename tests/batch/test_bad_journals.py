@@ -69,7 +69,7 @@ BAD = {
     ),
     "outbox": (
         lambda path: changed(path, "UPDATE facts SET value = 'an outbox' WHERE name = 'kind'"),
-        "it is an outbox, not a batch",
+        "it is the journal of a client, not a batch",
         "Choose another path",
     ),
 }

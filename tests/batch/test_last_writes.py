@@ -693,7 +693,7 @@ async def test_write_that_the_journal_of_its_client_has_too(service, tmp_path, f
     """Once its batch has sent it, that journal says no more of it: it would not know what came after."""
     hook = service.seed_webhook(description="before")
     service.script("webhooks.update", "hang", *{"resume": ["reset"]}.get(follow, []))
-    own = tmp_path / "outbox.db"
+    own = tmp_path / "journal.db"
     async with client_of(service, journal=own) as client:
         lost = client.webhooks.update(hook.id, description="k1").keyed("k1")
         await shelve_one(service, client, tmp_path / "run.db", lost, "webhooks.update")

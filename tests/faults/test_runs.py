@@ -123,7 +123,7 @@ async def test_resume_that_waited_for_a_run_that_only_reads(service, client):
 async def test_write_that_a_full_client_dropped_and_a_newer_one_followed(service, tmp_path, monkeypatch):
     """The journal does not go on saying that it is the newest: no stranger is blamed for what came after."""
     monkeypatch.setattr(write_register, "UNSETTLED_KEPT", 1)
-    path, journey, other = tmp_path / "outbox.db", *(service.seed_journey(status="draft") for _ in range(2))
+    path, journey, other = tmp_path / "journal.db", *(service.seed_journey(status="draft") for _ in range(2))
     async with client_of(service, journal=path) as first:
         update = first.journeys.update
         await cancelled(service, update(journey.id, name="old"), "journeys.update", "hang")

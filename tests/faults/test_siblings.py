@@ -101,7 +101,7 @@ async def test_update_right_after_an_update_is_sent_again(service, client):
 @pytest.mark.parametrize("ends", ["out of time", "cancelled"])
 async def test_newer_update_that_never_leaves(service, tmp_path, ends):
     """It overtakes nothing: the older one, in doubt, is still the newest, and is sent again when it is resumed."""
-    path, journey = tmp_path / "outbox.db", service.seed_journey(status="draft")
+    path, journey = tmp_path / "journal.db", service.seed_journey(status="draft")
     policy = attrs.evolve(SHORT, settle_after_loss=0.1, clock_slack=0.01, clock_band=0.05)
     async with client_of(service, journal=path, reconcile=policy, max_concurrency=2) as client:
         await client.journeys.get(journey.id)
@@ -329,7 +329,7 @@ async def test_leftover_create_and_an_equal_one(service):
 @pytest.mark.parametrize("journal", [True, False])
 async def test_create_right_after_a_restart(service, tmp_path, journal, lists):
     """A client that was just started does not take the webhook of the process before it for its own."""
-    kept = {"journal": tmp_path / "outbox.db"} if journal else {}
+    kept = {"journal": tmp_path / "journal.db"} if journal else {}
     journey = service.seed_journey()
     async with client_of(service, **kept) as client:
         first = await create(client)
@@ -404,7 +404,7 @@ class Canceller(SqliteJournal):
 @pytest.mark.parametrize("refused", [True, False])
 async def test_create_that_was_cancelled_before_it_was_sent(service, tmp_path, refused):
     """When it is awaited again, a webhook that an equal create has made meanwhile is known, also elsewhere."""
-    policy, journal = attrs.evolve(SHORT, wait_when_limited=True), Canceller(tmp_path / "outbox.db")
+    policy, journal = attrs.evolve(SHORT, wait_when_limited=True), Canceller(tmp_path / "journal.db")
     async with client_of(service, reconcile=policy, journal=journal) as client:
         await client.webhooks.list()
         write = create(client)
@@ -425,7 +425,7 @@ async def test_create_that_was_cancelled_before_it_was_sent(service, tmp_path, r
 
 async def test_update_that_was_cancelled_before_it_was_sent(service, tmp_path):
     """When it is awaited again, its baseline is not the state before a later update of this program."""
-    journal, hook = Canceller(tmp_path / "outbox.db"), service.seed_webhook(description="start")
+    journal, hook = Canceller(tmp_path / "journal.db"), service.seed_webhook(description="start")
     async with client_of(service, reconcile=NEVER, journal=journal) as client:
         write = client.webhooks.update(hook.id, description="first")
         await journal.cancel(write)
@@ -439,7 +439,7 @@ async def test_update_that_was_cancelled_before_it_was_sent(service, tmp_path):
 
 async def test_resume_of_a_delete_that_was_cancelled_before_it_was_sent(service, tmp_path):
     """No newer write is made up: the webhook is still there, so the delete is sent."""
-    journal, hook = Canceller(tmp_path / "outbox.db"), service.seed_webhook()
+    journal, hook = Canceller(tmp_path / "journal.db"), service.seed_webhook()
     async with client_of(service, journal=journal) as client:
         write = client.webhooks.delete(hook.id)
         await journal.cancel(write)

@@ -30,7 +30,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def killed_before_its_await_returns(service: Simulator, path: Path, write: str) -> None:
-    """Run such a process, with the outbox at *path*; *write* is a call of a method of ``client.webhooks``."""
+    """Run such a process, with the journal at *path*; *write* is a call of a method of ``client.webhooks``."""
     program = PROGRAM.replace("WRITE", write)
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, service.base_url, service.api_key, str(path)

@@ -17,7 +17,7 @@ ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELE
 
 async def test_client_is_cancelled_while_its_large_journal_is_checked(service, tmp_path, monkeypatch):
     """The check ends at once, and the file is free for another client of this process."""
-    path, begun = tmp_path / "outbox.db", threading.Event()
+    path, begun = tmp_path / "journal.db", threading.Event()
     async with client_of(service, journal=path):
         pass
 
@@ -41,7 +41,7 @@ async def test_client_is_cancelled_while_its_large_journal_is_checked(service, t
 @pytest.mark.parametrize("turns", [1, 2, 3, 4, 5, 6])
 async def test_close_that_is_cancelled(service, tmp_path, turns):
     """Whenever that happens, the file is released, and the write in flight is in it."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     client = await client_of(service, journal=path).__aenter__()
     await client.webhooks.list()
     service.script("webhooks.create", "hang")
@@ -63,7 +63,7 @@ async def test_close_that_is_cancelled(service, tmp_path, turns):
 def test_client_with_a_journal_in_another_event_loop(tmp_path):
     """It is refused in words and nothing is sent; once its loop is closed, it can be closed in another one."""
     with serving() as service:
-        client = client_of(service, journal=tmp_path / "outbox.db", headers={"Connection": "close"})
+        client = client_of(service, journal=tmp_path / "journal.db", headers={"Connection": "close"})
         asyncio.run(created(client))
         with pytest.raises(ConfigurationError, match="belongs to the event loop"):
             asyncio.run(created(client))
@@ -72,7 +72,7 @@ def test_client_with_a_journal_in_another_event_loop(tmp_path):
         asyncio.run(client.aclose())
 
         async def again():
-            async with client_of(service, journal=tmp_path / "outbox.db") as other:
+            async with client_of(service, journal=tmp_path / "journal.db") as other:
                 return await other.recover()
 
         assert asyncio.run(again()) == []

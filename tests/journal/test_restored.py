@@ -32,12 +32,12 @@ class Copied(SqliteJournal):
 @pytest.fixture
 async def restored(service, tmp_path):
     """Make a write, undo it by another, and put back the copy from before; return the path of the journal."""
-    path, copy = tmp_path / "outbox.db", tmp_path / "copy.db"
+    path, copy = tmp_path / "journal.db", tmp_path / "copy.db"
     async with client_of(service, journal=Copied(path, copy)) as client:
         hook = await client.webhooks.get(service.seed_webhook(description="old").id)
         await client.webhooks.update(hook, description="new")
         await client.webhooks.update(hook, description="old")
-    for file in tmp_path.glob("outbox.db-*"):
+    for file in tmp_path.glob("journal.db-*"):
         file.unlink()
     copy.replace(path)
     return path
@@ -47,7 +47,7 @@ async def restored(service, tmp_path):
 async def test_older_copy_tells_nothing_false(service, restored, caplog, beside):
     """A write that was applied, and undone after the copy was made, is UNKNOWN; the log says why, once."""
     if beside == "is missing":
-        restored.with_name("outbox.db.epoch").unlink()
+        restored.with_name("journal.db.epoch").unlink()
     for _ in range(2):
         with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
             async with client_of(service, journal=restored) as client:
@@ -58,7 +58,7 @@ async def test_older_copy_tells_nothing_false(service, restored, caplog, beside)
     words = (
         "it is an older copy, which lacks the last send"
         if beside == "is there"
-        else "outbox.db.epoch is missing or empty"
+        else "journal.db.epoch is missing or empty"
     )
     assert words in told
     assert "settled as if they had been sent again" in told
@@ -67,7 +67,7 @@ async def test_older_copy_tells_nothing_false(service, restored, caplog, beside)
 
 async def test_journal_that_is_deleted(service, restored, caplog):
     """A new one in its place works, and the log says that sends were made of which it does not know."""
-    for file in restored.parent.glob("outbox.db*"):
+    for file in restored.parent.glob("journal.db*"):
         if file.suffix != ".epoch":
             file.unlink()
     with caplog.at_level(logging.ERROR, "invsvc_async.writes"):

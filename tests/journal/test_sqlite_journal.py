@@ -34,17 +34,17 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def kept(path) -> list:
-    outbox = SqliteJournal(path)
-    await outbox.open()
+    journal = SqliteJournal(path)
+    await journal.open()
     try:
-        return [intent async for intent in outbox.open_intents()]
+        return [intent async for intent in journal.open_intents()]
     finally:
-        await outbox.aclose()
+        await journal.aclose()
 
 
 async def test_killed_write_is_recovered(service, tmp_path):
     """A write whose process was killed while the service worked is found out by the next process, and not sent again."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     service.script("webhooks.create", "slow 0.3")
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", ONE_CREATE, service.base_url, service.api_key, str(path)
@@ -63,8 +63,8 @@ async def test_killed_write_is_recovered(service, tmp_path):
 
 
 async def test_write_of_known_verdict_leaves_nothing(service, tmp_path):
-    """Once the application has its verdict, a write is removed from the outbox."""
-    path = tmp_path / "outbox.db"
+    """Once the application has its verdict, a write is removed from the journal."""
+    path = tmp_path / "journal.db"
     async with client_of(service, journal=path) as client:
         await client.webhooks.create(**HOOK)
         refused = await client.webhooks.delete("wh_none").outcome()
@@ -78,7 +78,7 @@ async def test_write_of_known_verdict_leaves_nothing(service, tmp_path):
 
 async def test_verdict_that_nobody_heard_is_recovered(service, tmp_path):
     """A process killed between the verdict and its await's return: the next one gets it once, without a request."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     await killed_before_its_await_returns(service, path, 'delete("wh_none")')
     before = service.arrivals()
 
@@ -95,8 +95,8 @@ async def test_verdict_that_nobody_heard_is_recovered(service, tmp_path):
 
 
 async def test_verdict_whose_storing_is_cancelled_reaches_the_next_awaiter(service, tmp_path):
-    """A second awaiter of the write gets it, and nothing is left in the outbox."""
-    path = tmp_path / "outbox.db"
+    """A second awaiter of the write gets it, and nothing is left in the journal."""
+    path = tmp_path / "journal.db"
     stored, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(SqliteJournal):
@@ -122,7 +122,7 @@ async def test_verdict_whose_storing_is_cancelled_reaches_the_next_awaiter(servi
 
 async def test_write_is_stored_before_its_first_byte(service, tmp_path):
     """When a request arrives, its intent is in the file, with the send."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     service.script("webhooks.create", "slow 0.2")
     async with client_of(service, journal=path) as client:
         write = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
@@ -150,7 +150,7 @@ async def test_write_is_not_sent_later_than_its_file_says(service, tmp_path):
             await super().sending(intent)
             self.slept = 3600.0  # which the event loop's clock may not count
 
-    journal = AsleepOnce(tmp_path / "outbox.db")
+    journal = AsleepOnce(tmp_path / "journal.db")
     async with client_of(service, journal=journal, clock=journal) as client:
         outcome = await client.webhooks.create(**HOOK, tag=True).outcome()
 
@@ -162,7 +162,7 @@ async def test_write_is_not_sent_later_than_its_file_says(service, tmp_path):
 
 async def test_cancelled_write_in_flight_stays(service, tmp_path):
     """A cancelled write of which bytes left stays open for the next process."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     service.script("webhooks.create", "apply, then hang")
     async with client_of(service, journal=path) as client:
         write = asyncio.create_task(client.webhooks.create(**HOOK, tag=True).outcome())
@@ -176,7 +176,7 @@ async def test_cancelled_write_in_flight_stays(service, tmp_path):
 
 async def test_write_cancelled_before_its_first_byte_is_withdrawn(service, tmp_path):
     """A write that was cancelled while it waited for a connection leaves nothing behind."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     service.script("webhooks.create", "slow 0.3")
     async with client_of(service, journal=path, max_concurrency=1) as client:
         first = asyncio.create_task(client.webhooks.create(**HOOK, tag=True).outcome())
@@ -197,7 +197,7 @@ async def test_write_cancelled_before_its_first_byte_is_withdrawn(service, tmp_p
 
 async def test_write_in_flight_when_the_client_closes_stays(service, tmp_path):
     """Closing the client ends a write in flight as unknown and leaves its intent in the file."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     service.script("webhooks.create", "hang")
     client = client_of(service, journal=path)
     async with client:
@@ -223,7 +223,7 @@ class Halting(SqliteJournal):
 
 async def test_write_that_is_cancelled_while_it_looks_for_what_is_open(service, tmp_path):
     """The next write looks again: it waits for all that the process before it left, not for a part."""
-    path, hooks = tmp_path / "outbox.db", [service.seed_webhook() for _ in range(2)]
+    path, hooks = tmp_path / "journal.db", [service.seed_webhook() for _ in range(2)]
     policy = attrs.evolve(SHORT, clock_slack=0.0, clock_band=0.0)
     service.script("webhooks.update", "hang", "hang")
     async with client_of(service, journal=path, reconcile=policy) as before:
@@ -250,7 +250,7 @@ async def test_write_that_is_cancelled_while_it_looks_for_what_is_open(service, 
 
 async def test_open_write_that_cannot_be_read_stops_each_write(service, tmp_path):
     """What it may still do is not known, so not only the first write after it is refused."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     service.script("webhooks.delete", "hang", "hang")
     async with client_of(service, journal=path) as before:
         for number in (1, 2):
@@ -271,7 +271,7 @@ async def test_open_write_that_cannot_be_read_stops_each_write(service, tmp_path
 
 async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
     """The verdict that it found is in the file, and the next recovery returns it with the other one."""
-    path, hooks = tmp_path / "outbox.db", [service.seed_webhook() for _ in range(2)]
+    path, hooks = tmp_path / "journal.db", [service.seed_webhook() for _ in range(2)]
     service.script("webhooks.delete", "apply, then hang", "apply, then hang")
     async with client_of(service, journal=path) as client:
         writes = [asyncio.create_task(client.webhooks.delete(hook.id).outcome()) for hook in hooks]
@@ -297,8 +297,8 @@ async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
 
 
 async def test_second_owner_is_told_who_holds_it(service, tmp_path):
-    """A second client of one outbox is refused with an error that names the process."""
-    path = tmp_path / "outbox.db"
+    """A second client of one journal is refused with an error that names the process."""
+    path = tmp_path / "journal.db"
     async with client_of(service, journal=path):
         with pytest.raises(JournalError, match=f"in use by process {os.getpid()} on "):
             async with client_of(service, journal=path):
@@ -311,7 +311,7 @@ async def test_second_owner_is_told_who_holds_it(service, tmp_path):
 async def test_opening_that_is_cancelled(tmp_path, monkeypatch, then):
     """The file stays this owner's while a thread still opens it; no thread is left once it is closed."""
     begun, may_end = threading.Event(), threading.Event()
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     journal, other = SqliteJournal(path), SqliteJournal(path)
     await journal.open()
     await journal.aclose()
@@ -361,7 +361,7 @@ async def test_database_of_the_application_is_left_alone(tmp_path):
 
 async def test_second_owner_by_another_name_is_told(service, tmp_path):
     """A link to the file is the file: it has one owner, by whatever name."""
-    path, link = tmp_path / "outbox.db", tmp_path / "link.db"
+    path, link = tmp_path / "journal.db", tmp_path / "link.db"
     link.symlink_to(path)
     async with client_of(service, journal=path):
         with pytest.raises(JournalError, match="process"):
@@ -369,9 +369,9 @@ async def test_second_owner_by_another_name_is_told(service, tmp_path):
                 pass
 
 
-async def test_outbox_is_for_its_owner_alone(service, tmp_path):
+async def test_journal_is_for_its_owner_alone(service, tmp_path):
     """The files have mode 0600, and no token is in them."""
-    async with client_of(service, journal=tmp_path / "outbox.db") as client:
+    async with client_of(service, journal=tmp_path / "journal.db") as client:
         service.script("webhooks.create", "apply, then hang 0.1")
         await client.webhooks.create(**HOOK).outcome()
         files = list(tmp_path.iterdir())
@@ -389,7 +389,7 @@ async def test_outbox_is_for_its_owner_alone(service, tmp_path):
 )
 async def test_file_of_another_make_is_refused(service, tmp_path, spoil, words):
     """A journal of a newer version, or another file, is refused before anything is sent."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     assert await kept(path) == []
     with sqlite3.connect(path) as connection:
         connection.execute(spoil)
@@ -407,7 +407,7 @@ async def test_file_that_is_no_journal_is_refused(service, tmp_path):
     (tmp_path / "notes.txt").write_text("not a journal\n" * 100)
     for path, words in (
         (tmp_path / "notes.txt", "not a SQLite database"),
-        (tmp_path / "none" / "outbox.db", "the folder exists"),
+        (tmp_path / "none" / "journal.db", "the folder exists"),
     ):
         client = client_of(service, journal=path)
         with pytest.raises(JournalError, match=words):
@@ -418,7 +418,7 @@ async def test_file_that_is_no_journal_is_refused(service, tmp_path):
 
 async def test_disk_that_is_full_stops_the_write(service, tmp_path):
     """A write that cannot be stored is not sent, and says so; with room again the next one is."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     async with client_of(service, journal=path) as client:
         entries = client._view.session.writes.journal._entries
         await entries.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
@@ -435,7 +435,7 @@ async def test_disk_that_is_full_stops_the_write(service, tmp_path):
 async def test_file_that_is_deleted_in_use(service, tmp_path, monkeypatch, is_replaced):
     """What would be stored in it would be lost by a kill, so nothing is sent any more."""
     monkeypatch.setattr("invsvc_async.storage.same_file._LOOK_EVERY", 0.0)
-    hook, path = service.seed_webhook().id, tmp_path / "outbox.db"
+    hook, path = service.seed_webhook().id, tmp_path / "journal.db"
     async with client_of(service, journal=path) as client:
         await client.webhooks.update(hook, description="before")
         path.rename(tmp_path / "moved.db")
@@ -449,7 +449,7 @@ async def test_file_that_is_deleted_in_use(service, tmp_path, monkeypatch, is_re
 
 async def test_thread_that_dies_fails_who_waits(service, tmp_path):
     """If the writer's thread dies, pending and later requests fail, and nothing is sent."""
-    async with client_of(service, journal=tmp_path / "outbox.db") as client:
+    async with client_of(service, journal=tmp_path / "journal.db") as client:
         entries = client._view.session.writes.journal._entries
 
         def die(connection):
@@ -504,7 +504,7 @@ async def test_corrupt_page_is_told(service, client, tmp_path):
 async def test_file_that_another_program_locks(tmp_path, monkeypatch):
     """A file that another program has locked is refused after a short wait."""
     monkeypatch.setattr(sqlite_entries, "_PATIENCE", 0.05)
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     assert await kept(path) == []
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -527,7 +527,7 @@ async def test_intent_of_elsewhere_is_not_kept(service, tmp_path, ends):
         write = elsewhere.webhooks.update(hook.id, description="mine")
         carried = write.intent
         assert (await write.outcome()).verdict is Verdict.APPLIED
-    async with client_of(service, journal=tmp_path / "outbox.db") as client:
+    async with client_of(service, journal=tmp_path / "journal.db") as client:
         await client.webhooks.update(other.id, description="opens the journal")
         before = service.arrivals("webhooks.get")
         service.script("webhooks.get", *{"unknown": ("403", "403"), "cancelled": ("hang",)}[ends])
@@ -537,6 +537,6 @@ async def test_intent_of_elsewhere_is_not_kept(service, tmp_path, ends):
             settling.cancel()
         await asyncio.wait([settling])
         assert [intent.key for intent in client.unsettled] == [carried.key]
-    assert await kept(tmp_path / "outbox.db") == []
-    async with client_of(service, journal=tmp_path / "outbox.db") as client:
+    assert await kept(tmp_path / "journal.db") == []
+    async with client_of(service, journal=tmp_path / "journal.db") as client:
         assert await client.recover() == []

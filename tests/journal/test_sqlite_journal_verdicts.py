@@ -1,4 +1,4 @@
-"""Verdicts in an outbox: stored before the application has them, recovered by the next process, then removed."""
+"""Verdicts in a journal: stored before the application has them, recovered by the next process, then removed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def at_once(monkeypatch):
 
 @pytest.fixture
 def never(monkeypatch):
-    """Remove verdicts that the application has had only when the outbox is closed."""
+    """Remove verdicts that the application has had only when the journal is closed."""
     monkeypatch.setattr(sqlite_journal, "_HEARD_AFTER", 10**6)
 
 
@@ -57,40 +57,40 @@ async def applied(service, client):
     return await client.webhooks.update(service.seed_webhook().id, description="new").outcome()
 
 
-async def unfinished(outbox, outcome):
+async def unfinished(journal, outcome):
     """Do what a driver does for a write, up to its verdict, which the application has not had yet."""
     intent = outcome.intent
     *before, last = intent.sent
-    await outbox.open()
-    await outbox.sending(attrs.evolve(intent, sent=(*before, attrs.evolve(last, end=None))))
-    await outbox.settled(outcome)
+    await journal.open()
+    await journal.sending(attrs.evolve(intent, sent=(*before, attrs.evolve(last, end=None))))
+    await journal.settled(outcome)
 
 
 async def ended(path, *outcomes):
     """Run a process that ends before the application has had its verdicts."""
-    outbox = SqliteJournal(path)
+    journal = SqliteJournal(path)
     for outcome in outcomes:
-        await unfinished(outbox, outcome)
-    await outbox.aclose()
+        await unfinished(journal, outcome)
+    await journal.aclose()
 
 
-async def held(outbox):
-    """Return what an outbox contains from earlier processes: keys of open intents, and outcomes."""
-    keys = [intent.key async for intent in outbox.open_intents()]
-    return keys, [outcome async for outcome in outbox.unheard()]
+async def held(journal):
+    """Return what a journal contains from earlier processes: keys of open intents, and outcomes."""
+    keys = [intent.key async for intent in journal.open_intents()]
+    return keys, [outcome async for outcome in journal.unheard()]
 
 
 async def next_process(path, *, hears=False):
-    outbox = SqliteJournal(path)
-    await outbox.open()
+    journal = SqliteJournal(path)
+    await journal.open()
     try:
-        found = await held(outbox)
+        found = await held(journal)
         if hears:
             for identity in [*found[0], *(outcome.started_as.identity for outcome in found[1])]:
-                outbox.heard(identity)
+                journal.heard(identity)
         return found
     finally:
-        await outbox.aclose()
+        await journal.aclose()
 
 
 async def rebuilt(path, outcome):
@@ -125,7 +125,7 @@ def same(found, live):
 
 async def test_verdict_of_a_process_killed_before_its_await_returned(service, tmp_path):
     """The next process gets it, with the webhook, whose secret is lost."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     write = 'create(url="https://me.example/in", events=["invoice.created"], tag=True)'
     await killed_before_its_await_returns(service, path, write)
 
@@ -168,7 +168,7 @@ async def test_applied_write_is_rebuilt(service, tmp_path, operation):
     async with client_of(service, credential=credential) as client:
         live = await WRITES[operation](service, client).outcome()
 
-    found = await rebuilt(tmp_path / "outbox.db", live)
+    found = await rebuilt(tmp_path / "journal.db", live)
 
     assert live.verdict is Verdict.APPLIED
     assert same(found, live)
@@ -179,11 +179,11 @@ async def test_applied_write_is_rebuilt(service, tmp_path, operation):
 
 async def test_write_that_was_not_sent_by_this_process_is_rebuilt(applied, tmp_path):
     """The intent of one that is settled only comes back whole, with its times."""
-    outbox = SqliteJournal(tmp_path / "outbox.db")
-    await outbox.open()
-    await outbox.settled(applied)
-    await outbox.aclose()
-    _, [found] = await next_process(tmp_path / "outbox.db")
+    journal = SqliteJournal(tmp_path / "journal.db")
+    await journal.open()
+    await journal.settled(applied)
+    await journal.aclose()
+    _, [found] = await next_process(tmp_path / "journal.db")
     assert found.intent == applied.intent
 
 
@@ -204,7 +204,7 @@ async def test_refused_write_is_rebuilt(service, client, tmp_path, status, kind)
     service.script("webhooks.update", status)
     live = await client.webhooks.update(service.seed_webhook().id, description="new").outcome()
 
-    found = await rebuilt(tmp_path / "outbox.db", live)
+    found = await rebuilt(tmp_path / "journal.db", live)
 
     assert live.verdict is Verdict.REFUSED
     assert same(found, live)
@@ -226,7 +226,7 @@ async def test_details_of_a_refusal_are_rebuilt(applied, tmp_path, details):
     )
     live = attrs.evolve(applied, verdict=Verdict.REFUSED, value=None, error=error)
 
-    found = await rebuilt(tmp_path / "outbox.db", live)
+    found = await rebuilt(tmp_path / "journal.db", live)
 
     assert (found.error.details, str(found.error)) == (details, str(error))
 
@@ -237,7 +237,7 @@ async def test_text_that_utf8_cannot_express_is_stored(applied, tmp_path):
     error = ValidationFailedError(status=400, code="a\ud800", message="b\ud800", details=["c\ud800"])
     live = attrs.evolve(applied, verdict=Verdict.REFUSED, value=None, error=error)
 
-    found = await rebuilt(tmp_path / "outbox.db", live)
+    found = await rebuilt(tmp_path / "journal.db", live)
 
     assert (found.error.code, found.error.message, found.error.details) == ("a?", "b?", None)
 
@@ -255,7 +255,7 @@ async def test_write_that_did_not_happen_is_rebuilt(service, tmp_path):
         hook = service.seed_webhook()
         live = await client.webhooks.update(hook.id, description="new").with_policy(resend="never").outcome()
 
-    found = await rebuilt(tmp_path / "outbox.db", live)
+    found = await rebuilt(tmp_path / "journal.db", live)
 
     assert live.verdict is Verdict.NOT_APPLIED
     assert same(found, live)
@@ -275,7 +275,7 @@ async def test_write_that_never_left_is_rebuilt(tmp_path):
     async with Client(f"http://127.0.0.1:{port}/v2", ApiKey("key-of-nobody")) as client:
         live = await client.webhooks.delete("wh_1").outcome()
 
-    found = await rebuilt(tmp_path / "outbox.db", live)
+    found = await rebuilt(tmp_path / "journal.db", live)
 
     assert live.verdict is Verdict.NOT_APPLIED
     assert same(found, live)
@@ -298,7 +298,7 @@ class OwnError(InvsvcError):
 async def test_other_error_is_rebuilt(applied, tmp_path, error, kind):
     """Its class comes back if it is of the package, and its words always."""
     live = attrs.evolve(applied, verdict=Verdict.NOT_APPLIED, value=None, error=error)
-    found = await rebuilt(tmp_path / "outbox.db", live)
+    found = await rebuilt(tmp_path / "journal.db", live)
     assert (type(found.error), str(found.error)) == (kind, "no token: log in")
 
 
@@ -306,7 +306,7 @@ async def test_write_that_was_sent_again_is_rebuilt(service, client, tmp_path):
     """How often it was sent comes back."""
     service.script("webhooks.update", "500")
     live = await client.webhooks.update(service.seed_webhook().id, description="new").outcome()
-    found = await rebuilt(tmp_path / "outbox.db", live)
+    found = await rebuilt(tmp_path / "journal.db", live)
     assert same(found, live)
     assert (found.attempts, found.resends) == (2, 1)
 
@@ -320,7 +320,7 @@ async def test_superseded_write_is_rebuilt(applied, tmp_path):
         evidence=Evidence(basis="baseline"),
         value=None,
     )
-    found = await rebuilt(tmp_path / "outbox.db", live)
+    found = await rebuilt(tmp_path / "journal.db", live)
 
     assert found.evidence.basis == "baseline"
     with pytest.raises(WriteSupersededError, match="superseded: somebody changed it"):
@@ -355,7 +355,7 @@ async def test_value_with_numbers_keeps_every_digit(applied, tmp_path):
     )
     live = attrs.evolve(applied, started_as=intent, history=(), value=value)
 
-    found = await rebuilt(tmp_path / "outbox.db", live)
+    found = await rebuilt(tmp_path / "journal.db", live)
 
     assert found.value == value
     assert type(found.value["total"]) is Decimal
@@ -375,7 +375,7 @@ async def test_value_with_numbers_keeps_every_digit(applied, tmp_path):
 async def test_value_of_a_user_supplied_reader(applied, tmp_path, value, basis, kept):
     """One that JSON cannot express is left out; the verdict comes all the same."""
     live = attrs.evolve(applied, value=value, evidence=Evidence(basis=basis))
-    found = await rebuilt(tmp_path / "outbox.db", live)
+    found = await rebuilt(tmp_path / "journal.db", live)
     assert (found.verdict, found.value) == (Verdict.APPLIED, kept)
 
 
@@ -386,12 +386,12 @@ async def test_many_verdicts_come_in_their_order(applied, tmp_path):
     ]
     for number in range(0, 600, 7):
         many[number] = attrs.evolve(many[number], verdict=Verdict.UNKNOWN, value=None)
-    path = tmp_path / "outbox.db"
-    outbox = SqliteJournal(path)
-    await outbox.open()
+    path = tmp_path / "journal.db"
+    journal = SqliteJournal(path)
+    await journal.open()
     for outcome in many:
-        await unfinished(outbox, outcome)
-    await outbox.aclose()
+        await unfinished(journal, outcome)
+    await journal.aclose()
 
     keys, outcomes = await next_process(path)
 
@@ -405,30 +405,30 @@ async def test_many_verdicts_come_in_their_order(applied, tmp_path):
 @pytest.mark.usefixtures("at_once")
 async def test_heard_verdict_is_removed(applied, tmp_path):
     """It is removed while the process runs on, without being waited for."""
-    outbox = SqliteJournal(tmp_path / "outbox.db")
-    await unfinished(outbox, applied)
-    assert [state for _, state in rows(outbox._entries.path)] == [2]
-    outbox.heard(applied.started_as.key)
-    while rows(outbox._entries.path):  # noqa: ASYNC110 - nothing tells
+    journal = SqliteJournal(tmp_path / "journal.db")
+    await unfinished(journal, applied)
+    assert [state for _, state in rows(journal._entries.path)] == [2]
+    journal.heard(applied.started_as.key)
+    while rows(journal._entries.path):  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.001)
-    assert (outbox._done, outbox._sent, outbox._heard, outbox._next) == (set(), {}, {}, {})
-    assert outbox._timer is None
-    await outbox.aclose()
-    assert await next_process(tmp_path / "outbox.db") == ([], [])
+    assert (journal._done, journal._sent, journal._heard, journal._next) == (set(), {}, {}, {})
+    assert journal._timer is None
+    await journal.aclose()
+    assert await next_process(tmp_path / "journal.db") == ([], [])
 
 
 @pytest.mark.usefixtures("never")
 async def test_heard_verdict_stays_for_a_moment(applied, tmp_path):
     """Tasks between the write and who waits for it can pass it on before it goes; a close takes it out."""
-    path = tmp_path / "outbox.db"
-    outbox = SqliteJournal(path)
-    await unfinished(outbox, applied)
-    outbox.heard(applied.started_as.key)
+    path = tmp_path / "journal.db"
+    journal = SqliteJournal(path)
+    await unfinished(journal, applied)
+    journal.heard(applied.started_as.key)
     for number in range(3):
         other = attrs.evolve(applied.started_as, key=f"other-{number}")
-        await outbox.sending(other)
+        await journal.sending(other)
     assert rows(path)[0] == (applied.started_as.key, 2)
-    await outbox.aclose()
+    await journal.aclose()
     assert [key for key, _ in rows(path)] == ["other-0", "other-1", "other-2"]
 
 
@@ -436,21 +436,21 @@ async def test_heard_verdict_stays_for_a_moment(applied, tmp_path):
 @pytest.mark.parametrize("then", ["time", "close", "sending", "settled"])
 async def test_heard_verdict_goes_with_the_second_period(applied, tmp_path, then):
     """The first one that ends may have begun long before; a close ends it, and what comes under the key stops it."""
-    path, key = tmp_path / "outbox.db", applied.started_as.key
-    outbox = SqliteJournal(path)
-    await unfinished(outbox, applied)
-    outbox.heard(key)
-    outbox._on_time()
-    assert await outbox._entries.ask(sqlite_journal._keys) == [(key, 2)]
-    assert outbox._timer is not None
+    path, key = tmp_path / "journal.db", applied.started_as.key
+    journal = SqliteJournal(path)
+    await unfinished(journal, applied)
+    journal.heard(key)
+    journal._on_time()
+    assert await journal._entries.ask(sqlite_journal._keys) == [(key, 2)]
+    assert journal._timer is not None
     if then == "sending":
-        await outbox.sending(applied.intent)
+        await journal.sending(applied.intent)
     elif then == "settled":
-        await outbox.settled(applied)
+        await journal.settled(applied)
     if then != "close":
-        outbox._on_time()
-    found = None if then == "close" else await outbox._entries.ask(sqlite_journal._keys)
-    await outbox.aclose()
+        journal._on_time()
+    found = None if then == "close" else await journal._entries.ask(sqlite_journal._keys)
+    await journal.aclose()
     assert rows(path) == {"sending": [(key, 1)], "settled": [(key, 2)]}.get(then, [])
     assert found in (None, rows(path))
 
@@ -458,25 +458,25 @@ async def test_heard_verdict_goes_with_the_second_period(applied, tmp_path, then
 async def test_verdicts_heard_together_are_removed_together(applied, tmp_path, monkeypatch):
     """However many verdicts are removed, that takes one request to the writer in each period."""
     monkeypatch.setattr(sqlite_journal, "_HEARD_AFTER", 0.001)
-    outbox = SqliteJournal(tmp_path / "outbox.db")
-    await outbox.open()
+    journal = SqliteJournal(tmp_path / "journal.db")
+    await journal.open()
     keys = [f"key-{n}" for n in range(300)]
     outcomes = [attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key=key)) for key in keys]
-    await asyncio.gather(*map(outbox.settled, outcomes))
+    await asyncio.gather(*map(journal.settled, outcomes))
     asked = []
-    ask = outbox._entries.ask
-    monkeypatch.setattr(outbox._entries, "ask", lambda act: asked.append(act) or ask(act))
+    ask = journal._entries.ask
+    monkeypatch.setattr(journal._entries, "ask", lambda act: asked.append(act) or ask(act))
     for key in keys:
-        outbox.heard(key)
-    while rows(outbox._entries.path):  # noqa: ASYNC110 - nothing tells
+        journal.heard(key)
+    while rows(journal._entries.path):  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.001)
     assert len(asked) == 1
-    await outbox.aclose()
+    await journal.aclose()
 
 
 async def test_unheard_verdict_stays_through_processes(applied, tmp_path):
     """Each process gets it until the application has had it; then none does."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     await ended(path, applied)
     for hears in (False, True):
         keys, [found] = await next_process(path, hears=hears)
@@ -487,103 +487,103 @@ async def test_unheard_verdict_stays_through_processes(applied, tmp_path):
 
 async def test_unknown_write_stays_open(applied, tmp_path):
     """A write with UNKNOWN stays open for the next process, but not for this one."""
-    path, key = tmp_path / "outbox.db", applied.started_as.key
+    path, key = tmp_path / "journal.db", applied.started_as.key
     unknown = attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None)
-    outbox = SqliteJournal(path)
-    await unfinished(outbox, unknown)
-    outbox.heard(key)
-    assert await held(outbox) == ([], [])
-    await outbox.aclose()
+    journal = SqliteJournal(path)
+    await unfinished(journal, unknown)
+    journal.heard(key)
+    assert await held(journal) == ([], [])
+    await journal.aclose()
     assert await next_process(path) == ([key], [])
 
 
 async def test_recovery_that_is_cut_off_keeps_its_verdicts(applied, tmp_path):
     """Verdicts found by recovering come again in the same process, until the application has had them."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     open_, done = (
         attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key=key))
         for key in ("open", "done")
     )
     await ended(path, attrs.evolve(open_, verdict=Verdict.UNKNOWN, value=None), done)
 
-    outbox = SqliteJournal(path)
+    journal = SqliteJournal(path)
     for _ in range(2):
-        keys, outcomes = await held(outbox)
+        keys, outcomes = await held(journal)
         assert (keys, [each.started_as.key for each in outcomes]) == (["open"], ["done"])
-        outbox.heard("open")  # it is not: nothing is known of it
-    await outbox.settled(open_)
-    keys, outcomes = await held(outbox)
+        journal.heard("open")  # it is not: nothing is known of it
+    await journal.settled(open_)
+    keys, outcomes = await held(journal)
     assert (keys, [each.started_as.key for each in outcomes]) == ([], ["open", "done"])
-    outbox.heard("open")
-    outbox.heard("done")
-    assert await held(outbox) == ([], [])
-    await outbox.aclose()
+    journal.heard("open")
+    journal.heard("done")
+    assert await held(journal) == ([], [])
+    await journal.aclose()
     assert rows(path) == []
 
 
 @pytest.mark.usefixtures("never")
 async def test_heard_leftover_comes_no_more_before_it_is_removed(applied, tmp_path):
     """In the first period nor in the second; then nothing of it is left, in the file or in memory."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     await ended(path, applied)
-    outbox = SqliteJournal(path)
-    await outbox.open()
-    outbox.heard(applied.started_as.identity)
+    journal = SqliteJournal(path)
+    await journal.open()
+    journal.heard(applied.started_as.identity)
     for many in (1, 1, 0):
-        assert await held(outbox) == ([], [])
-        assert len(rows(path)) == len(outbox._left) == many
-        outbox._on_time()
-    await outbox.aclose()
+        assert await held(journal) == ([], [])
+        assert len(rows(path)) == len(journal._left) == many
+        journal._on_time()
+    await journal.aclose()
 
 
 async def test_leftover_that_is_sent_again_during_a_recovery(applied, tmp_path):
     """It is this process's own from then on: a recovery that has read its entry before leaves it out."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     open_ = attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None)
     first, second = (
         attrs.evolve(open_, started_as=attrs.evolve(open_.started_as, key=key)) for key in ("first", "second")
     )
     await ended(path, first, second)
-    outbox = SqliteJournal(path)
+    journal = SqliteJournal(path)
     found = []
-    async for intent in outbox.open_intents():
+    async for intent in journal.open_intents():
         found.append(intent.key)
-        await outbox.sending(second.intent)
-    await outbox.aclose()
+        await journal.sending(second.intent)
+    await journal.aclose()
     assert found == ["first"]
 
 
 async def test_recovered_intent_that_is_unknown_comes_once_in_a_process(applied, tmp_path):
     """It is not recovered again by the process that found nothing, but by the next one."""
-    path, key = tmp_path / "outbox.db", applied.started_as.key
+    path, key = tmp_path / "journal.db", applied.started_as.key
     unknown = attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None)
     await ended(path, unknown)
 
-    outbox = SqliteJournal(path)
-    assert (await held(outbox))[0] == [key]
-    await outbox.settled(unknown)
-    assert await held(outbox) == ([], [])
-    await outbox.aclose()
+    journal = SqliteJournal(path)
+    assert (await held(journal))[0] == [key]
+    await journal.settled(unknown)
+    assert await held(journal) == ([], [])
+    await journal.aclose()
     assert await next_process(path) == ([key], [])
 
 
 async def test_writes_of_one_key_are_kept_apart(applied, tmp_path):
     """One that is sent under a key that the user gave before replaces neither an open intent nor a verdict."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     first, second, third = (
         attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key="row 1", nonce=nonce))
         for nonce in ("a", "b", "c")
     )
     await ended(path, attrs.evolve(first, verdict=Verdict.UNKNOWN, value=None), second)
-    outbox = SqliteJournal(path)
-    await unfinished(outbox, third)
-    outbox.heard(third.started_as.identity)
-    [intent] = [intent async for intent in outbox.open_intents()]
-    [outcome] = [outcome async for outcome in outbox.unheard()]
+    journal = SqliteJournal(path)
+    await unfinished(journal, third)
+    journal.heard(third.started_as.identity)
+    [intent] = [intent async for intent in journal.open_intents()]
+    [outcome] = [outcome async for outcome in journal.unheard()]
     assert (intent.key, intent.nonce) == ("row 1", "a")
     assert (outcome.started_as.key, outcome.intent.nonce) == ("row 1", "b")
-    await outbox.settled(attrs.evolve(first, started_as=intent, history=()))
-    await outbox.aclose()
+    await journal.settled(attrs.evolve(first, started_as=intent, history=()))
+    await journal.aclose()
     keys, outcomes = await next_process(path, hears=True)
     assert keys == []
     assert [each.started_as.identity for each in outcomes] == ["row 1 a", "row 1 b"]
@@ -594,18 +594,18 @@ async def test_writes_of_one_key_are_kept_apart(applied, tmp_path):
 @pytest.mark.parametrize("late", [False, True])
 async def test_key_that_is_sent_again_is_not_removed(applied, tmp_path, late):
     """The removal of an earlier write's verdict does not remove the write that is sent under its key."""
-    path, key = tmp_path / "outbox.db", applied.started_as.key
-    outbox = SqliteJournal(path)
-    await unfinished(outbox, applied)
+    path, key = tmp_path / "journal.db", applied.started_as.key
+    journal = SqliteJournal(path)
+    await unfinished(journal, applied)
     if late:
-        await outbox.sending(applied.intent)
-        outbox.heard(key)
+        await journal.sending(applied.intent)
+        journal.heard(key)
     else:
-        outbox.heard(key)
-        await outbox.sending(applied.intent)
+        journal.heard(key)
+        await journal.sending(applied.intent)
     for _ in range(20):
         await asyncio.sleep(0)
-    await outbox.aclose()
+    await journal.aclose()
     assert rows(path) == [(key, 1)]
     assert await next_process(path) == ([key], [])
 
@@ -613,14 +613,14 @@ async def test_key_that_is_sent_again_is_not_removed(applied, tmp_path, late):
 @pytest.mark.usefixtures("at_once")
 async def test_key_whose_write_has_another_verdict_is_not_removed(applied, tmp_path):
     """A verdict that comes after that waits for the application itself."""
-    path, key = tmp_path / "outbox.db", applied.started_as.key
-    outbox = SqliteJournal(path)
-    await unfinished(outbox, applied)
-    outbox.heard(key)
-    await outbox.settled(applied)
+    path, key = tmp_path / "journal.db", applied.started_as.key
+    journal = SqliteJournal(path)
+    await unfinished(journal, applied)
+    journal.heard(key)
+    await journal.settled(applied)
     for _ in range(20):
         await asyncio.sleep(0)
-    await outbox.aclose()
+    await journal.aclose()
     keys, [found] = await next_process(path)
     assert (keys, found.started_as.key) == ([], key)
 
@@ -629,15 +629,15 @@ async def test_key_whose_write_has_another_verdict_is_not_removed(applied, tmp_p
 @pytest.mark.parametrize("process", ["same", "next"])
 async def test_write_cancelled_after_its_verdict_keeps_it(applied, tmp_path, sent, process):
     """A cancellation while the verdict was being stored, or by who settles it anew, does not undo it."""
-    path = tmp_path / "outbox.db"
-    outbox = SqliteJournal(path)
-    await unfinished(outbox, applied)
+    path = tmp_path / "journal.db"
+    journal = SqliteJournal(path)
+    await unfinished(journal, applied)
     if process == "next":
-        await outbox.aclose()
-        outbox = SqliteJournal(path)
-        await outbox.open()
-    outbox.shelved(applied.intent, sent=sent)
-    await outbox.aclose()
+        await journal.aclose()
+        journal = SqliteJournal(path)
+        await journal.open()
+    journal.shelved(applied.intent, sent=sent)
+    await journal.aclose()
     keys, [found] = await next_process(path)
     assert (keys, found.verdict) == ([], Verdict.APPLIED)
 
@@ -645,58 +645,58 @@ async def test_write_cancelled_after_its_verdict_keeps_it(applied, tmp_path, sen
 @pytest.mark.parametrize("sent", [False, True])
 async def test_write_cancelled_before_its_verdict(applied, tmp_path, sent):
     """It stays open for the next process, unless nothing of it left; nothing of it stays in memory."""
-    path, key = tmp_path / "outbox.db", applied.started_as.key
-    outbox = SqliteJournal(path)
-    await outbox.sending(applied.intent)
-    outbox.shelved(applied.intent, sent=sent)
-    assert (outbox._sent, outbox._done) == ({}, set())
-    await outbox.aclose()
+    path, key = tmp_path / "journal.db", applied.started_as.key
+    journal = SqliteJournal(path)
+    await journal.sending(applied.intent)
+    journal.shelved(applied.intent, sent=sent)
+    assert (journal._sent, journal._done) == ({}, set())
+    await journal.aclose()
     assert await next_process(path) == ([key] if sent else [], [])
 
 
 @pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.APPLIED])
 async def test_leftover_that_is_sent_again_is_of_this_process(applied, tmp_path, verdict):
     """It is not recovered while it is under way here; if this process ends, it is left to the next one."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     await ended(path, attrs.evolve(applied, verdict=verdict))
-    outbox = SqliteJournal(path)
-    await outbox.sending(applied.intent)
-    assert await held(outbox) == ([], [])
-    await outbox.aclose()
+    journal = SqliteJournal(path)
+    await journal.sending(applied.intent)
+    assert await held(journal) == ([], [])
+    await journal.aclose()
     assert await next_process(path) == ([applied.started_as.key], [])
 
 
 async def test_leftover_that_is_marked_is_still_recovered(applied, tmp_path):
     """An open intent of an earlier process that is noted anew, as overtaken, is that process's still."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     await ended(path, attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None))
-    outbox = SqliteJournal(path)
-    [intent] = [intent async for intent in outbox.open_intents()]
+    journal = SqliteJournal(path)
+    [intent] = [intent async for intent in journal.open_intents()]
     marked = attrs.evolve(intent, strangers=("wh_marked",))
-    outbox.shelved(marked, sent=True)
-    assert [intent async for intent in outbox.open_intents()] == [marked]
-    await outbox.aclose()
+    journal.shelved(marked, sent=True)
+    assert [intent async for intent in journal.open_intents()] == [marked]
+    await journal.aclose()
 
 
 async def test_verdict_returned_right_before_the_close_is_removed(applied, tmp_path):
     """Its hearing is noted with the next turn of the event loop, and the close waits for that."""
-    outbox = SqliteJournal(tmp_path / "outbox.db")
-    await unfinished(outbox, applied)
-    asyncio.get_running_loop().call_soon(outbox.heard, applied.started_as.identity)
-    await outbox.aclose()
-    assert rows(tmp_path / "outbox.db") == []
+    journal = SqliteJournal(tmp_path / "journal.db")
+    await unfinished(journal, applied)
+    asyncio.get_running_loop().call_soon(journal.heard, applied.started_as.identity)
+    await journal.aclose()
+    assert rows(tmp_path / "journal.db") == []
 
 
 async def test_heard_is_safe_at_any_time(applied, tmp_path):
     """Before the opening, after the close and of a key that is not there, it changes nothing."""
-    path, key = tmp_path / "outbox.db", applied.started_as.key
-    outbox = SqliteJournal(path)
-    outbox.heard(key)
-    await unfinished(outbox, applied)
-    outbox.heard("another")
-    await outbox.aclose()
-    outbox.heard(key)
-    assert outbox._timer is None
+    path, key = tmp_path / "journal.db", applied.started_as.key
+    journal = SqliteJournal(path)
+    journal.heard(key)
+    await unfinished(journal, applied)
+    journal.heard("another")
+    await journal.aclose()
+    journal.heard(key)
+    assert journal._timer is None
     assert rows(path) == [(key, 2)]
 
 
@@ -725,16 +725,16 @@ async def test_no_secret_is_in_the_file(service, client, tmp_path):
             error=error,
         ),
     ]
-    outbox = SqliteJournal(tmp_path / "outbox.db")
+    journal = SqliteJournal(tmp_path / "journal.db")
     for outcome in outcomes:
-        await unfinished(outbox, outcome)
+        await unfinished(journal, outcome)
     content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
-    await outbox.aclose()
+    await journal.aclose()
     content += b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
     assert [secret for secret in secrets if secret.encode() in content] == []
     assert all(text in content for text in (live.value.id.encode(), b"wh_plain", b"wh_details"))
-    _, [created, written, refused] = await next_process(tmp_path / "outbox.db")
+    _, [created, written, refused] = await next_process(tmp_path / "journal.db")
     assert (created.secret_lost, written.secret_lost) == (True, False)
     assert refused.error.details == {"hook": {"id": "wh_details"}}
 
@@ -743,37 +743,37 @@ async def test_part_of_a_value_that_cannot_be_decoded_is_left_out(service, clien
     """A part in raw form could hide a secret: it becomes null, and the rest is kept."""
     live = await client.webhooks.create(**HOOK).outcome()
     odd = attrs.evolve(live, value={"id": "wh_1", "rest": [Raw(b'{"secret":"whsec_raw"}')]})
-    found = await rebuilt(tmp_path / "outbox.db", odd)
+    found = await rebuilt(tmp_path / "journal.db", odd)
     assert (found.value.id, found.value.extra) == ("wh_1", {"rest": [None]})
-    assert b"whsec_raw" not in (tmp_path / "outbox.db").read_bytes()
+    assert b"whsec_raw" not in (tmp_path / "journal.db").read_bytes()
 
 
 async def unstored(path, applied):
-    """Return an outbox on a full disk, in which the verdict could not be stored."""
+    """Return a journal on a full disk, in which the verdict could not be stored."""
     big = attrs.evolve(applied, value={"text": "x" * 100_000}, evidence=Evidence(basis="reader"))
-    outbox = SqliteJournal(path)
-    await outbox.sending(applied.intent)
-    await outbox._entries.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
-    await outbox.settled(big)
-    return outbox
+    journal = SqliteJournal(path)
+    await journal.sending(applied.intent)
+    await journal._entries.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
+    await journal.settled(big)
+    return journal
 
 
 async def test_verdict_that_cannot_be_stored_is_heard_all_the_same(applied, tmp_path, caplog):
     """A full disk is logged; the write stays open in the file, and can be sent to the next process."""
-    path = tmp_path / "outbox.db"
-    outbox = await unstored(path, applied)
+    path = tmp_path / "journal.db"
+    journal = await unstored(path, applied)
     assert "its verdict is not stored" in caplog.text
     assert "disk is full" in caplog.text
-    await outbox.aclose()
+    await journal.aclose()
     assert await next_process(path) == ([applied.started_as.key], [])
 
 
 async def test_verdict_that_was_not_stored_can_be_removed(applied, tmp_path):
     """The write that stayed open for that reason goes with the hearing."""
-    path = tmp_path / "outbox.db"
-    outbox = await unstored(path, applied)
-    outbox.heard(applied.started_as.key)
-    await outbox.aclose()
+    path = tmp_path / "journal.db"
+    journal = await unstored(path, applied)
+    journal.heard(applied.started_as.key)
+    await journal.aclose()
     assert await next_process(path) == ([], [])
 
 
@@ -795,31 +795,31 @@ async def test_verdict_that_was_not_stored_can_be_removed(applied, tmp_path):
 )
 async def test_verdict_that_is_damaged_is_told_in_words(applied, tmp_path, column, value):
     """A row with an invalid value raises JournalError with the key or the path, and no other exception."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     await ended(path, applied)
     with closing(sqlite3.connect(path)) as spoiling:
         spoiling.execute(f"UPDATE entries SET {column} = {value}")  # noqa: S608 - the test's own
         spoiling.commit()
-    with pytest.raises(JournalError, match=rf"entry '{applied.started_as.key}' |outbox\.db"):
+    with pytest.raises(JournalError, match=rf"entry '{applied.started_as.key}' |journal\.db"):
         await next_process(path)
 
 
 async def test_key_that_is_damaged_is_told_in_words_each_time(applied, tmp_path):
     """A file that cannot be opened is let go of: the next attempt says the same, and not that it is in use."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     await ended(path, applied)
     with closing(sqlite3.connect(path)) as spoiling:
         spoiling.execute("UPDATE entries SET key = CAST(x'80ff' AS TEXT)")
         spoiling.commit()
-    outbox = SqliteJournal(path)
+    journal = SqliteJournal(path)
     for _ in range(2):
-        with pytest.raises(JournalError, match=r"outbox\.db: .*UTF-8"):
-            await outbox.open()
+        with pytest.raises(JournalError, match=r"journal\.db: .*UTF-8"):
+            await journal.open()
 
 
 async def test_open_intent_without_its_text_is_told_in_words(applied, tmp_path):
     """A row without an intent raises JournalError, with the key."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     await ended(path, attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None))
     with closing(sqlite3.connect(path)) as spoiling:
         spoiling.execute("UPDATE entries SET intent = NULL")
@@ -859,15 +859,15 @@ INSERT INTO entries VALUES (1, 'before', x'', 1, 1, 'webhooks.update', NULL, 1, 
 
 async def test_file_of_the_version_before(applied, tmp_path):
     """It opens, its write is open, and new writes are added; the verdict of the old one is kept until it is recovered."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     with closing(sqlite3.connect(path)) as old:
         old.executescript(BEFORE)
-    outbox = SqliteJournal(path)
-    [intent] = [intent async for intent in outbox.open_intents()]
+    journal = SqliteJournal(path)
+    [intent] = [intent async for intent in journal.open_intents()]
     assert (intent.key, intent.body, len(intent.sent)) == ("before", {"description": "from before"}, 1)
-    await unfinished(outbox, applied)
-    await outbox.settled(attrs.evolve(applied, started_as=intent, history=()))
-    await outbox.aclose()
+    await unfinished(journal, applied)
+    await journal.settled(attrs.evolve(applied, started_as=intent, history=()))
+    await journal.aclose()
 
     keys, outcomes = await next_process(path)
 

@@ -93,7 +93,7 @@ def half_of_it(marks, _folder):
 
 
 def in_a_file_of_a_journal(_marks, folder):
-    db = sqlite3.connect(folder / "outbox.db")
+    db = sqlite3.connect(folder / "journal.db")
     db.execute("CREATE TABLE entries (intent TEXT)")
     db.execute("INSERT INTO entries VALUES (?)", [json.dumps({"a": TOKEN})])
     db.commit()

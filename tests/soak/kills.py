@@ -1,7 +1,7 @@
 """
 Kill processes in the middle of their journals and stores, again and again, and hold them against the ledger.
 
-    python -m tests.soak.kills [KILLS_OF_OUTBOXES [KILLS_OF_BATCHES [KILLS_OF_STORES]]]
+    python -m tests.soak.kills [KILLS_OF_JOURNALS [KILLS_OF_BATCHES [KILLS_OF_STORES]]]
 
 The judge is the ledger of the service: a verdict is true if the effects are as it says, and each write that
 arrived has a verdict, which an ``await`` of some process returned.
@@ -39,13 +39,13 @@ class Survived:
     writes: int  # that arrived; of a store, events
     verdicts: dict[str, int]
     wrong: list[str]
-    saved: int = 0  # verdicts that nobody heard but from an outbox, which had kept them for the next process
+    saved: int = 0  # verdicts that nobody heard but from a journal, which had kept them for the next process
 
 
-async def outboxes(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
-    """Kill a client with an outbox *kills* times; the last process takes up what is left, and ends by itself."""
+async def journals(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
+    """Kill a client with a journal *kills* times; the last process takes up what is left, and ends by itself."""
     chance = random.Random(seed_of)  # noqa: S311 - moments, no secrets
-    told, journal = folder / "told.jsonl", folder / "outbox.db"
+    told, journal = folder / "told.jsonl", folder / "journal.db"
     async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
         for number in range((kills + 1) * EACH):
             service.seed_webhook(id=f"wh_{number}")
@@ -61,7 +61,7 @@ async def _begun(
     service: Simulator, journal: Path, told: Path, first: int, count: int
 ) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.soak.outbox_child",
+        sys.executable, "-m", "tests.soak.journal_child",
         service.base_url, service.api_key, str(journal), str(told), str(first), str(count),
     )  # fmt: skip
 
@@ -147,12 +147,12 @@ async def stores(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
     )
 
 
-async def main(of_outboxes: int = 100, of_batches: int = 110, of_stores: int = 100) -> None:
+async def main(of_journals: int = 100, of_batches: int = 110, of_stores: int = 100) -> None:
     failed = False
-    for kind, kills in ((outboxes, of_outboxes), (batches, of_batches), (stores, of_stores)):
+    for kind, kills in ((journals, of_journals), (batches, of_batches), (stores, of_stores)):
         with tempfile.TemporaryDirectory() as folder:
             survived = await kind(kills, Path(folder))
-        saved = f"; {survived.saved} verdicts heard from the next process" if kind is outboxes else ""
+        saved = f"; {survived.saved} verdicts heard from the next process" if kind is journals else ""
         sys.stdout.write(
             f"{kind.__name__}: {survived.kills} kills, {survived.writes:,} {'events' if kind is stores else 'writes'}, {survived.verdicts}{saved}; "
             f"{len(survived.wrong)} wrong\n" + "".join(f"  {each}\n" for each in survived.wrong[:20])

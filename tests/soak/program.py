@@ -146,7 +146,7 @@ class Program:
     @property
     def _path(self) -> Path:
         assert self._folder is not None
-        return self._folder / f"outbox-{self.generation}.db"
+        return self._folder / f"journal-{self.generation}.db"
 
     def start(self) -> None:
         """Make the client; its machine's clock has a start of its own."""

@@ -1,4 +1,4 @@
-"""The outbox under kills, a damaged page, a folder that cannot be written, and a second process."""
+"""The journal under kills, a damaged page, a folder that cannot be written, and a second process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from invsvc_async.events.stores import Delivery
 from invsvc_async.events.stores.sqlite import SqliteStore
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
-from tests.soak.kills import outboxes
+from tests.soak.kills import journals
 
 pytestmark = pytest.mark.untraced
 
@@ -35,7 +35,7 @@ async def service():
 
 
 async def left_open(service, path, many=1):
-    """Leave *many* writes in doubt in the outbox at *path*."""
+    """Leave *many* writes in doubt in the journal at *path*."""
     service.script("webhooks.create", *["apply, then hang 0.05"] * many)
     service.script("webhooks.list", *["500"] * 200)
     async with client_of(service, journal=path) as client:
@@ -45,18 +45,18 @@ async def left_open(service, path, many=1):
             assert (await write.outcome()).verdict is Verdict.UNKNOWN
 
 
-async def test_outbox_that_is_killed(tmp_path):
+async def test_journal_that_is_killed(tmp_path):
     """Killed three times under faults, each write that arrived has one effect at most and a true verdict."""
-    survived = await outboxes(3, tmp_path, seed_of=5)
+    survived = await journals(3, tmp_path, seed_of=5)
 
     assert survived.wrong == []
     assert survived.writes > survived.kills == 3  # each process got as far as the service before its kill
 
 
 @pytest.mark.parametrize("spoil", [b"\0", b"\xff"], ids=["zeros", "ones"])
-async def test_outbox_with_a_damaged_page(service, tmp_path, spoil):
+async def test_journal_with_a_damaged_page(service, tmp_path, spoil):
     """A damaged page raises JournalError with the path, wherever it is, and no entry is lost silently."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     await left_open(service, path, many=8)
     whole = path.read_bytes()
     told = 0
@@ -191,10 +191,10 @@ async def test_store_of_events_with_a_damaged_page(tmp_path):
 
 async def test_row_that_is_damaged(service, tmp_path):
     """An invalid intent raises JournalError with its key."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     await left_open(service, path)
     for value, words in (
-        ("CAST(x'80ff' AS TEXT)", "outbox"),
+        ("CAST(x'80ff' AS TEXT)", "journal"),
         ("'{}'", "cannot be read"),
         ("x'00'", "cannot be read"),
     ):
@@ -226,8 +226,8 @@ async def test_folder_that_cannot_be_written(service, tmp_path):
     folder.mkdir(mode=0o500)
     async with client_of(service, journal=tmp_path / "open.db") as client:  # imports what it needs
         await client.webhooks.create(**HOOK)
-    client = client_of(service, journal=folder / "outbox.db")
-    with without_root(), pytest.raises(JournalError, match=r"closed/outbox\.db"):
+    client = client_of(service, journal=folder / "journal.db")
+    with without_root(), pytest.raises(JournalError, match=r"closed/journal\.db"):
         await client.webhooks.create(**HOOK).outcome()
     await client.aclose()
 
@@ -238,17 +238,17 @@ HOLD = """
 import asyncio, sys
 from invsvc_async.journal.sqlite_journal import SqliteJournal
 async def main(path):
-    outbox = SqliteJournal(path)
-    await outbox.open()
+    journal = SqliteJournal(path)
+    await journal.open()
     print("held", flush=True)
     sys.stdin.read()
 asyncio.run(main(sys.argv[1]))
 """
 
 
-async def test_outbox_that_another_process_holds(service, tmp_path):
+async def test_journal_that_another_process_holds(service, tmp_path):
     """The error in a second process names the first; it sends nothing, and can open the file once that is gone."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     holder = await asyncio.create_subprocess_exec(
         sys.executable, "-c", HOLD, str(path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
@@ -272,20 +272,20 @@ async def test_journals_with_two_hard_links(service, tmp_path, held):
     hook = service.seed_webhook()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(client_of(service))
-        first = await stack.enter_async_context(client_of(service, journal=tmp_path / "outbox.db"))
+        first = await stack.enter_async_context(client_of(service, journal=tmp_path / "journal.db"))
         await first.webhooks.get(hook.id)
         batch = await stack.enter_async_context(Batch.open(tmp_path / "run.db", client))
         await first.webhooks.update(hook.id, description="x")
         if not held:
             await batch.entries.aclose()
             await first.aclose()
-        for name in ("run.db", "outbox.db"):
+        for name in ("run.db", "journal.db"):
             (tmp_path / "other" / name).hardlink_to(tmp_path / name)
         with pytest.raises(JournalError, match="another name" if held else "2 names"):
             await run(tmp_path / "other" / "run.db", client, [hook])
         with pytest.raises(JournalError, match="2 names"):
             await report(tmp_path / "other" / "run.db", client, [])
-        second = client_of(service, journal=tmp_path / "other" / "outbox.db")
+        second = client_of(service, journal=tmp_path / "other" / "journal.db")
         with pytest.raises(JournalError, match="another name" if held else "2 names"):
             await second.webhooks.update(hook.id, description="y").outcome()
         await second.aclose()
@@ -295,7 +295,7 @@ async def test_journals_with_two_hard_links(service, tmp_path, held):
 @pytest.mark.parametrize("here", [True, False], ids=["this process", "another process"])
 async def test_journal_that_gets_another_name(service, tmp_path, here):
     """A journal in use is refused under a new name too, in this process and in others."""
-    path, moved = tmp_path / "outbox.db", tmp_path / "moved.db"
+    path, moved = tmp_path / "journal.db", tmp_path / "moved.db"
     async with AsyncExitStack() as stack:
         if here:
             first = await stack.enter_async_context(client_of(service, journal=path))

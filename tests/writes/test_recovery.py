@@ -206,7 +206,7 @@ async def test_intent_holds_no_token(service):
 
 async def test_recover_leaves_what_is_not_its_own(service, tmp_path, caplog):
     """A journal's intent of another mode is not looked for in this one: it is named, and stays."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     async with client_of(service, journal=path) as first:
         await cancel_in_flight(first, service, "webhooks.delete", "apply, then hang")
     async with client_of(service, journal=path, credential=ApiKey(service.test_key)) as test_mode:
@@ -249,7 +249,7 @@ async def test_intent_that_is_taken_while_a_later_send_is_in_flight(service, cli
 )
 async def test_newer_write_beside_a_recovery_that_is_cut_off(service, tmp_path, operation, again, step):
     """A verdict that was found is stored before a newer write is sent, which is not taken for somebody else's."""
-    path = tmp_path / "outbox.db"
+    path = tmp_path / "journal.db"
     policy = attrs.evolve(SHORT, settle_after_loss=0.1, clock_slack=0.01, clock_band=0.05)
     async with client_of(service, journal=path, reconcile=policy) as first:
         intent = await cancel_in_flight(first, service, operation, step)
@@ -276,7 +276,7 @@ async def test_newer_write_beside_a_recovery_that_is_cut_off(service, tmp_path, 
 
 async def test_write_that_waits_while_its_client_is_closed(service, tmp_path):
     """It is not stored as sent: what an older write still changes would count as somebody else's."""
-    path, journey = tmp_path / "outbox.db", service.seed_journey(status="draft")
+    path, journey = tmp_path / "journal.db", service.seed_journey(status="draft")
     async with client_of(service, journal=path) as first:
         service.script("journeys.update", "late 0.3, then hang")
         older = asyncio.create_task(first.journeys.update(journey.id, name="older").outcome())

@@ -1,11 +1,11 @@
 """
-Write through a client with an outbox, in a process that is there to be killed.
+Write through a client with a journal, in a process that is there to be killed.
 
-    python -m tests.soak.outbox_child BASE_URL API_KEY JOURNAL TOLD FIRST COUNT
+    python -m tests.soak.journal_child BASE_URL API_KEY JOURNAL TOLD FIRST COUNT
 
 Recovers what was left, and writes meanwhile.  Each verdict is written to TOLD once an ``await`` of this program has returned it,
 as any application would note it: key, verdict, and whether it came live, was found out after a kill, or was
-kept by the outbox.
+kept by the journal.
 """
 
 from __future__ import annotations
