@@ -336,6 +336,8 @@ def shows_earlier(body: Wire, baseline: Wire, earlier: list[Wire]) -> bool:
     It could be taken for the effect of the update with *body*, or of the delete if that is ``None``, or for
     the state *baseline*.  A state is ``None`` if it is not known, and empty if the webhook did not exist.
     """
+    if not earlier:  # as nearly always
+        return False
     if None in earlier:
         return True
     if body is None:

@@ -44,7 +44,7 @@ def milliseconds(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-class LastState(Struct, frozen=True):
+class LastState(Struct, frozen=True, gc=False):
     """
     The state of a resource in the last answer that showed it, which arrived at *ended* (local s).
 
@@ -59,7 +59,7 @@ class LastState(Struct, frozen=True):
     team: str | None = None
 
 
-class Earlier(Struct, frozen=True):
+class Earlier(Struct, frozen=True, gc=False):
     """A state (as for ``OwnWrites.changed``) that a webhook may have had until the local time *until*."""
 
     until: float
@@ -154,7 +154,7 @@ class OwnWrites(Struct, eq=False):
         That another team does not have it says nothing.
         """
         last = self._states.get(thing)
-        return None if last is not None and last.state == {} and last.team != team else last
+        return None if last is not None and last.team != team and last.state == {} else last
 
     # --- the states before the last changes
 
@@ -165,7 +165,9 @@ class OwnWrites(Struct, eq=False):
         A read that lags may still show one of them.  A state is a model or wire data, empty if the webhook
         did not exist, ``None`` if not known.
         """
-        earlier = (*self._changed.pop(thing, ()), *(Earlier(at, state) for state in states))
+        earlier = self._changed.pop(thing, ())
+        for state in states:
+            earlier = (*earlier, Earlier(at, state))
         if len(earlier) > STATES_OF_A_WEBHOOK:
             kept = earlier[1 - STATES_OF_A_WEBHOOK :]
             earlier = (Earlier(earlier[-STATES_OF_A_WEBHOOK].until, None), *kept)

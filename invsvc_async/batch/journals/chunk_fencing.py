@@ -14,6 +14,9 @@ The protocol is fencing by token:
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from itertools import dropwhile
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -23,7 +26,7 @@ from invsvc_async.batch.deliveries import Deliveries
 from invsvc_async.batch.journals.chunk_queue import DONE, SIGNAL
 from invsvc_async.batch.journals.postgres_schema import Database
 from invsvc_async.errors import JournalError
-from invsvc_async.journal.entry import Entry, LostChunkError, State
+from invsvc_async.journal.entry import Entry, LostChunkError
 from invsvc_async.journal.packed_intent import Commons
 from invsvc_async.storage.postgres_pool import DURABLY
 
@@ -69,7 +72,13 @@ _LEAVE = f"""{_OWNED}, stored AS ({_UPDATE}), remains AS (
 )
 SELECT key, seq, position FROM stored
 """  # noqa: S608 - our own text
-_STORED = ("state", "verdict", "common", "intent", "outcome", "claim", "done_at")
+_is_none = partial(is_, None)
+_state_of = attrgetter("entry.state")
+# The columns of `given`, in its order.
+_columns_of = attrgetter(
+    "entry.key", "chunk", "token", "entry.state", "entry.verdict", "entry.common", "entry.intent",
+    "entry.outcome", "entry.claim", "entry.done_at", "entry.seq",
+)  # fmt: skip
 # Unless somebody else changed it since its owner was looked up.
 _TAKE = """
 UPDATE chunks SET owner = $2 WHERE id = $1 AND owner IS NOT DISTINCT FROM $3 AND NOT done RETURNING id
@@ -171,12 +180,8 @@ class OwnedEntries(Database):
         giver, deliveries = self.giver, self.deliveries  # which may change meanwhile
         # Those that are done come first, so that the columns of an end are short: unnest() adds NULL.
         given = sorted(given, key=_state_of, reverse=True)
-        entries = [each.entry for each in given]
-        columns: list[Any] = [
-            [each.key for each in entries], [each.chunk for each in given], [each.token for each in given]
-        ]  # fmt: skip
-        columns += [_without_end([getattr(each, name) for each in entries]) for name in _STORED]
-        columns += [[each.seq for each in entries], giver]
+        columns: list[Any] = [_without_end(column) for column in zip(*map(_columns_of, given), strict=True)]
+        columns.append(giver)
         left = [(each.entry.key, *astuple(each.left)) for each in given if each.left is not None]
         if left:
             columns += map(list, zip(*left, strict=True))
@@ -296,15 +301,9 @@ def worker_of(token: str) -> str:
     return token.partition(".")[0]
 
 
-def _state_of(given: _Given) -> State:
-    return given.entry.state
-
-
-def _without_end(column: list[Any]) -> list[Any]:
+def _without_end(column: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return *column* without the ``None`` at its end."""
-    while column and column[-1] is None:
-        column.pop()
-    return column
+    return column[: len([*dropwhile(_is_none, reversed(column))])]
 
 
 def _lost(what: str) -> LostChunkError:
