@@ -52,7 +52,7 @@ def test_settings_that_cannot_work(settings, reason):
 async def test_recovery_without_a_journal():
     """There is nothing to recover from, and the error says how there would be."""
     async with Client(BASE, ApiKey("abc")) as client:
-        with pytest.raises(ConfigurationError, match=r"Make it with journal='outbox\.db'"):
+        with pytest.raises(ConfigurationError, match=r"Make it with journal='journal\.db'"):
             await client.recover()
 
 
