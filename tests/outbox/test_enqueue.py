@@ -227,7 +227,11 @@ class Relay:
         path = database().address.partition("host=")[2].partition("&")[0]
         theirs, ours = await asyncio.open_unix_connection(f"{unquote(path)}/.s.PGSQL.5432")
         self._sinks += [ours, writer]
-        await asyncio.gather(self._pass(reader, ours, asks=True), self._pass(theirs, writer, asks=False))
+        try:
+            await asyncio.gather(self._pass(reader, ours, asks=True), self._pass(theirs, writer, asks=False))
+        finally:
+            ours.close()
+            writer.close()
 
     async def _pass(self, source, sink, *, asks):
         with suppress(OSError):

@@ -43,10 +43,14 @@ class Line:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         back, forth = await asyncio.open_unix_connection(self._socket)
-        with contextlib.suppress(ConnectionError):
-            await asyncio.gather(
-                self._pass(reader, forth, replies=False), self._pass(back, writer, replies=True)
-            )
+        try:
+            with contextlib.suppress(ConnectionError):
+                await asyncio.gather(
+                    self._pass(reader, forth, replies=False), self._pass(back, writer, replies=True)
+                )
+        finally:  # also if the test ends before it notices that the connection was dropped
+            forth.close()
+            writer.close()
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool
