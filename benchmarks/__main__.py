@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.page import write_page
-from benchmarks.runs import ROOT, as_plain, combined, commit_here, measured_once
+from benchmarks.runs import ROOT, as_plain, combined, commit_here, compile_package, measured_once
 
 if TYPE_CHECKING:
     from benchmarks.against import Change
@@ -66,6 +66,7 @@ def _rows(files: list[str] | tuple[str, ...], runs: int) -> list[Row]:
     if len(files) == 1 and runs == 1:
         found: list[Row] = import_module(f"benchmarks.bench_{files[0]}").rows()
         return found
+    compile_package(ROOT)
     rows: list[Row] = []
     for run in range(runs):
         for name in files:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from benchmarks.harness import Ratio, interval
-from benchmarks.runs import ROOT, measured_once, named
+from benchmarks.runs import ROOT, compile_package, measured_once, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +60,8 @@ def compare(commit: str, files: Sequence[str], *, runs: int) -> list[Change]:
     order = random.Random(runs)  # noqa: S311 - an order that repeats, no secret
     with _package_of(commit) as folder:
         paths = {"before": [folder, ROOT], "after": [ROOT]}
+        for place in (folder, ROOT):
+            compile_package(place)
         for run in range(runs):
             for name in files:
                 for side in order.sample(list(sides), 2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import subprocess
 import sys
@@ -16,9 +17,14 @@ from benchmarks.harness import Ratio, Row, interval
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["ROOT", "as_plain", "combined", "commit_here", "measured_once", "named"]
+__all__ = ["ROOT", "as_plain", "combined", "commit_here", "compile_package", "measured_once", "named"]
 
 ROOT = Path(__file__).parent.parent
+
+
+def compile_package(folder: Path) -> None:
+    """Compile the package in *folder*, as pip does for users."""
+    compileall.compile_dir(folder / "invsvc_async", quiet=2)
 
 
 def measured_once(name: str, *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> list[Row]:

@@ -67,11 +67,14 @@ def test_rows_of_one_side_only():
 
 
 def test_package_that_is_measured(monkeypatch, tmp_path):
-    """Of the other commit only the package is used; the benchmarks, and what they need, are of this tree."""
+    """Of the other commit only the package is used, compiled; the benchmarks, and what they need, are of this tree."""
     seen = []
 
     def measured_once(name, *, cwd, env):
-        show = "import benchmarks, invsvc_async as i; print(i.__file__, benchmarks.__file__)"
+        show = (
+            "import os, benchmarks, invsvc_async as i; assert os.path.exists(i.__cached__);"
+            "print(i.__file__, benchmarks.__file__)"
+        )
         places = subprocess.run(  # noqa: S603 - our own command
             [runs.sys.executable, "-c", show],
             check=True, capture_output=True, text=True, cwd=cwd, env=env,
