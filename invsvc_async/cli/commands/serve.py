@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from invsvc_async.cli.commands.trigger import (
     HeaderFile,
+    PayloadVersion,
     SecretFile,
     header_of,
     secret_of,
@@ -19,7 +20,7 @@ from invsvc_async.cli.output import note
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from invsvc_async.simulator import Simulator
 
@@ -52,9 +53,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
         float | None,
         typer.Option(min=0.001, help="Deliver an event every so many seconds, one type after the other."),
     ] = None,
-    deliver_version: Annotated[
-        Literal["v1", "v1.1", "v2"], typer.Option(help="The payload version of resource events.")
-    ] = "v2",
+    deliver_version: PayloadVersion = "v2",
     secret_file: SecretFile = None,
     header_file: HeaderFile = None,
     json_: Annotated[
@@ -74,7 +73,6 @@ def command(  # noqa: PLR0913 - each is an option of its own
     """
     from invsvc_async.simulator import Faults, Simulator
     from invsvc_async.simulator.serve import about
-    from invsvc_async.simulator.validate import EVENTS
 
     try:
         plan = Faults.parse(faults)
@@ -100,17 +98,27 @@ def command(  # noqa: PLR0913 - each is an option of its own
 
     missing: list[str] = []
     if deliver_to is not None:
-        if not deliver_to.startswith(("http://", "https://")):
-            raise typer.BadParameter("must be an http(s) URL", param_hint="--deliver-to")
-        hook = service.seed_webhook(url=deliver_to, events=EVENTS)
-        service.set_delivery_version(hook.id, deliver_version)
-        headers, secret = header_of(header_file), secret_of(secret_file)
-        service.set_delivery_headers(hook.id, headers)
-        if secret is not None:
-            service.set_secret(hook.id, secret)
-        given = {"INVSVC_SHARED_HEADER": headers, "INVSVC_WEBHOOK_SECRET": secret}
-        missing = [name for name, value in given.items() if not value]
+        missing = _add_receiver(
+            service, deliver_to, deliver_version, header_of(header_file), secret_of(secret_file)
+        )
     until_done(_serve(service, announce, deliver_every))
+
+
+def _add_receiver(
+    service: Simulator, url: str, version: PayloadVersion, headers: Mapping[str, str], secret: str | None
+) -> list[str]:
+    """Deliver all events to *url*; return the variables of credentials that are not set."""
+    from invsvc_async.simulator.validate import EVENTS
+
+    if not url.startswith(("http://", "https://")):
+        raise typer.BadParameter("must be an http(s) URL", param_hint="--deliver-to")
+    hook = service.seed_webhook(url=url, events=EVENTS)
+    service.set_delivery_version(hook.id, version)
+    service.set_delivery_headers(hook.id, headers)
+    if secret is not None:
+        service.set_secret(hook.id, secret)
+    given = {"INVSVC_SHARED_HEADER": headers, "INVSVC_WEBHOOK_SECRET": secret}
+    return [name for name, value in given.items() if not value]
 
 
 async def _serve(service: Simulator, announce: Callable[[str], None], every: float | None) -> None:

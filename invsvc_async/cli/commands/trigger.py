@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.deliveries import Delivery
 
-__all__ = ["HeaderFile", "SecretFile", "command", "header_of", "secret_of"]
+__all__ = ["HeaderFile", "PayloadVersion", "SecretFile", "command", "header_of", "secret_of"]
 
+PayloadVersion = Annotated[
+    Literal["v1", "v1.1", "v2"], typer.Option(help="The payload version of resource events.")
+]
 SecretFile = Annotated[
     Path | None,
     typer.Option(
@@ -53,9 +56,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
     ],
     *,
     to: Annotated[str, typer.Option("--to", metavar="URL", help="The receiver.")],
-    version: Annotated[
-        Literal["v1", "v1.1", "v2"], typer.Option(help="The payload version of resource events.")
-    ] = "v2",
+    version: PayloadVersion = "v2",
     signed: Annotated[
         bool, typer.Option("--signed", help="Sign resource events too, which the service does not.")
     ] = False,
