@@ -184,7 +184,7 @@ class OwnedEntries(Database):
         columns.append(giver)
         left = [(each.entry.key, *astuple(each.left)) for each in given if each.left is not None]
         if left:
-            columns += map(list, zip(*left, strict=True))
+            columns += zip(*left, strict=True)
         stored = {row["key"]: row for row in await self.fetch(_LEAVE if left else _STORE, *columns)}
         kept: set[tuple[str, int]] = set()
         for each in given:

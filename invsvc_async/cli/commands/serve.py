@@ -20,7 +20,7 @@ from invsvc_async.cli.output import note
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from invsvc_async.simulator import Simulator
 
@@ -98,14 +98,12 @@ def command(  # noqa: PLR0913 - each is an option of its own
 
     missing: list[str] = []
     if deliver_to is not None:
-        missing = _add_receiver(
-            service, deliver_to, deliver_version, header_of(header_file), secret_of(secret_file)
-        )
+        missing = _add_receiver(service, deliver_to, deliver_version, header_file, secret_file)
     until_done(_serve(service, announce, deliver_every))
 
 
 def _add_receiver(
-    service: Simulator, url: str, version: PayloadVersion, headers: Mapping[str, str], secret: str | None
+    service: Simulator, url: str, version: PayloadVersion, header_file: HeaderFile, secret_file: SecretFile
 ) -> list[str]:
     """Deliver all events to *url*; return the variables of credentials that are not set."""
     from invsvc_async.simulator.validate import EVENTS
@@ -114,6 +112,7 @@ def _add_receiver(
         raise typer.BadParameter("must be an http(s) URL", param_hint="--deliver-to")
     hook = service.seed_webhook(url=url, events=EVENTS)
     service.set_delivery_version(hook.id, version)
+    headers, secret = header_of(header_file), secret_of(secret_file)
     service.set_delivery_headers(hook.id, headers)
     if secret is not None:
         service.set_secret(hook.id, secret)
