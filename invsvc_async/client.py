@@ -134,31 +134,17 @@ class Client:
         clock = clock or SystemClock()
         checked_url = _checked_url(base_url, allow_insecure_http=allow_insecure_http)
         transport = Transport(
-            name=f"Client({checked_url!r})",
-            max_concurrency=max_concurrency,
-            session=session,
-            ssl=ssl,
-            trust_env=trust_env,
-            proxy=proxy,
-            max_response_bytes=max_response_bytes,
-            clock=clock,
-        )
+            name=f"Client({checked_url!r})", max_concurrency=max_concurrency, session=session, ssl=ssl,
+            trust_env=trust_env, proxy=proxy, max_response_bytes=max_response_bytes, clock=clock,
+        )  # fmt: skip
         shared = ClientState(
-            transport=transport,
-            clock=clock,
-            base_url=checked_url,
-            credential=credential,
-            client_of=self.of,
-            headers=_headers(headers, user_agent),
+            transport=transport, clock=clock, client_of=self.of,
+            base_url=checked_url, credential=credential, headers=_headers(headers, user_agent),
             quota=RetryQuota(),
             writes=WriteRegister(is_of_one_mode=credential.kind != "person_token", journal=_journal(journal)),
-            on_attempt=on_attempt,
-            on_decision=on_decision,
-            on_unsettled=on_unsettled,
-        )
-        bind = getattr(shared.writes.journal, "bind", None)  # that of a shared journal: whose part is ours
-        if bind is not None:
-            bind(shared)
+            on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled,
+        )  # fmt: skip
+        _bind_journal(shared)
         options = ClientOptions(
             session=shared, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team
         )
@@ -604,6 +590,10 @@ def _journal(given: str | Path | Journal | None) -> Journal | None:
         from invsvc_async.journal.sqlite_journal import SqliteJournal
 
         return SqliteJournal(given)
+    return _shared_journal(str(given))
+
+
+def _shared_journal(address: str) -> Journal:
     try:
         # By its name, because it is built on the journals of batches, which are above this module.
         module = import_module("invsvc_async.outbox.journal")
@@ -611,5 +601,12 @@ def _journal(given: str | Path | Journal | None) -> Journal | None:
         raise ConfigurationError(
             f"journal: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
         ) from error
-    shared: Journal = module.SharedJournal(str(given))
+    shared: Journal = module.SharedJournal(address)
     return shared
+
+
+def _bind_journal(shared: ClientState) -> None:
+    """Tell a journal that several programs share which part of it belongs to this client."""
+    bind = getattr(shared.writes.journal, "bind", None)
+    if bind is not None:
+        bind(shared)

@@ -240,9 +240,7 @@ def texts_of(name: str, values: object, problems: Problems) -> dict[str, str]:
             problems.append(f"{name}: has a key that is not a valid parameter name")
         elif isinstance(value, bool):
             texts[key] = "true" if value else "false"
-        elif isinstance(value, (str, int, Decimal)) and not (
-            isinstance(value, Decimal) and not isfinite(value)
-        ):
+        elif isinstance(value, (str, int, Decimal)) and (not isinstance(value, Decimal) or isfinite(value)):
             texts[key] = str(to_wire(value, f"{name}.{key}", problems))
         else:
             problems.append(

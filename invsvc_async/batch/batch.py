@@ -123,29 +123,14 @@ class Batch:
 
         """
         check_count("concurrency", concurrency, least=1)
-        if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
-            raise ConfigurationError(f"rate: must be a number of sends per second above 0, not {rate!r}")
-        if stop_after is not None and not _is_limit(stop_after):
-            raise ConfigurationError(
-                f"stop_after: is {stop_after!r}. Pass a number of writes from 1, or a share between 0 and 1."
-            )
-        if on_secret is not None and not callable(on_secret):
-            raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")
-        if on_progress is not None and not is_plain_function(on_progress):
-            raise ConfigurationError(
-                "on_progress: must be a function that is not async. To await something, start a task in it."
-            )
+        _check_limits(rate, stop_after)
+        _check_functions(on_secret, on_progress)
         return cls(
             entries_of(path, restored=restored, moved=moved),
             client,
-            concurrency=concurrency,
-            rate=rate,
-            tag=tag,
-            on_secret=on_secret,
-            on_progress=on_progress,
-            same_mode=same_mode,
-            stop_after=stop_after,
-        )
+            concurrency=concurrency, rate=rate, tag=tag, on_secret=on_secret, on_progress=on_progress,
+            same_mode=same_mode, stop_after=stop_after,
+        )  # fmt: skip
 
     async def __aenter__(self) -> Self:
         """
@@ -427,6 +412,24 @@ def reopened(
         return count
 
     return reopen
+
+
+def _check_limits(rate: object, stop_after: object) -> None:
+    if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
+        raise ConfigurationError(f"rate: must be a number of sends per second above 0, not {rate!r}")
+    if stop_after is not None and not _is_limit(stop_after):
+        raise ConfigurationError(
+            f"stop_after: is {stop_after!r}. Pass a number of writes from 1, or a share between 0 and 1."
+        )
+
+
+def _check_functions(on_secret: object, on_progress: object) -> None:
+    if on_secret is not None and not callable(on_secret):
+        raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")
+    if on_progress is not None and not is_plain_function(on_progress):
+        raise ConfigurationError(
+            "on_progress: must be a function that is not async. To await something, start a task in it."
+        )
 
 
 def _is_limit(value: object) -> bool:

@@ -176,9 +176,8 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete the name of an argument, and its value if the specification lists the possible ones."""
     words: Sequence[str] = ctx.params.get("words") or ()
     what = str(ctx.params.get("what") or "")
-    found = BY_NAME.get(what) or next(
-        (row for key, row in BY_NAME.items() if key.startswith(f"{what}.")), None
-    )
+    within = (row for key, row in BY_NAME.items() if key.startswith(f"{what}."))
+    found = BY_NAME.get(what) or next(within, None)
     if found is None:
         return []
     names, (name, sign, value) = _names_of(found), incomplete.partition("=")

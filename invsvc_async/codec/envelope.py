@@ -283,13 +283,9 @@ _ENVELOPE: Mapping[Shape, Callable[[Any, bytes, int, Mapping[str, str]], Envelop
 
 
 def _unreadable(
-    content: bytes,
-    why: object,
-    *,
-    status: int | None = None,
-    headers: Mapping[str, str] | None = None,
-    operation: str | None = None,
-) -> errors.UnreadableResponseError:
+    content: bytes, why: object, *,
+    status: int | None = None, headers: Mapping[str, str] | None = None, operation: str | None = None,
+) -> errors.UnreadableResponseError:  # fmt: skip
     answer = f"the answer (HTTP {status})" if status else "the answer"
     kind = (headers or {}).get("Content-Type") or "no content type"
     found = f"{len(content)} bytes, {kind}" if content else "empty"

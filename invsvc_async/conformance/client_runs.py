@@ -162,15 +162,10 @@ class _Sdk:
         outcome = await write.outcome()
         created = outcome.value if step.operation == "webhooks.create" else None
         report = Report(
-            key=step.key,
-            asked=Asked.of(outcome.intent, home=self.home),
-            verdict=outcome.verdict,
-            reason=outcome.message,
-            story=outcome.explain(),
-            made=getattr(created, "id", None),
-            began=began,
-            ended=time.monotonic(),
-        )
+            key=step.key, asked=Asked.of(outcome.intent, home=self.home), verdict=outcome.verdict,
+            reason=outcome.message, story=outcome.explain(), made=getattr(created, "id", None),
+            began=began, ended=time.monotonic(),
+        )  # fmt: skip
         return report, created
 
 
@@ -190,12 +185,7 @@ class _Naive:
         is_created = answer.verdict is Verdict.APPLIED and step.operation == "webhooks.create"
         created = answer.made if is_created else None
         report = Report(
-            key=step.key,
-            asked=Asked.of(intent, home=self.home),
-            verdict=answer.verdict,
-            reason=answer.reason,
-            made=created,
-            began=began,
-            ended=time.monotonic(),
-        )
+            key=step.key, asked=Asked.of(intent, home=self.home), verdict=answer.verdict,
+            reason=answer.reason, made=created, began=began, ended=time.monotonic(),
+        )  # fmt: skip
         return report, created

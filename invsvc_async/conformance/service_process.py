@@ -99,8 +99,7 @@ async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
         raise RuntimeError("the embedded service has no streams")
     try:
         child.stdin.write(envelope.dumps(attrs.asdict(plan)) + b"\n")
-        about = envelope.loads(await child.stdout.readline())
-        before = envelope.loads(await child.stdout.readline())
+        about, before = [envelope.loads(await child.stdout.readline()) for _ in range(2)]
         yield Embedded(
             plan, about["base_url"], about["api_key"], about["team"], before, child.stdin, child.stdout
         )

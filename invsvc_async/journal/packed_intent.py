@@ -162,9 +162,8 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
     try:
         scope, policy, timeouts = commons.parts_of(packed.common)
         own = envelope.loads(packed.text.encode())
-        own["scope"] = {**scope, "credential": own.pop("credential", None)}
-        own["key"] = key
-        own["policy"], own["timeouts"] = policy, timeouts
+        scope = {**scope, "credential": own.pop("credential", None)}
+        own |= {"key": key, "scope": scope, "policy": policy, "timeouts": timeouts}
         intent = _strictly(own)
     except (InvsvcError, KeyError, AttributeError, TypeError) as error:
         raise unreadable(key, error) from error

@@ -17,6 +17,7 @@ from invsvc_async.journal.packed_intent import Commons
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.file_lock import FileLock, check_names
 from invsvc_async.storage.same_file import SameFile
+from invsvc_async.storage.slices import slices
 from invsvc_async.storage.sqlite_check import check_file
 from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer, transaction
@@ -292,8 +293,8 @@ class SqliteEntries:
         if connection.in_transaction or not self._is_one_statement(connection, kept, rows):
             with transaction(connection):
                 self._store_commons(connection)
-                for start in range(0, len(kept), self._at_once):
-                    self._sends += _upsert(connection, kept[start : start + self._at_once])
+                for some in slices(kept, self._at_once):
+                    self._sends += _upsert(connection, [*some])
                 gone = [(key,) for key, row in rows.items() if row is None]
                 connection.executemany("DELETE FROM entries WHERE key = ?", gone)
         else:

@@ -26,6 +26,7 @@ from invsvc_async.journal.full_outcome_record import (
 from invsvc_async.journal.packed_intent import Packed, pack
 from invsvc_async.journal.sqlite_entries import entries
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
     import sqlite3
@@ -288,7 +289,6 @@ def _keys(connection: sqlite3.Connection) -> list[tuple[str, int]]:
 
 
 def _delete(keys: list[str], connection: sqlite3.Connection) -> None:
-    for start in range(0, len(keys), _PAGE):
-        some = keys[start : start + _PAGE]
+    for some in slices(keys, _PAGE):
         marks = ", ".join("?" * len(some))
         connection.execute(f"DELETE FROM entries WHERE key IN ({marks})", some)  # noqa: S608 - our own text

@@ -28,6 +28,7 @@ from invsvc_async.outbox.run import BEATS
 from invsvc_async.outbox.schema import SharedEntries
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.postgres_pool import DURABLY
+from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -475,8 +476,8 @@ class SharedJournal:
     async def _walk(self, which: str) -> AsyncIterator[Entry]:
         await self.open()
         keys = [key for key in self._left if key not in self._heard]
-        for start in range(0, len(keys), _PAGE):
-            for entry in await self._entries.page(keys[start : start + _PAGE], which):
+        for some in slices(keys, _PAGE):
+            for entry in await self._entries.page(some, which):
                 yield entry
 
     async def aclose(self) -> None:

@@ -117,12 +117,9 @@ class Leases:
         tokens = f"{self.token()}-"
 
         async def take(connection: Any) -> dict[int, bool]:  # Any: asyncpg's
-            if credential is None:
-                text = _CANDIDATES.format(which="true")
-                rows = await connection.fetch(text, self._entries.silence, most)
-            else:
-                text = _CANDIDATES.format(which="c.credential = $3")
-                rows = await connection.fetch(text, self._entries.silence, most, credential)
+            which, mine = ("true", ()) if credential is None else ("c.credential = $3", (credential,))
+            text = _CANDIDATES.format(which=which)
+            rows = await connection.fetch(text, self._entries.silence, most, *mine)
             alive = await living(connection, self._entries.silence, (row["owner"] for row in rows))
             taken = {
                 row["id"]: row["owner"] is None

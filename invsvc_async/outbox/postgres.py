@@ -20,6 +20,7 @@ from invsvc_async.outbox.schema import DEAD, SharedEntries, living
 from invsvc_async.outbox.unsendable import may_be_sent
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.postgres_pool import DURABLY
+from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -271,7 +272,7 @@ class OutboxEntries(SharedEntries):
         again: set[str] = set()  # from all tries: a later one no longer finds what an earlier one reopened
         lanes: set[int] = set()
 
-        async def reopen(some: list[str], connection: Any) -> None:  # Any: asyncpg's
+        async def reopen(some: Sequence[str], connection: Any) -> None:  # Any: asyncpg's
             rows = await connection.fetch(_TO_REOPEN, some)
             intents = [
                 row["intent"] if row["verdict"] == Verdict.UNKNOWN else _without_sends(row["intent"])
@@ -281,9 +282,8 @@ class OutboxEntries(SharedEntries):
             again.update(row["key"] for row in rows)
             lanes.update(row["chunk"] for row in rows)
 
-        wanted = sorted(set(keys))
-        for start in range(0, len(wanted), _AT_ONCE):
-            await self.ask(partial(reopen, wanted[start : start + _AT_ONCE]))
+        for some in slices(sorted(set(keys)), _AT_ONCE):
+            await self.ask(partial(reopen, some))
         for lane in lanes:
             await self.fetch("SELECT pg_notify($1, $2)", self.schema, str(lane))
         return sorted(again)

@@ -64,10 +64,9 @@ def verdict_of_unfit(entry: Entry, error: InvsvcError, *, is_of_copy: bool = Fal
     log.error("outbox: %s: %s: %s", entry.key, what, why)
     record = VerdictRecord(
         why=f"{what}: {why.rstrip('.')}. {_AGAIN}",
-        basis="none" if sent else "never sent",
-        tries=0,
+        basis="none" if sent else "never sent", tries=0,
         error=ErrorRecord(kind="ConfigurationError", message=why),
-    )
+    )  # fmt: skip
     return _ended(entry, Verdict.UNKNOWN if sent else Verdict.NOT_APPLIED, record)
 
 

@@ -23,16 +23,9 @@ SIX_HOURS = 6 * 3_600_000  # ms; v1.1 shifts an invoice's date back by six hours
 
 
 def body_of(
-    state: State,
-    event: str,
-    book: Book,
-    *,
-    version: Version,
-    webhook: str,
-    resource: Mapping[str, Json] | None = None,
-    test: bool = False,
-    connected_team: str | None = None,
-) -> dict[str, Json]:
+    state: State, event: str, book: Book, *, version: Version, webhook: str,
+    resource: Mapping[str, Json] | None = None, test: bool = False, connected_team: str | None = None,
+) -> dict[str, Json]:  # fmt: skip
     """Make the body of one delivery about *resource*.  For a signed event, that is fields of ``data``."""
     if event in SIGNED:
         body = _signed(state, event, book, resource or {})
@@ -69,18 +62,11 @@ def made_up(state: State, event: str, book: Book) -> Record:
         return sample_documents.new_invoice(state, book, {"status": status, "metadata": {"order_id": 17}})
     if kind == "customer":
         return sample_people.new_client(state, book)
-    return Record(
-        {
-            "id": state.new_id(f"{kind}_"),
-            "status": event.rpartition(".")[2],
-            "currency": "MXN",
-            "total": Decimal("1160.00"),
-            "created_at": state.clock.now_ms(),
-            "metadata": {"order_id": 17},
-            "livemode": book.livemode,
-            "team": book.team,
-        }
-    )
+    return Record({
+        "id": state.new_id(f"{kind}_"), "status": event.rpartition(".")[2],
+        "currency": "MXN", "total": Decimal("1160.00"), "created_at": state.clock.now_ms(),
+        "metadata": {"order_id": 17}, "livemode": book.livemode, "team": book.team,
+    })  # fmt: skip
 
 
 def _v2(state: State, event: str, book: Book, resource: Mapping[str, Json]) -> dict[str, Json]:

@@ -49,11 +49,9 @@ class Exchange:
     body: Json | Malformed
 
     def perform(
-        self,
-        state: State,
-        past: float | None = None,
+        self, state: State, past: float | None = None,
         on_effect: Callable[[str, Book, Answer], None] | None = None,
-    ) -> Answer | Refusal:
+    ) -> Answer | Refusal:  # fmt: skip
         """Run the operation, once.  On return, a write's effect is in the state and in the entry."""
         if isinstance(self.caller, Refusal):
             return self.caller

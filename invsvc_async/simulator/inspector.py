@@ -109,15 +109,11 @@ def _arrival(entry: Entry, start: float, *, write: bool) -> dict[str, Json]:
         "team": entry.team,
         "query": "&".join(f"{name}={value}" for name, value in (entry.query or {}).items()),
         "body": body[:BODY] + "…" * (len(body) > BODY),
-        "at": _since(start, entry.received_at),
-        "ended": _since(start, entry.ended_at),
+        "at": _since(start, entry.received_at), "ended": _since(start, entry.ended_at),
         "applied": _since(start, entry.applied_at),
-        "late": entry.late,
-        "fault": entry.fault,
-        "answered": entry.answered,
-        "refused": entry.refused,
-        "by": entry.by,
-    }
+        "late": entry.late, "fault": entry.fault,
+        "answered": entry.answered, "refused": entry.refused, "by": entry.by,
+    }  # fmt: skip
 
 
 def _write_of(entry: Entry, body: str) -> str:

@@ -23,7 +23,7 @@ from invsvc_async.simulator.seed_methods import Seeding
 from invsvc_async.simulator.state import Clock, State, seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 JourneyReads = Literal["draft", "published", "off"]
 NAMES: Mapping[str, str] = MappingProxyType(
@@ -91,15 +91,10 @@ class Simulator(Seeding, Delivering):
         inspect: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        unknown = set(names or ()) - set(NAMES)
-        if unknown:
-            raise ValueError(f"names: {', '.join(sorted(unknown))} is not among {', '.join(sorted(NAMES))}")
         check_seconds("latency", latency)
         check_seconds("delivery_backoff", delivery_backoff)
         check_seconds("delivery_timeout", delivery_timeout)
-        _check_choices(at_once, journey_reads)
-        if deliveries_kept is not None and deliveries_kept < 1:
-            raise ValueError(f"deliveries_kept: {deliveries_kept!r} is not valid. Use at least 1.")
+        _check_choices(names or (), at_once, journey_reads, deliveries_kept)
         self.base_url: str = ""
         clock = clock or Clock()
         self.ledger: Ledger = Ledger(clock.steady)
@@ -113,13 +108,9 @@ class Simulator(Seeding, Delivering):
         )
         self._app.latency = latency
         self._post = Post(
-            self._state,
-            seeded(seed, "deliveries"),
-            lambda: self.faults,
-            backoff=delivery_backoff,
-            attempt_timeout=delivery_timeout,
-            most=deliveries_kept,
-        )
+            self._state, seeded(seed, "deliveries"), lambda: self.faults,
+            backoff=delivery_backoff, attempt_timeout=delivery_timeout, most=deliveries_kept,
+        )  # fmt: skip
         if deliver:
             self._app.on_effect = self._post.on_effect
         self._at_once, self._host, self._port, self._admin = at_once, host, port, admin
@@ -252,8 +243,14 @@ class Simulator(Seeding, Delivering):
         self._keyring.issued[token].standing = "expired"
 
 
-def _check_choices(at_once: int | None, journey_reads: str) -> None:
+def _check_choices(
+    names: Iterable[str], at_once: int | None, journey_reads: str, deliveries_kept: int | None
+) -> None:
+    if unknown := set(names) - set(NAMES):
+        raise ValueError(f"names: {', '.join(sorted(unknown))} is not among {', '.join(sorted(NAMES))}")
     if at_once is not None and not (isinstance(at_once, int) and at_once >= 1):
         raise ValueError(f"at_once must be 1 or more, or None, not {at_once!r}")
     if journey_reads not in (readings := get_args(JourneyReads)):
         raise ValueError(f"journey_reads must be one of {', '.join(readings)}, not {journey_reads!r}")
+    if deliveries_kept is not None and deliveries_kept < 1:
+        raise ValueError(f"deliveries_kept: {deliveries_kept!r} is not valid. Use at least 1.")

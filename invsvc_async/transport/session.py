@@ -346,16 +346,10 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             with_own.update(self.headers)
             headers = CIMultiDictProxy(with_own)
         return Exchange(
-            method=request.method or operation.method,
-            url=self.url(request),
-            headers=headers,
-            content=wire.dumps(request.body) if request.has_body else None,
-            write=write,
-            deadline=deadline,
-            connect_timeout=self.timeouts.connect,
-            not_after=not_after,
-            lane=lane,
-        )
+            method=request.method or operation.method, url=self.url(request), headers=headers,
+            content=wire.dumps(request.body) if request.has_body else None, write=write, lane=lane,
+            deadline=deadline, connect_timeout=self.timeouts.connect, not_after=not_after,
+        )  # fmt: skip
 
     def url(self, request: Request) -> URL:
         """Return the whole URL. Every value is percent-encoded."""

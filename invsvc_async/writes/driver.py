@@ -523,18 +523,10 @@ class Driver(Generic[T]):
             and self.value is None
         )
         outcome: OutcomeBase[T] = OutcomeBase(
-            verdict=done.verdict,
-            message=done.reason,
-            evidence=done.evidence,
-            value=value,
-            error=self.error,
-            attempts=len(known.attempts),
-            resends=known.resends,
-            secret_lost=lost,
-            history=self.history,
-            started_as=self.intent,
-            livemode=self.session.livemode,
-        )
+            verdict=done.verdict, message=done.reason, evidence=done.evidence, value=value,
+            error=self.error, attempts=len(known.attempts), resends=known.resends, secret_lost=lost,
+            history=self.history, started_as=self.intent, livemode=self.session.livemode,
+        )  # fmt: skip
         return cast("Outcome[T]", outcome)
 
     async def _value_of(self, done: Done) -> T | None:

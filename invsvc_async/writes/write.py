@@ -65,9 +65,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         if reader is not None and not callable(reader):
             from invsvc_async.errors import InvalidRequestError
 
-            raise InvalidRequestError(
-                "reader: must be an async callable that takes (client, intent)", operation=spec.operation.name
-            )
+            problem = "reader: must be an async callable that takes (client, intent)"
+            raise InvalidRequestError(problem, operation=spec.operation.name)
         self._spent = False  # awaited, closed or handed on
         if spec.tag is None and spec.policy.tag_creates and spec.creates_webhook and spec.resumes is None:
             spec = replace(spec, tag=new_tag())
@@ -305,11 +304,8 @@ def take_over(write: Write[Any]) -> WriteSpec:
     if write._driver is not None or write._spec.resumes is not None:
         from invsvc_async.errors import InvalidRequestError
 
-        raise InvalidRequestError(
-            "a batch takes only writes that have not begun",
-            operation=write._spec.operation.name,
-            hint="Await this one instead.",
-        )
+        problem, hint = "a batch takes only writes that have not begun", "Await this one instead."
+        raise InvalidRequestError(problem, operation=write._spec.operation.name, hint=hint)
     write.close()
     write._gone = "it was handed to a batch"
     return write._spec

@@ -23,9 +23,10 @@ from invsvc_async.errors import InvalidRequestError
 from invsvc_async.journal.entry import Mark, State, entry_of
 from invsvc_async.journal.packed_intent import Packed, not_overtaken
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from invsvc_async.batch.checkpoint import Checkpoint
     from invsvc_async.journal.entry import Entry
@@ -309,7 +310,7 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
                 count, after = count + len(again), max(again)
                 await self.fold_counts()
             return count
-        for some in _slices(await self._in_order(keys)):
+        for some in slices(await self._in_order(keys), _AT_ONCE):
             args = [verdicts, some]
             count += len(await self._reopen_some(keep_sends, _THESE_TO_REOPEN, args, newest=newest))
         return count
@@ -317,7 +318,7 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
     async def _in_order(self, keys: Sequence[str]) -> list[str]:
         """Return those of *keys* that are in the journal, in the order of their entries."""
         found: list[tuple[int, str]] = []
-        for some in _slices([*dict.fromkeys(keys)]):
+        for some in slices([*dict.fromkeys(keys)], _AT_ONCE):
             text = "SELECT seq, key FROM entries WHERE key = ANY ($1)"
             found += [(row["seq"], row["key"]) for row in await self.fetch(text, some)]
         return [key for _, key in sorted(found)]
@@ -363,8 +364,7 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
         """
         Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many.
 
-        It takes many short transactions. If it is stopped, what they did stays, and another call does the
-        rest.
+        It takes many short transactions; what a stopped call did stays, and another call does the rest.
         """
         await self.migrate()
         count, after = 0, 0
@@ -430,12 +430,6 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
         for row in rows:
             self.commons.load(row["number"], row["text"])
             self._stored_commons.add(row["number"])
-
-
-def _slices(keys: list[str]) -> Iterator[list[str]]:
-    """Divide *keys* into slices for one transaction each."""
-    for start in range(0, len(keys), _AT_ONCE):
-        yield keys[start : start + _AT_ONCE]
 
 
 def _refuse(keys: Sequence[str]) -> NoReturn:

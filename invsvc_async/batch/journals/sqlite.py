@@ -22,6 +22,7 @@ from invsvc_async.journal.epoch import CountedEntries
 from invsvc_async.journal.packed_intent import Packed, not_overtaken
 from invsvc_async.journal.sqlite_entries import entries, fact, row_of
 from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
+from invsvc_async.storage.slices import slices
 from invsvc_async.storage.sqlite_writer import transaction
 
 if TYPE_CHECKING:
@@ -235,9 +236,8 @@ class SqliteBatch(CountedEntries):
     ) -> int:
         count = 0
         if keys is not None:
-            these = await self._in_order(keys)
-            for start in range(0, len(these), _AT_ONCE):
-                values = {"these": _encode(these[start : start + _AT_ONCE]).decode()}
+            for some in slices(await self._in_order(keys), _AT_ONCE):
+                values = {"these": _encode(some).decode()}
                 reopen = partial(_reopen_some, keep_sends, _THESE, values, self.commons, newest=newest)
                 count += len(await self.ask(reopen))
             return count
@@ -246,16 +246,15 @@ class SqliteBatch(CountedEntries):
         while True:
             part = {"after": after, "last": last, "limit": _AT_ONCE}
             reopen = partial(_reopen_some, keep_sends, text, part, self.commons, newest=newest)
-            again = await self.ask(reopen)
-            if not again:
+            if not (again := await self.ask(reopen)):
                 return count
             count, after = count + len(again), max(again)
 
     async def _in_order(self, keys: Sequence[str]) -> list[int]:
         """Return the numbers of the entries of *keys*, in their order."""
         found: set[int] = set()
-        for start in range(0, len(keys), _AT_ONCE):
-            found.update(await self.ask(partial(_numbers, keys[start : start + _AT_ONCE])))
+        for some in slices(keys, _AT_ONCE):
+            found.update(await self.ask(partial(_numbers, some)))
         return sorted(found)
 
     async def prune(self, before: int) -> int:

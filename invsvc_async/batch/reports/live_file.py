@@ -206,15 +206,13 @@ class LiveFile:
                 self._counts = None  # made anew by the next reading
             facts = dict(connection.execute(_FACTS).fetchall())
             return Reading(
-                total=counts.total(last),
-                sending=sum(state == State.SENDING for (state,) in states),
-                verdicts=dict(counts.verdicts),
+                total=counts.total(last), sending=sum(state == State.SENDING for (state,) in states),
+                verdicts=dict(counts.verdicts), facts=facts,
                 open_inputs=int(fact(connection, "input") is not None),
-                facts=facts,
                 counted=min(counts.share, 0.999) if is_behind or self._counts is None else 1.0,
                 began=_first(connection.execute(_DONE_AT.format("")).fetchone()),
                 changed=self._changed(),
-            )
+            )  # fmt: skip
 
     def _counted(self, connection: sqlite3.Connection) -> _Counts:
         """Return the counts, further than before by what can be read in a part of a second."""

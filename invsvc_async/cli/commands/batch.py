@@ -38,7 +38,13 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 Journal = Annotated[str, typer.Option(help="The journal: a file, or postgresql://…", metavar="FILE")]
-
+Input = Annotated[
+    Path,
+    typer.Argument(
+        help="One write per line, as JSON, may be compressed (gzip, zstd); - is stdin.",
+        callback=existing_file,
+    ),
+]
 Restored = Annotated[
     bool,
     typer.Option("--restored", help="The journal is an older copy: settle what may have been sent first."),
@@ -79,13 +85,7 @@ app: typer.Typer = typer.Typer(
 
 @app.command()
 def run(  # noqa: PLR0913 - each is an option of its own
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="One write per line, as JSON, may be compressed (gzip, zstd); - is stdin.",
-            callback=existing_file,
-        ),
-    ],
+    file: Input,
     *,
     journal: Journal,
     concurrency: Annotated[int, typer.Option(min=1, help="Maximum writes in flight.")] = 200,

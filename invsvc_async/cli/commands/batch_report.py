@@ -13,7 +13,7 @@ from invsvc_async.codec import envelope
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from invsvc_async.batch.reports.not_applied import FailedWrite, Group
     from invsvc_async.batch.reports.summary import Report
@@ -70,13 +70,15 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
         "second_effects": report.duplicates,
         "not_applied": plain_groups(report.groups, report.name),
         "lost_secrets": [{"key": each.key, "webhook": each.thing} for each in report.secrets_lost],
-        "unknowns": [
-            _plain_result(each) | {"advice": group.advice}
-            for group in report.groups
-            for each in group.results
-            if each.verdict is Verdict.UNKNOWN
-        ],
+        "unknowns": list(_plain_unknowns(report)),
     }
+
+
+def _plain_unknowns(report: Report) -> Iterator[dict[str, Any]]:  # Any: JSON values
+    for group in report.groups:
+        for each in group.results:
+            if each.verdict is Verdict.UNKNOWN:
+                yield _plain_result(each) | {"advice": group.advice}
 
 
 def plain_groups(groups: list[Group], journal: str) -> list[dict[str, Any]]:  # Any: JSON values

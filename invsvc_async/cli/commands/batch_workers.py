@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["plain_worker", "state_of", "workers"]
 
 
-def workers(
-    journal: JournalArgument = None,
-    *,
-    journal_: JournalOption = None,
-    json_: Json = False,
-) -> None:
+def workers(journal: JournalArgument = None, *, journal_: JournalOption = None, json_: Json = False) -> None:
     """
     List the workers of a shared batch: where they run, how much and how fast, and their last sign of life.
     """

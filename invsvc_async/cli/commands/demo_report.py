@@ -131,11 +131,8 @@ def as_json(runs: Mapping[str, ClientRun], failures: Sequence[str], *, seed: int
 def _plain(run: ClientRun) -> dict[str, Any]:
     judged = run.judgement
     return {
-        "writes": judged.asked,
-        "took_effect": judged.effective,
-        "effects": judged.effects,
-        "duplicates": judged.duplicates,
-        "lost": len(judged.lost),
+        "writes": judged.asked, "took_effect": judged.effective, "effects": judged.effects,
+        "duplicates": judged.duplicates, "lost": len(judged.lost),
         "wrong": [{"key": each.report.key, "why": each.why} for each in judged.wrong],
         "out_of_order": judged.inverted,
         "unasked": judged.unasked,
@@ -146,7 +143,7 @@ def _plain(run: ClientRun) -> dict[str, Any]:
         "reads": run.reads,
         "new_webhooks_left": run.left,
         "seconds": round(run.seconds, 2),
-    }
+    }  # fmt: skip
 
 
 def _rows(*runs: ClientRun, kept: int) -> list[tuple[str, list[str]]]:

@@ -66,6 +66,12 @@ Since = Annotated[
     str | None, typer.Option(help="Received at this time (UTC) or later; 1d means a day ago.", metavar="TIME")
 ]
 Until = Annotated[str | None, typer.Option(help="Received before this time.", metavar="TIME")]
+BodiesAge = Annotated[
+    str | None, typer.Option(metavar="AGE", help="Kept bodies: older than this. As --older-than.")
+]
+DeadAge = Annotated[
+    str | None, typer.Option(metavar="AGE", help="Dead letters: older than this. None by default.")
+]
 
 _TABLE: Final = "invsvc_delivery"
 
@@ -337,12 +343,8 @@ def prune(
     store: StoreOption,
     table_: Table = _TABLE,
     older_than: Annotated[str, typer.Option(metavar="AGE", help="Handled longer ago than this.")] = "30d",
-    bodies: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Kept bodies: older than this. As --older-than.")
-    ] = None,
-    dead: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Dead letters: older than this. None by default.")
-    ] = None,
+    bodies: BodiesAge = None,
+    dead: DeadAge = None,
     json_: Json = False,
 ) -> None:
     """

@@ -29,31 +29,36 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "RetentionFile": ("filename", "type"),
 }
 
+_What = Annotated[
+    str,
+    typer.Argument(
+        help="invoices.egress, invoices.payment_complements, webhooks, retentions.files.",
+        autocompletion=complete_operation(Kind.READ, many=True),
+    ),
+]
+_Filters = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME=VALUE",
+        help="Filters: status=valid created_after=2026-05-01 metadata.order=A-1.",
+        autocompletion=complete_argument,
+    ),
+]
+_Columns = Annotated[
+    str | None, typer.Option("--columns", "--fields", help="Comma-separated columns: uuid,client.email.")
+]
+_Wide = Annotated[
+    bool, typer.Option("--wide", help="Do not wrap columns, even if rows are longer than the terminal.")
+]
+
 
 def command(
-    what: Annotated[
-        str,
-        typer.Argument(
-            help="invoices.egress, invoices.payment_complements, webhooks, retentions.files.",
-            autocompletion=complete_operation(Kind.READ, many=True),
-        ),
-    ],
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME=VALUE",
-            help="Filters: status=valid created_after=2026-05-01 metadata.order=A-1.",
-            autocompletion=complete_argument,
-        ),
-    ] = None,
+    what: _What,
+    words: _Filters = None,
     *,
     all_: Annotated[bool, typer.Option("--all", help="Read all pages.")] = False,
-    fields: Annotated[
-        str | None, typer.Option("--columns", "--fields", help="Comma-separated columns: uuid,client.email.")
-    ] = None,
-    wide: Annotated[
-        bool, typer.Option("--wide", help="Do not wrap columns, even if rows are longer than the terminal.")
-    ] = False,
+    fields: _Columns = None,
+    wide: _Wide = False,
     json_: Json = False,
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Print one JSON object per line, as items arrive.")

@@ -22,11 +22,28 @@ from invsvc_async.concurrency.event_loop import until_done
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.simulator import Simulator
+    from invsvc_async.simulator import Faults, Simulator
 
 __all__ = ["command"]
 
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
+
+_Faults = Annotated[
+    str, typer.Option(help="A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.")
+]
+_Latency = Annotated[float, typer.Option(min=0, help="Processing time of each request, in seconds.")]
+_Admin = Annotated[bool, typer.Option("--admin", help="Enable /_simulator/: ledger, scripts, faults.")]
+_Inspect = Annotated[
+    bool, typer.Option("--inspect", help="Serve a page that shows what arrives; with --admin, script faults.")
+]
+_DeliverTo = Annotated[
+    str | None, typer.Option(metavar="URL", help="Deliver events to this receiver; see also --faults.")
+]
+_DeliverEvery = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="Deliver an event every so many seconds, one type after the other."),
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print the connection details as one line of JSON.")]
 
 
 def command(  # noqa: PLR0913 - each is an option of its own
@@ -34,31 +51,17 @@ def command(  # noqa: PLR0913 - each is an option of its own
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     seed: Annotated[int, typer.Option(help="Seed of records, ids and faults.")] = 7,
-    faults: Annotated[
-        str, typer.Option(help="A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.")
-    ] = "none",
-    latency: Annotated[float, typer.Option(min=0, help="Processing time of each request, in seconds.")] = 0.0,
+    faults: _Faults = "none",
+    latency: _Latency = 0.0,
     at_once: Annotated[int | None, typer.Option(min=1, help="Maximum requests processed at once.")] = None,
-    admin: Annotated[
-        bool, typer.Option("--admin", help="Enable /_simulator/: ledger, scripts, faults.")
-    ] = False,
-    inspect: Annotated[
-        bool,
-        typer.Option("--inspect", help="Serve a page that shows what arrives; with --admin, script faults."),
-    ] = False,
-    deliver_to: Annotated[
-        str | None, typer.Option(metavar="URL", help="Deliver events to this receiver; see also --faults.")
-    ] = None,
-    deliver_every: Annotated[
-        float | None,
-        typer.Option(min=0.001, help="Deliver an event every so many seconds, one type after the other."),
-    ] = None,
+    admin: _Admin = False,
+    inspect: _Inspect = False,
+    deliver_to: _DeliverTo = None,
+    deliver_every: _DeliverEvery = None,
     deliver_version: PayloadVersion = "v2",
     secret_file: SecretFile = None,
     header_file: HeaderFile = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="Print the connection details as one line of JSON.")
-    ] = False,
+    json_: _Json = False,
 ) -> None:
     """
     Run the embedded service: all operations of the specification, in memory, with optional faults.
@@ -71,13 +74,10 @@ def command(  # noqa: PLR0913 - each is an option of its own
     shared header in INVSVC_SHARED_HEADER.  If 10,000 deliveries are under way, because the receiver is gone,
     the oldest is given up for each new one.
     """
-    from invsvc_async.simulator import Faults, Simulator
+    from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.serve import about
 
-    try:
-        plan = Faults.parse(faults)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--faults") from error
+    plan = _plan(faults)
     if deliver_every is not None and deliver_to is None:
         raise typer.BadParameter("--deliver-every needs --deliver-to")
     try:
@@ -91,15 +91,21 @@ def command(  # noqa: PLR0913 - each is an option of its own
     def announce(line: str) -> None:
         if missing:
             note(f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries")
-        if json_:
-            typer.echo(line)
-        else:
-            _show(about(service))
+        typer.echo(line if json_ else _shown(about(service)))
 
     missing: list[str] = []
     if deliver_to is not None:
         missing = _add_receiver(service, deliver_to, deliver_version, header_file, secret_file)
     until_done(_serve(service, announce, deliver_every))
+
+
+def _plan(faults: str) -> Faults:
+    from invsvc_async.simulator import Faults
+
+    try:
+        return Faults.parse(faults)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--faults") from error
 
 
 def _add_receiver(
@@ -142,12 +148,17 @@ async def _deliver(service: Simulator, every: float) -> None:
         service.emit_soon(event)
 
 
-def _show(facts: dict[str, str | list[str]]) -> None:
-    """Print the connection details, with lines to paste into a shell."""
-    typer.echo("The embedded service is running; press Ctrl-C to stop.")
-    for name, value in facts.items():
-        typer.echo(f"  {name:<13} {', '.join(value) if isinstance(value, list) else value}")
-    typer.echo("\nIn another shell:")
-    typer.echo(f"  export INVSVC_BASE_URL={facts['base_url']} INVSVC_API_KEY={facts['api_key']}")
-    typer.echo("  invsvc list invoices.egress")
-    typer.echo('  curl -H "Authorization: Bearer $INVSVC_API_KEY" $INVSVC_BASE_URL/webhooks')
+def _shown(facts: dict[str, str | list[str]]) -> str:
+    """Return the connection details, with lines to paste into a shell."""
+    rows = [
+        f"  {name:<13} {', '.join(value) if isinstance(value, list) else value}"
+        for name, value in facts.items()
+    ]
+    return "\n".join((
+        "The embedded service is running; press Ctrl-C to stop.",
+        *rows,
+        "\nIn another shell:",
+        f"  export INVSVC_BASE_URL={facts['base_url']} INVSVC_API_KEY={facts['api_key']}",
+        "  invsvc list invoices.egress",
+        '  curl -H "Authorization: Bearer $INVSVC_API_KEY" $INVSVC_BASE_URL/webhooks',
+    ))  # fmt: skip

@@ -46,37 +46,43 @@ HeaderFile = Annotated[
     ),
 ]  # fmt: skip
 
+_Type = Annotated[
+    str,
+    typer.Argument(
+        metavar="TYPE", help="invoice.created, for example, or `all`.", autocompletion=complete_event
+    ),
+]
+_Signed = Annotated[
+    bool, typer.Option("--signed", help="Sign resource events too, which the service does not.")
+]
+_Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Set data.object.total=5, for example; repeatable."),
+]
+_Retries = Annotated[
+    bool, typer.Option("--retries", help="Send unsigned events up to 16 times, as the service does.")
+]
+_Seed = Annotated[
+    int | None, typer.Option(help="Seed of ids, contents and order; the same ids are duplicates.")
+]
+
 
 def command(  # noqa: PLR0913 - each is an option of its own
-    type_: Annotated[
-        str,
-        typer.Argument(
-            metavar="TYPE", help="invoice.created, for example, or `all`.", autocompletion=complete_event
-        ),
-    ],
+    type_: _Type,
     *,
     to: Annotated[str, typer.Option("--to", metavar="URL", help="The receiver.")],
     version: PayloadVersion = "v2",
-    signed: Annotated[
-        bool, typer.Option("--signed", help="Sign resource events too, which the service does not.")
-    ] = False,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Set data.object.total=5, for example; repeatable."),
-    ] = None,
+    signed: _Signed = False,
+    set_: _Set = None,
     test: Annotated[bool, typer.Option("--test", help="A test, as the dashboard sends it.")] = False,
     count: Annotated[int, typer.Option(min=1, help="How many events of each type.")] = 1,
     duplicates: Annotated[int, typer.Option(min=0, help="How many further copies of each event.")] = 0,
     reorder: Annotated[
         bool, typer.Option("--reorder", help="Send events and copies in random order.")
     ] = False,
-    retries: Annotated[
-        bool, typer.Option("--retries", help="Send unsigned events up to 16 times, as the service does.")
-    ] = False,
+    retries: _Retries = False,
     backoff: Annotated[float, typer.Option(min=0, help="Seconds before the second attempt.")] = 1.0,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of ids, contents and order; the same ids are duplicates.")
-    ] = None,
+    seed: _Seed = None,
     secret_file: SecretFile = None,
     header_file: HeaderFile = None,
     json_: Annotated[bool, typer.Option("--json", help="Print each delivery as one JSON object.")] = False,
@@ -90,10 +96,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
     """
     from invsvc_async.simulator.validate import EVENTS
 
-    if type_ not in {"all", *EVENTS}:
-        known = ("all", *EVENTS)
-        advice = did_you_mean(type_, known) or f"Use one of {', '.join(known)}"
-        raise typer.BadParameter(f"unknown type {type_!r}. {advice}")
+    types = EVENTS if type_ == "all" else [_known(type_, EVENTS)]
     if not to.startswith(("http://", "https://")):
         raise typer.BadParameter("must be an http(s) URL", param_hint="--to")
     secret, headers = secret_of(secret_file), header_of(header_file)
@@ -105,13 +108,20 @@ def command(  # noqa: PLR0913 - each is an option of its own
             "headers": headers, "changes": _changes(set_ or ()),
             "attempts": 16 if retries else 1,
         })
-        for each in (EVENTS if type_ == "all" else [type_])
+        for each in types
         for _ in range(count)
     ]  # fmt: skip
     sent = until_done(
         _send(orders, duplicates, backoff, randbits(32) if seed is None else seed, reorder=reorder)
     )
     raise typer.Exit(_report(sent, as_json=json_))
+
+
+def _known(type_: str, types: Sequence[str]) -> str:
+    if type_ not in types:
+        advice = did_you_mean(type_, ("all", *types)) or f"Use one of {', '.join(('all', *types))}"
+        raise typer.BadParameter(f"unknown type {type_!r}. {advice}")
+    return type_
 
 
 @attrs.define

@@ -45,27 +45,29 @@ __all__ = ["command", "send", "until_settled"]
 
 T = TypeVar("T")
 
+_What = Annotated[
+    str | None,
+    typer.Argument(help="A write, such as webhooks.create.", autocompletion=complete_operation(Kind.WRITE)),
+]
+_Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="ID | NAME=VALUE",
+        help="Its id and arguments; NAME:=JSON for JSON values.",
+        autocompletion=complete_argument,
+    ),
+]
+_File = Annotated[
+    typer.FileBinaryRead | None,
+    typer.Option(help='One write: {"operation", "arguments", "key"}; - is stdin.'),
+]
+
 
 def command(
-    what: Annotated[
-        str | None,
-        typer.Argument(
-            help="A write, such as webhooks.create.", autocompletion=complete_operation(Kind.WRITE)
-        ),
-    ] = None,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="ID | NAME=VALUE",
-            help="Its id and arguments; NAME:=JSON for JSON values.",
-            autocompletion=complete_argument,
-        ),
-    ] = None,
+    what: _What = None,
+    words: _Words = None,
     *,
-    file: Annotated[
-        typer.FileBinaryRead | None,
-        typer.Option(help='One write: {"operation", "arguments", "key"}; - is stdin.'),
-    ] = None,
+    file: _File = None,
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     yes: Yes = False,
     story: Story = None,
@@ -180,8 +182,7 @@ async def _sent(
                 await secrets.take(outcome.intent.key, outcome.value)
             except JournalError as error:
                 return attrs.evolve(outcome, secret_lost=True), error
-            place = f"{secrets_to}, readable only by you"
-            note(f"its secret, which is returned only once, is in {place}")
+            note(f"its secret, which is returned only once, is in {secrets_to}, readable only by you")
     return outcome, None
 
 

@@ -106,24 +106,11 @@ class Receiver:
         keys: Any = secrets if callable(secrets) else keys_of(secrets)  # Any: a tuple, a function or an error
         headers: Any = shared_header if callable(shared_header) else shared_headers_of(shared_header)
         del secrets, shared_header  # so that a traceback with local variables does not show them
-        if not isinstance(refresh_after, (int, float)) or not refresh_after > 0:
-            raise ConfigurationError(
-                f"refresh_after: {refresh_after!r} is not valid. Use a positive number of seconds."
-            )
+        _check_settings(mode, deadline, max_body_bytes, inbox, refresh_after)
         self._source = TrustSource(
             checked(keys), checked(headers), accept_unsigned=accept_unsigned, max_age=refresh_after
         )
         self._tally = Tally(clock)
-        if mode not in {"inline", "inbox"}:
-            raise ConfigurationError(f"mode: {mode!r} is not valid. Use 'inline' or 'inbox'.")
-        if not isinstance(deadline, (int, float)) or not 0 < deadline < _LIMIT:
-            raise ConfigurationError(
-                f"deadline: {deadline!r} is not valid. Use more than 0 and less than {_LIMIT:.0f} seconds."
-            )
-        if not isinstance(max_body_bytes, int) or max_body_bytes < 1:
-            raise ConfigurationError(f"max_body_bytes: {max_body_bytes!r} is not valid. Use a whole number.")
-        if inbox is not None and not isinstance(inbox, InboxPolicy):
-            raise ConfigurationError(f"inbox: {inbox!r} is not valid. Use an InboxPolicy.")
         self.deadline: Final = deadline
         self.max_body_bytes: Final = max_body_bytes
         self._mode = mode
@@ -523,6 +510,25 @@ class Receiver:
             raise
         finally:
             self._tally.called(handling, loop.time() - started, failure)
+
+
+def _check_settings(
+    mode: object, deadline: object, max_body_bytes: object, inbox: object, refresh_after: object
+) -> None:
+    if mode not in {"inline", "inbox"}:
+        raise ConfigurationError(f"mode: {mode!r} is not valid. Use 'inline' or 'inbox'.")
+    if not isinstance(deadline, (int, float)) or not 0 < deadline < _LIMIT:
+        raise ConfigurationError(
+            f"deadline: {deadline!r} is not valid. Use more than 0 and less than {_LIMIT:.0f} seconds."
+        )
+    if not isinstance(max_body_bytes, int) or max_body_bytes < 1:
+        raise ConfigurationError(f"max_body_bytes: {max_body_bytes!r} is not valid. Use a whole number.")
+    if inbox is not None and not isinstance(inbox, InboxPolicy):
+        raise ConfigurationError(f"inbox: {inbox!r} is not valid. Use an InboxPolicy.")
+    if not isinstance(refresh_after, (int, float)) or not refresh_after > 0:
+        raise ConfigurationError(
+            f"refresh_after: {refresh_after!r} is not valid. Use a positive number of seconds."
+        )
 
 
 def _without_body(error: MalformedEventError) -> Receipt:

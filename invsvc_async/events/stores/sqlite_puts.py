@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.events.stores.sqlite_handlers import complete
+from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
     import sqlite3
@@ -30,8 +31,8 @@ def put_all(
 ) -> list[bool]:
     """Store deliveries to be handled, which have no ordering key; ``False`` for each whose key is known."""
     results: list[bool] = []
-    for start in range(0, len(deliveries), _MOST):
-        results += _put_some(db, deliveries[start : start + _MOST], received=received, now=now)
+    for some in slices(deliveries, _MOST):
+        results += _put_some(db, some, received=received, now=now)
     return results
 
 
