@@ -11,9 +11,9 @@ from invsvc_async import JournalError, Timeouts, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.postgres import PostgresBatch
 from tests.batch.conftest import client_of
-from tests.batch.journals.lossy import lossy
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
+from tests.support.database_proxy import database_proxy
 
 
 @pytest.mark.parametrize(("ends", "graces"), [("silence", [60.0, 0.0]), ("cut", [0.3])])
@@ -23,11 +23,11 @@ async def test_stop_without_the_database(service, monkeypatch, ends, graces):
     monkeypatch.setattr("invsvc_async.storage.postgres_pool._TO_LEAVE", 0.5)
     monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.2)
     service._app.latency = 0.05
-    async with client_of(service, timeout=Timeouts(attempt=0.5)) as client, lossy() as way:
-        async with Batch.open(way.journal(name), client, concurrency=4) as batch:
+    async with client_of(service, timeout=Timeouts(attempt=0.5)) as client, database_proxy() as proxy:
+        async with Batch.open(proxy.journal(name), client, concurrency=4) as batch:
             running = asyncio.create_task(all_of(batch, creates(client, 100)))
             await service.arrived("webhooks.create", 20)
-            getattr(way, ends)()
+            getattr(proxy, ends)()
             await asyncio.sleep(0.3)
             stopped = loop.time()
             stops = []
@@ -48,13 +48,13 @@ async def test_stop_without_the_database(service, monkeypatch, ends, graces):
 
 async def test_silent_connection_is_given_up(client, monkeypatch):
     """A connection on which nothing comes back is given up, and the question asked on another."""
-    async with lossy() as way, Batch.open(way.journal("silent"), client) as batch:
+    async with database_proxy() as proxy, Batch.open(proxy.journal("silent"), client) as batch:
         monkeypatch.setattr("invsvc_async.storage.postgres_pool._ANSWER", 0.2)
-        way.silence()
+        proxy.silence()
         asking = asyncio.create_task(batch.summary())
         await asyncio.sleep(0.4)
         assert not asking.done()
-        way.speak()
+        proxy.speak()
         assert (await asking).total == 0
 
 

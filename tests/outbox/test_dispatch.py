@@ -16,11 +16,11 @@ from invsvc_async.outbox.postgres import LANES
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.journals.lossy import lossy
 from tests.batch.journals.test_postgres_trouble import NOTED
 from tests.outbox.conftest import verdict_of
 from tests.soak.outboxes import run
 from tests.support.database import database, failing_at_return
+from tests.support.database_proxy import database_proxy
 
 
 async def enqueue(outbox, connection, *writes):
@@ -522,16 +522,16 @@ async def test_idle_dispatcher_whose_sign_of_life_is_refused(service, client, ou
 
 async def test_idle_dispatcher_whose_database_goes_away(service, client, connection, caplog):
     """The log says so, and it goes on by itself once the database is back."""
-    async with lossy() as way:
-        address = way.journal("away").replace("batch=", "outbox=")
+    async with database_proxy() as proxy:
+        address = proxy.journal("away").replace("batch=", "outbox=")
         async with Outbox.open(address, client) as outbox, outbox.dispatching(), asyncio.timeout(60):
             while not await outbox._store.fetch("SELECT 1 FROM members"):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
             outbox._store.patience = 0.1
-            way.cut()
+            proxy.cut()
             while "Nothing is sent until it is back" not in caplog.text:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
-            await way.open(way.port)
+            await proxy.open(proxy.port)
             outbox._store.patience = 30.0
             update = client.webhooks.update(service.seed_webhook().id, description="later")
             [key] = await enqueue(outbox, connection, update)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import suppress
-from urllib.parse import unquote
 
 import aiosqlite
 import asyncpg
@@ -18,6 +16,7 @@ from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import CONNECTIONS, Rollback, verdict_of
 from tests.support.database import database
+from tests.support.database_proxy import database_proxy
 
 
 def update(client, service, text="mine", **given):
@@ -201,68 +200,27 @@ async def test_transactions_on_one_thing_count_in_the_order_of_their_commits(ser
     assert sent == ["first", "second"]
 
 
-class Relay:
-    """Passes bytes on between an application and the database, and counts the round trips."""
-
-    def __init__(self) -> None:
-        self.trips = 0
-        self._asked = False
-        self._sinks = []
-
-    async def __aenter__(self):
-        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self.server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_):
-        await self.cut()
-
-    async def cut(self):
-        """Drop every connection, and accept no more."""
-        self.server.close()
-        for sink in self._sinks:
-            sink.transport.abort()
-
-    async def _serve(self, reader, writer):
-        path = database().address.partition("host=")[2].partition("&")[0]
-        theirs, ours = await asyncio.open_unix_connection(f"{unquote(path)}/.s.PGSQL.5432")
-        self._sinks += [ours, writer]
-        try:
-            await asyncio.gather(self._pass(reader, ours, asks=True), self._pass(theirs, writer, asks=False))
-        finally:
-            ours.close()
-            writer.close()
-
-    async def _pass(self, source, sink, *, asks):
-        with suppress(OSError):
-            while data := await source.read(65536):
-                self.trips += asks and not self._asked
-                self._asked = asks
-                sink.write(data)
-        sink.close()
-
-
 async def test_enqueue_is_one_round_trip(service, client, outbox):
     """Once the statement is prepared, an enqueue sends one message and gets one answer; with psycopg always."""
-    async with Relay() as relay:
-        made = await asyncpg.connect(host="127.0.0.1", port=relay.port, user="postgres", database="postgres")
+    async with database_proxy() as proxy:
+        made = await asyncpg.connect(host="127.0.0.1", port=proxy.port, user="postgres", database="postgres")
         async with made.transaction():
             await outbox.enqueue(made, update(client, service))
-            before = relay.trips
+            before = proxy.trips
             for _ in range(5):
                 await outbox.enqueue(made, update(client, service))
-            assert relay.trips - before == 5
+            assert proxy.trips - before == 5
         await made.close()
         async with (
             await psycopg.AsyncConnection.connect(
-                f"host=127.0.0.1 port={relay.port} user=postgres dbname=postgres"
+                f"host=127.0.0.1 port={proxy.port} user=postgres dbname=postgres"
             ) as made,
             made.transaction(),
         ):
-            before = relay.trips
+            before = proxy.trips
             for _ in range(5):
                 await outbox.enqueue(made, update(client, service))
-            assert relay.trips - before == 5
+            assert proxy.trips - before == 5
 
 
 async def test_outbox_of_a_database_that_is_not_there(client):

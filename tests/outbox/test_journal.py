@@ -20,8 +20,8 @@ from invsvc_async.storage import postgres_pool
 from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.journals.test_postgres_trouble import NOTED
-from tests.outbox.test_enqueue import Relay
 from tests.support.database import database
+from tests.support.database_proxy import database_proxy
 
 PROGRAM = """
 import asyncio, os, signal, sys
@@ -368,9 +368,9 @@ async def test_write_that_is_resumed_while_its_verdict_is_removed(service, addre
 @pytest.mark.parametrize("lease", ["valid", "expired"])
 async def test_database_that_goes_away_before_a_send(service, address, lease):
     """The write is not sent, and the error says so, without the password; also when it has long been away."""
-    async with Relay() as relay:
+    async with database_proxy() as proxy:
         name = address.partition("journal=")[2]
-        through = f"postgresql://postgres:hunter2@127.0.0.1:{relay.port}/postgres?journal={name}"
+        through = f"postgresql://postgres:hunter2@127.0.0.1:{proxy.port}/postgres?journal={name}"
         client = Client(
             service.base_url,
             ApiKey(service.api_key),
@@ -382,7 +382,7 @@ async def test_database_that_goes_away_before_a_send(service, address, lease):
             await client.webhooks.update(service.seed_webhook().id, description="before")
             journal = client._view.session.writes.journal
             journal._entries.patience = 0.5
-            await relay.cut()
+            proxy.cut()
             if lease == "expired":
                 journal._lane.until = 0.0
             with pytest.raises(JournalError, match=r"is away .*was not sent now") as caught:

@@ -11,7 +11,7 @@ from invsvc_async.client import options_of
 from invsvc_async.outbox.leases import Leases
 from invsvc_async.outbox.postgres import LANES
 from invsvc_async.storage import postgres_pool
-from tests.batch.journals.lossy import lossy
+from tests.support.database_proxy import database_proxy
 
 REFUSE = """
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'not now'; END$$;
@@ -42,15 +42,15 @@ async def test_release_that_fails_is_repeated(outbox, client):
 
 async def test_lanes_whose_acquisition_was_not_answered(client, monkeypatch):
     """The next try acquires them too, and not as free ones: their entries would else stay unsent."""
-    async with lossy() as way:
-        address = way.journal("answer").replace("batch=", "outbox=").replace("silence=1", "silence=60")
+    async with database_proxy() as proxy:
+        address = proxy.journal("answer").replace("batch=", "outbox=").replace("silence=1", "silence=60")
         async with Outbox.open(address, client) as outbox:
             first, second = await leases_of(outbox, client), await leases_of(outbox, client)
-            way.lose("UPDATE chunks SET owner", "COMMIT")
+            proxy.lose("UPDATE chunks SET owner", "COMMIT")
             with monkeypatch.context() as patched:
                 patched.setattr(postgres_pool, "_PAUSE", 600.0)
                 taking = asyncio.create_task(first.take(5))
-                while not way.lost:  # noqa: ASYNC110 - the proxy sees it first
+                while not proxy.lost:  # noqa: ASYNC110 - the proxy sees it first
                     await asyncio.sleep(0.01)
                 taking.cancel()
                 await asyncio.wait([taking])

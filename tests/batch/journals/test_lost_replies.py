@@ -7,21 +7,21 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.postgres import PostgresBatch
-from tests.batch.journals.lossy import lossy
 from tests.batch.writing import all_of, creates
+from tests.support.database_proxy import database_proxy
 
 
 @pytest.fixture
-async def way():
+async def proxy():
     """Yield a proxy of the database that can lose replies."""
-    async with lossy() as made:
+    async with database_proxy() as made:
         yield made
 
 
 @pytest.fixture
-def journal(request, way):
+def journal(request, proxy):
     """Return the address of this test's journal, through the proxy."""
-    return way.journal(f"l{abs(hash(request.node.name))}")
+    return proxy.journal(f"l{abs(hash(request.node.name))}")
 
 
 @pytest.fixture
@@ -40,30 +40,30 @@ def keyless(client, n):
 
 
 @pytest.mark.parametrize("make", [keyless, creates])
-async def test_reply_about_what_is_done_that_is_lost(service, client, way, journal, make):
+async def test_reply_about_what_is_done_that_is_lost(service, client, proxy, journal, make):
     """Run again, an input whose look into the journal is repeated is skipped all the same, keyed or keyless."""
     async with Batch.open(journal, client) as batch:
         first = await all_of(batch, make(client, 3))
     async with Batch.open(journal, client) as batch:
-        way.lose(first[1].key)
+        proxy.lose(first[1].key)
         assert await all_of(batch, make(client, 3)) == []
-    assert (way.lost, service.arrivals("webhooks.create")) == (1, 3)
+    assert (proxy.lost, service.arrivals("webhooks.create")) == (1, 3)
 
 
 @pytest.mark.parametrize(("before", "free"), [("old.1", False), (None, True)])
-async def test_reply_about_a_take_over_that_is_lost(way, entries, before, free):
+async def test_reply_about_a_take_over_that_is_lost(proxy, entries, before, free):
     """A worker that repeats a takeover learns about the previous owner, not about itself."""
     [row] = await entries.fetch("INSERT INTO chunks (owner) VALUES ($1) RETURNING id", before)
-    way.lose("UPDATE chunks SET owner", "new.1")
+    proxy.lose("UPDATE chunks SET owner", "new.1")
     assert await entries.take(row["id"], "new.1") == (False, free)
-    assert way.lost == 1
+    assert proxy.lost == 1
 
 
-async def test_reply_about_writes_to_do_again_that_is_lost(client, way, journal):
+async def test_reply_about_writes_to_do_again_that_is_lost(client, proxy, journal):
     """The number of reopened entries is right, though a reply is lost and the statement repeated."""
     async with Batch.open(journal, client) as batch:
         await all_of(batch, [client.webhooks.update("wh_none", description=str(n)) for n in range(3)])
-        way.lose("UPDATE entries e SET seq", "COMMIT")
+        proxy.lose("UPDATE entries e SET seq", "COMMIT")
         assert await batch.retry(verdict=Verdict.REFUSED) == 3
-        assert way.lost == 1
+        assert proxy.lost == 1
         assert len(await all_of(batch)) == 3

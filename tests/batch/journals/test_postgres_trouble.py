@@ -16,10 +16,10 @@ from invsvc_async.batch.journals.open import entries_of
 from invsvc_async.batch.journals.postgres import PostgresBatch
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.storage import postgres_pool
-from tests.batch.journals.lossy import lossy
 from tests.batch.journals.old_schemas import WITH_CLAIMED, old_schema
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
+from tests.support.database_proxy import database_proxy
 
 
 @pytest.fixture
@@ -69,16 +69,16 @@ async def error_of(address, **settings):
 
 async def test_database_that_is_away_at_first(name, caplog):
     """Opening waits for it, as running does, and a log line says so."""
-    async with lossy() as way:
-        way.cut()
-        port = way.port
+    async with database_proxy() as proxy:
+        proxy.cut()
+        port = proxy.port
         with caplog.at_level(logging.WARNING, "invsvc_async.storage"):
-            opening = asyncio.create_task(PostgresBatch(way.journal(name)).open())
+            opening = asyncio.create_task(PostgresBatch(proxy.journal(name)).open())
             async with asyncio.timeout(30):
                 while "cannot be reached yet" not in caplog.text:  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(0.02)
         assert not opening.done()
-        await way.open(port)
+        await proxy.open(port)
         await opening
 
 

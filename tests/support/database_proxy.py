@@ -1,4 +1,4 @@
-"""A way to the tests' PostgreSQL on which a reply can be lost, and which can fall silent or be cut."""
+"""A proxy before the tests' PostgreSQL, which can lose a reply, fall silent or be cut, and counts round trips."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _READY = b"Z\0\0\0\5"  # the end of a reply: it was done
 
 
-class Way:
-    """Connections of a port of this machine to the database's socket."""
+class DatabaseProxy:
+    """Passes connections of a port of this machine to the database's socket."""
 
     def __init__(self) -> None:
         address = urlsplit(database().address)
@@ -31,16 +31,21 @@ class Way:
         self._ends: set[asyncio.StreamWriter] = set()
         self.port = 0
         self.lost = 0
+        self.trips = 0  # messages from the application after which the database answered, of all connections
 
     async def open(self, port: int = 0) -> None:
         """Accept connections, at *port* if it is given."""
         self._server = await asyncio.start_server(self._take, "127.0.0.1", port)
         self.port = self._server.sockets[0].getsockname()[1]
 
+    @property
+    def address(self) -> str:
+        """Return the address of the database, through this proxy."""
+        return f"postgresql://{self._user}@127.0.0.1:{self.port}/{self._name}?sslmode=disable"
+
     def journal(self, name: str) -> str:
         """Return the address of the journal called *name*, through this proxy."""
-        more = f"batch={name}&sslmode=disable&silence=1"
-        return f"postgresql://{self._user}@127.0.0.1:{self.port}/{self._name}?{more}"
+        return f"{self.address}&batch={name}&silence=1"
 
     def lose(self, *marks: str) -> None:
         """Lose the reply to the first question that holds the last of *marks*, after such that hold the others."""
@@ -70,16 +75,20 @@ class Way:
         self._carrying.add(asyncio.current_task())
         its_reader, its_writer = await asyncio.open_unix_connection(self._socket)
         self._ends |= {writer, its_writer}
-        losing = False
+        losing = asking = False
 
         def asked(piece: bytes) -> bool:
-            nonlocal losing
+            nonlocal losing, asking
+            self.trips += not asking
+            asking = True
             if self._marks and self._marks[0] in piece:
                 losing = len(self._marks) == 1
                 del self._marks[0]
             return True
 
         def replied(piece: bytes) -> bool:
+            nonlocal asking
+            asking = False
             if losing and _READY in piece:
                 self.lost += 1
                 writer.transport.abort()
@@ -110,11 +119,11 @@ async def _carry(
 
 
 @asynccontextmanager
-async def lossy() -> AsyncIterator[Way]:
-    """Yield a proxy."""
-    way = Way()
-    await way.open()
+async def database_proxy() -> AsyncIterator[DatabaseProxy]:
+    """Yield a proxy; its connections are closed at the end."""
+    proxy = DatabaseProxy()
+    await proxy.open()
     try:
-        yield way
+        yield proxy
     finally:
-        way.cut()
+        proxy.cut()
