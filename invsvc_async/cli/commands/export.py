@@ -23,22 +23,22 @@ __all__ = ["command"]
 
 _SHORT = {"invoices": "invoices.egress"}
 
-_What = Annotated[
+What = Annotated[
     str, typer.Argument(help="invoices (that is, invoices.egress), or invoices.payment_complements.")
 ]
-_Filters = Annotated[list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Filters: status=valid.")]
-_Output = Annotated[
+Filters = Annotated[list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Filters: status=valid.")]
+Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", dir_okay=False, help="The file; its extension selects the format."),
 ]
 
 
 def command(
-    what: _What,
-    words: _Filters = None,
+    what: What,
+    words: Filters = None,
     *,
     format_: Annotated[str | None, typer.Option("--format", help="jsonl, csv or parquet.")] = None,
-    output: _Output = None,
+    output: Output = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted export.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over.")] = False,
     precision: Annotated[int, typer.Option(help="Digits of Parquet's decimals.")] = 38,

@@ -29,14 +29,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "RetentionFile": ("filename", "type"),
 }
 
-_What = Annotated[
+What = Annotated[
     str,
     typer.Argument(
         help="invoices.egress, invoices.payment_complements, webhooks, retentions.files.",
         autocompletion=complete_operation(Kind.READ, many=True),
     ),
 ]
-_Filters = Annotated[
+Filters = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="NAME=VALUE",
@@ -44,21 +44,21 @@ _Filters = Annotated[
         autocompletion=complete_argument,
     ),
 ]
-_Columns = Annotated[
+Columns = Annotated[
     str | None, typer.Option("--columns", "--fields", help="Comma-separated columns: uuid,client.email.")
 ]
-_Wide = Annotated[
+Wide = Annotated[
     bool, typer.Option("--wide", help="Do not wrap columns, even if rows are longer than the terminal.")
 ]
 
 
 def command(
-    what: _What,
-    words: _Filters = None,
+    what: What,
+    words: Filters = None,
     *,
     all_: Annotated[bool, typer.Option("--all", help="Read all pages.")] = False,
-    fields: _Columns = None,
-    wide: _Wide = False,
+    fields: Columns = None,
+    wide: Wide = False,
     json_: Json = False,
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Print one JSON object per line, as items arrive.")

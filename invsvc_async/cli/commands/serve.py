@@ -28,22 +28,22 @@ __all__ = ["command"]
 
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 
-_Faults = Annotated[
+FaultPlan = Annotated[
     str, typer.Option(help="A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.")
 ]
-_Latency = Annotated[float, typer.Option(min=0, help="Processing time of each request, in seconds.")]
-_Admin = Annotated[bool, typer.Option("--admin", help="Enable /_simulator/: ledger, scripts, faults.")]
-_Inspect = Annotated[
+Latency = Annotated[float, typer.Option(min=0, help="Processing time of each request, in seconds.")]
+Admin = Annotated[bool, typer.Option("--admin", help="Enable /_simulator/: ledger, scripts, faults.")]
+Inspect = Annotated[
     bool, typer.Option("--inspect", help="Serve a page that shows what arrives; with --admin, script faults.")
 ]
-_DeliverTo = Annotated[
+DeliverTo = Annotated[
     str | None, typer.Option(metavar="URL", help="Deliver events to this receiver; see also --faults.")
 ]
-_DeliverEvery = Annotated[
+DeliverEvery = Annotated[
     float | None,
     typer.Option(min=0.001, help="Deliver an event every so many seconds, one type after the other."),
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Print the connection details as one line of JSON.")]
+JsonLine = Annotated[bool, typer.Option("--json", help="Print the connection details as one line of JSON.")]
 
 
 def command(  # noqa: PLR0913 - each is an option of its own
@@ -51,17 +51,17 @@ def command(  # noqa: PLR0913 - each is an option of its own
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     seed: Annotated[int, typer.Option(help="Seed of records, ids and faults.")] = 7,
-    faults: _Faults = "none",
-    latency: _Latency = 0.0,
+    faults: FaultPlan = "none",
+    latency: Latency = 0.0,
     at_once: Annotated[int | None, typer.Option(min=1, help="Maximum requests processed at once.")] = None,
-    admin: _Admin = False,
-    inspect: _Inspect = False,
-    deliver_to: _DeliverTo = None,
-    deliver_every: _DeliverEvery = None,
+    admin: Admin = False,
+    inspect: Inspect = False,
+    deliver_to: DeliverTo = None,
+    deliver_every: DeliverEvery = None,
     deliver_version: PayloadVersion = "v2",
     secret_file: SecretFile = None,
     header_file: HeaderFile = None,
-    json_: _Json = False,
+    json_: JsonLine = False,
 ) -> None:
     """
     Run the embedded service: all operations of the specification, in memory, with optional faults.

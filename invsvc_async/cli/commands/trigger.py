@@ -46,43 +46,43 @@ HeaderFile = Annotated[
     ),
 ]  # fmt: skip
 
-_Type = Annotated[
+Type = Annotated[
     str,
     typer.Argument(
         metavar="TYPE", help="invoice.created, for example, or `all`.", autocompletion=complete_event
     ),
 ]
-_Signed = Annotated[
+Signed = Annotated[
     bool, typer.Option("--signed", help="Sign resource events too, which the service does not.")
 ]
-_Set = Annotated[
+Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Set data.object.total=5, for example; repeatable."),
 ]
-_Retries = Annotated[
+Retries = Annotated[
     bool, typer.Option("--retries", help="Send unsigned events up to 16 times, as the service does.")
 ]
-_Seed = Annotated[
+Seed = Annotated[
     int | None, typer.Option(help="Seed of ids, contents and order; the same ids are duplicates.")
 ]
 
 
 def command(  # noqa: PLR0913 - each is an option of its own
-    type_: _Type,
+    type_: Type,
     *,
     to: Annotated[str, typer.Option("--to", metavar="URL", help="The receiver.")],
     version: PayloadVersion = "v2",
-    signed: _Signed = False,
-    set_: _Set = None,
+    signed: Signed = False,
+    set_: Changes = None,
     test: Annotated[bool, typer.Option("--test", help="A test, as the dashboard sends it.")] = False,
     count: Annotated[int, typer.Option(min=1, help="How many events of each type.")] = 1,
     duplicates: Annotated[int, typer.Option(min=0, help="How many further copies of each event.")] = 0,
     reorder: Annotated[
         bool, typer.Option("--reorder", help="Send events and copies in random order.")
     ] = False,
-    retries: _Retries = False,
+    retries: Retries = False,
     backoff: Annotated[float, typer.Option(min=0, help="Seconds before the second attempt.")] = 1.0,
-    seed: _Seed = None,
+    seed: Seed = None,
     secret_file: SecretFile = None,
     header_file: HeaderFile = None,
     json_: Annotated[bool, typer.Option("--json", help="Print each delivery as one JSON object.")] = False,

@@ -45,11 +45,11 @@ __all__ = ["command", "send", "until_settled"]
 
 T = TypeVar("T")
 
-_What = Annotated[
+What = Annotated[
     str | None,
     typer.Argument(help="A write, such as webhooks.create.", autocompletion=complete_operation(Kind.WRITE)),
 ]
-_Words = Annotated[
+Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="ID | NAME=VALUE",
@@ -57,17 +57,17 @@ _Words = Annotated[
         autocompletion=complete_argument,
     ),
 ]
-_File = Annotated[
+File = Annotated[
     typer.FileBinaryRead | None,
     typer.Option(help='One write: {"operation", "arguments", "key"}; - is stdin.'),
 ]
 
 
 def command(
-    what: _What = None,
-    words: _Words = None,
+    what: What = None,
+    words: Words = None,
     *,
-    file: _File = None,
+    file: File = None,
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     yes: Yes = False,
     story: Story = None,
