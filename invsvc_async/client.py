@@ -16,11 +16,17 @@ import msgspec
 
 from invsvc_async._version import __version__
 from invsvc_async.concurrency.clock import Clock, SystemClock
-from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.concurrency.retry_quota import RetryQuota
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.models.common import UNSET
-from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts, checked_headers
+from invsvc_async.settings import (
+    ParameterNames,
+    ReadRetries,
+    ReconcilePolicy,
+    Timeouts,
+    check_hooks,
+    checked_headers,
+)
 from invsvc_async.storage.address import is_postgres
 from invsvc_async.transport.credentials import Credential, credential_from
 from invsvc_async.transport.debug_log import log_to_stderr, logged
@@ -128,7 +134,7 @@ class Client:
     ) -> None:
         if not isinstance(credential, Credential):
             raise ConfigurationError("credential: must be ApiKey, OAuthToken, PersonToken or TokenProvider")
-        _check_hooks(on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled)
+        check_hooks(on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled)
         if log_to_stderr(os.environ):
             on_attempt = logged(on_attempt)
         clock = clock or SystemClock()
@@ -571,14 +577,6 @@ def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[st
     return checked_headers({"Accept": "application/json", "User-Agent": ours, **(extra or {})})
 
 
-def _check_hooks(**hooks: object) -> None:
-    for name, hook in hooks.items():
-        if hook is not None and not is_plain_function(hook):
-            raise ConfigurationError(
-                f"{name}: must be a function that is not async. To await something, start a task in it."
-            )
-
-
 def _journal(given: str | Path | Journal | None) -> Journal | None:
     if given is None or (not isinstance(given, (str, PathLike)) and hasattr(given, "sending")):
         return given
@@ -606,7 +604,7 @@ def _shared_journal(address: str) -> Journal:
 
 
 def _bind_journal(shared: ClientState) -> None:
-    """Tell a journal that several programs share which part of it belongs to this client."""
+    """Bind a journal that several programs share to this client's part of it."""
     bind = getattr(shared.writes.journal, "bind", None)
     if bind is not None:
         bind(shared)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 import attrs
 
+from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -74,6 +75,21 @@ def check_count(name: str, value: object, *, least: int) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigurationError(f"{name}: must be an integer, {least} or above, not {value!r}.")
+
+
+def check_hooks(**hooks: object) -> None:
+    """
+    Check functions that are called without ``await``; ``None`` is none.
+
+    Raises:
+        ConfigurationError: One is async, or not a function.
+
+    """
+    for name, hook in hooks.items():
+        if hook is not None and not is_plain_function(hook):
+            raise ConfigurationError(
+                f"{name}: must be a function that is not async. To await something, start a task in it."
+            )
 
 
 def _resend(_settings: object, _field: object, value: object) -> None:

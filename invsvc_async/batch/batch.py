@@ -15,10 +15,9 @@ from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run
 from invsvc_async.client import options_of
-from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.settings import check_count
+from invsvc_async.settings import check_count, check_hooks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -124,7 +123,9 @@ class Batch:
         """
         check_count("concurrency", concurrency, least=1)
         _check_limits(rate, stop_after)
-        _check_functions(on_secret, on_progress)
+        if on_secret is not None and not callable(on_secret):
+            raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")
+        check_hooks(on_progress=on_progress)
         return cls(
             entries_of(path, restored=restored, moved=moved),
             client,
@@ -420,15 +421,6 @@ def _check_limits(rate: object, stop_after: object) -> None:
     if stop_after is not None and not _is_limit(stop_after):
         raise ConfigurationError(
             f"stop_after: is {stop_after!r}. Pass a number of writes from 1, or a share between 0 and 1."
-        )
-
-
-def _check_functions(on_secret: object, on_progress: object) -> None:
-    if on_secret is not None and not callable(on_secret):
-        raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")
-    if on_progress is not None and not is_plain_function(on_progress):
-        raise ConfigurationError(
-            "on_progress: must be a function that is not async. To await something, start a task in it."
         )
 
 

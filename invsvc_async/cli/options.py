@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.errors import InvalidRequestError
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.simulator import Faults
 
 __all__ = [
     "EscapeFormulas", "IntentFile", "JournalArgument", "JournalOption", "Json", "Profile", "SameMode",
-    "SecretsTo", "Story", "Team", "Yes", "check_outputs", "client_of", "confirm", "content_of", "handled",
-    "intent_in", "named", "one_journal", "stop_signals", "unhandled",
+    "SecretsTo", "Story", "Team", "Yes", "check_outputs", "check_url", "client_of", "confirm", "content_of",
+    "fault_plan", "handled", "intent_in", "named", "one_journal", "stop_signals", "unhandled",
 ]  # fmt: skip
 
 _SQLITE = b"SQLite format 3\0"
@@ -136,6 +137,22 @@ def existing_file(file: Path | None) -> Path | None:
             f"file {str(file)!r} {'is a directory' if file.is_dir() else 'does not exist'}"
         )
     return file
+
+
+def check_url(url: str, option: str) -> None:
+    """Check that the value of *option* is an address to which events can be sent."""
+    if not url.startswith(("http://", "https://")):
+        raise typer.BadParameter("must be an http(s) URL", param_hint=option)
+
+
+def fault_plan(text: str) -> Faults:
+    """Parse the value of ``--faults``."""
+    from invsvc_async.simulator import Faults
+
+    try:
+        return Faults.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--faults") from error
 
 
 def check_outputs(outputs: Mapping[str, Path | None], **inputs: Path | str | None) -> None:

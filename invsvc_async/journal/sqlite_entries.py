@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from contextlib import closing, suppress
 from functools import cache
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -294,7 +294,7 @@ class SqliteEntries:
             with transaction(connection):
                 self._store_commons(connection)
                 for some in slices(kept, self._at_once):
-                    self._sends += _upsert(connection, [*some])
+                    self._sends += _upsert(connection, some)
                 gone = [(key,) for key, row in rows.items() if row is None]
                 connection.executemany("DELETE FROM entries WHERE key = ?", gone)
         else:
@@ -335,16 +335,16 @@ def _commons_in(connection: sqlite3.Connection) -> int:
     return found
 
 
-def _upsert(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> int:
+def _upsert(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> int:
     """
     Write *rows* with one statement; the last is repeated to fill it up, which changes nothing.
 
     Return how many, repetitions included, were stored as about to be sent.
     """
-    more = -len(rows) % _STEP if len(rows) > _STEP else 0
-    values = chain.from_iterable((*rows, *(rows[-1:] * more)))
-    connection.execute(_statement(len(rows) + more), tuple(values))
-    return [row[_STATE] for row in (*rows, *(rows[-1:] * more))].count(State.SENDING)
+    if len(rows) > _STEP:
+        rows = [*rows, *repeat(rows[-1], -len(rows) % _STEP)]
+    connection.execute(_statement(len(rows)), tuple(chain.from_iterable(rows)))
+    return [row[_STATE] for row in rows].count(State.SENDING)
 
 
 @cache

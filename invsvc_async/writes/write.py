@@ -301,11 +301,12 @@ def take_over(write: Write[Any]) -> WriteSpec:
         InvalidRequestError: It is under way, or resumes an intent.
 
     """
-    if write._driver is not None or write._spec.resumes is not None:
+    spec = write._spec
+    if write._driver is not None or spec.resumes is not None:
         from invsvc_async.errors import InvalidRequestError
 
-        problem, hint = "a batch takes only writes that have not begun", "Await this one instead."
-        raise InvalidRequestError(problem, operation=write._spec.operation.name, hint=hint)
+        problem = "a batch takes only writes that have not begun"
+        raise InvalidRequestError(problem, operation=spec.operation.name, hint="Await this one instead.")
     write.close()
     write._gone = "it was handed to a batch"
-    return write._spec
+    return spec

@@ -203,7 +203,7 @@ async def test_transactions_on_one_thing_count_in_the_order_of_their_commits(ser
 async def test_enqueue_is_one_round_trip(service, client, outbox):
     """Once the statement is prepared, an enqueue sends one message and gets one answer; with psycopg always."""
     async with database_proxy() as proxy:
-        made = await asyncpg.connect(host="127.0.0.1", port=proxy.port, user="postgres", database="postgres")
+        made = await asyncpg.connect(proxy.address)
         async with made.transaction():
             await outbox.enqueue(made, update(client, service))
             before = proxy.trips
@@ -212,9 +212,7 @@ async def test_enqueue_is_one_round_trip(service, client, outbox):
             assert proxy.trips - before == 5
         await made.close()
         async with (
-            await psycopg.AsyncConnection.connect(
-                f"host=127.0.0.1 port={proxy.port} user=postgres dbname=postgres"
-            ) as made,
+            await psycopg.AsyncConnection.connect(proxy.address) as made,
             made.transaction(),
         ):
             before = proxy.trips

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from invsvc_async.cli.options import fault_plan
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -56,12 +57,8 @@ def command(
     Exits with 1 if a write had two effects, if a report is false or missing, or if the command failed.
     """
     from invsvc_async.conformance import conform
-    from invsvc_async.simulator import Faults
 
-    try:
-        Faults.parse(faults)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--faults") from error
+    fault_plan(faults)  # refused before the command is started
     argv = shlex.split(words[0]) if len(words) == 1 else words
     try:
         found = until_done(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import existing_file
+from invsvc_async.cli.options import existing_file, fault_plan
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def command(
     """
     from invsvc_async.cli.commands import demo_report
 
-    _check_faults(faults)
+    fault_plan(faults)  # refused before the table's head is printed
     units = _units(input_, writes, seed)
     if not json_:
         demo_report.head(units, concurrency=concurrency, seed=seed, faults=faults)
@@ -58,15 +58,6 @@ def command(
     else:
         demo_report.show(runs, failures, kept=demo_report.kept(units))
     raise typer.Exit(1 if failures else 0)
-
-
-def _check_faults(text: str) -> None:
-    from invsvc_async.simulator import Faults
-
-    try:
-        Faults.parse(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--faults") from error
 
 
 def _units(path: Path | None, writes: int, seed: int) -> list[Unit]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import check_outputs, existing_file
+from invsvc_async.cli.options import check_outputs, check_url, existing_file
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def command(
         raise typer.BadParameter(
             "nothing authenticates events. Use --secret, --shared-header or --accept-unsigned"
         )
-    if forward is not None and not forward.startswith(("http://", "https://")):
-        raise typer.BadParameter("must be an http(s) URL", param_hint="--forward")
+    if forward is not None:
+        check_url(forward, "--forward")
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
     listener = Listener(
         secrets=tuple(secret or ()),

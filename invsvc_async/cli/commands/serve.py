@@ -16,13 +16,14 @@ from invsvc_async.cli.commands.trigger import (
     header_of,
     secret_of,
 )
+from invsvc_async.cli.options import check_url, fault_plan
 from invsvc_async.cli.output import note
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.simulator import Faults, Simulator
+    from invsvc_async.simulator import Simulator
 
 __all__ = ["command"]
 
@@ -77,7 +78,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
     from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.serve import about
 
-    plan = _plan(faults)
+    plan = fault_plan(faults)
     if deliver_every is not None and deliver_to is None:
         raise typer.BadParameter("--deliver-every needs --deliver-to")
     try:
@@ -99,23 +100,13 @@ def command(  # noqa: PLR0913 - each is an option of its own
     until_done(_serve(service, announce, deliver_every))
 
 
-def _plan(faults: str) -> Faults:
-    from invsvc_async.simulator import Faults
-
-    try:
-        return Faults.parse(faults)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--faults") from error
-
-
 def _add_receiver(
     service: Simulator, url: str, version: PayloadVersion, header_file: HeaderFile, secret_file: SecretFile
 ) -> list[str]:
     """Deliver all events to *url*; return the variables of credentials that are not set."""
     from invsvc_async.simulator.validate import EVENTS
 
-    if not url.startswith(("http://", "https://")):
-        raise typer.BadParameter("must be an http(s) URL", param_hint="--deliver-to")
+    check_url(url, "--deliver-to")
     hook = service.seed_webhook(url=url, events=EVENTS)
     service.set_delivery_version(hook.id, version)
     headers, secret = header_of(header_file), secret_of(secret_file)

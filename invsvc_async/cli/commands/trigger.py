@@ -13,7 +13,7 @@ import attrs
 import typer
 
 from invsvc_async.cli.arguments import complete_event, did_you_mean
-from invsvc_async.cli.options import content_of, existing_file
+from invsvc_async.cli.options import check_url, content_of, existing_file
 from invsvc_async.cli.output import DONE, FAILED, emit_json, fail, visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
@@ -97,8 +97,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
     from invsvc_async.simulator.validate import EVENTS
 
     types = EVENTS if type_ == "all" else [_known(type_, EVENTS)]
-    if not to.startswith(("http://", "https://")):
-        raise typer.BadParameter("must be an http(s) URL", param_hint="--to")
+    check_url(to, "--to")
     secret, headers = secret_of(secret_file), header_of(header_file)
     if secret is None and signed:
         raise typer.BadParameter("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")

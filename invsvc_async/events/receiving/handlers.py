@@ -116,10 +116,15 @@ class Handlers:
         matching = self.matching(event)
         if not matching:
             return (Delivery(key=key, type=kind, body=event.raw),)
-        orders = [(handler.name, _ordering_key(handler, event)) for handler in matching]
         return tuple(
-            Delivery(key=None if at else key, type=kind, body=event.raw, handler=name, ordering_key=order)
-            for at, (name, order) in enumerate(orders)
+            Delivery(
+                key=None if number else key,
+                type=kind,
+                body=event.raw,
+                handler=handler.name,
+                ordering_key=_ordering_key(handler, event),
+            )
+            for number, handler in enumerate(matching)
         )
 
     def to_assign(self, entry: Entry, event: Event) -> Sequence[Delivery]:
