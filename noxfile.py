@@ -22,7 +22,7 @@ import nox
 HERE = Path(__file__).parent
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always available; used for coverage
 PYTHONS = sorted({"3.11", "3.12", "3.13", "3.14", OWN}, key=lambda version: int(version.partition(".")[2]))
-EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop", "zstd")  # installed by users
+EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop")  # installed by users
 NO_NETWORK = 75  # exit code of tests.support.audit without the index
 CI = os.environ.get("CI", "") not in ("", "0", "false")  # run the long tests, too, and measure coverage
 CORES = max(2, os.cpu_count() or 1)
@@ -72,31 +72,41 @@ def tests(session: nox.Session) -> None:
         totals = session.cache_dir / "coverage.json"  # create_tmp would change TMPDIR
         reports = ("--cov-report=term", f"--cov-report=json:{totals}")
         cover = ("-n", TRACED, "--cov", "--cov-branch", *reports, f"--cov-fail-under={FLOOR}") if CI else ()
-        session.run(*pytest, *cover, "-m", "not (untraced or types)", *_files_without("untraced", "types"))
+        session.run(
+            *pytest, *cover, "-m", "not (untraced or types)", _files_without(session, "untraced", "types")
+        )
         if CI:
             _check_branches(session, totals)
-            session.run(*pytest, "-m", "untraced", *_files_with("untraced"))
+            session.run(*pytest, "-m", "untraced", _files_with(session, "untraced"))
         else:
             session.log("not run: the long tests, and coverage. CI=1 nox runs them, which takes much longer")
         session.run(*pytest, "tests/faults/test_write_matrix.py", env={"INVSVC_TEST_LOOP": "uvloop"})
     elif session.python in {PYTHONS[0], PYTHONS[-1]}:
         session.log(f"only run on Python {OWN}: untraced, one_python, types")
-        affected = _files_without("untraced", "one_python", "types")
-        session.run(*pytest, "-m", "not (untraced or one_python or types)", *affected)
+        affected = _files_without(session, "untraced", "one_python", "types")
+        session.run(*pytest, "-m", "not (untraced or one_python or types)", affected)
     else:
         session.log("neither the oldest nor the newest: run only what depends on aiohttp and asyncio")
-        session.run(*pytest, "-m", "every_python", *_files_with("every_python"))
+        session.run(*pytest, "-m", "every_python", _files_with(session, "every_python"))
 
 
-def _files_with(marker: str) -> list[str]:
+def _files_with(session: nox.Session, marker: str) -> str:
     """List the test files that name *marker*: each worker imports all files it is given, which takes long."""
-    return [path for path, text in _test_files() if f"mark.{marker}" in text]
+    return _listed(session, marker, [path for path, text in _test_files() if f"mark.{marker}" in text])
 
 
-def _files_without(*markers: str) -> list[str]:
+def _files_without(session: nox.Session, *markers: str) -> str:
     """List the test files, without those that have one of *markers* on their ``pytestmark`` line."""
     whole = re.compile(rf"^pytestmark = .*\bmark\.({'|'.join(markers)})\b", re.MULTILINE)
-    return [path for path, text in _test_files() if not whole.search(text)]
+    found = [path for path, text in _test_files() if not whole.search(text)]
+    return _listed(session, f"not-{'-'.join(markers)}", found)
+
+
+def _listed(session: nox.Session, name: str, paths: list[str]) -> str:
+    """Return the argument by which pytest reads *paths* from a file: nox prints each command."""
+    file = session.cache_dir / f"tests-{session.python}-{name}.txt"
+    file.write_text("\n".join(paths), encoding="utf-8")
+    return f"@{file}"
 
 
 def _test_files() -> list[tuple[str, str]]:
@@ -175,9 +185,10 @@ def exhaustive(session: nox.Session) -> None:
 
 @nox.session
 def chaos(session: nox.Session) -> None:
-    """Run 100,000 writes with faults and cancellations, and compare them with the ledger."""
+    """Run 100,000 writes with faults and cancellations, plain and over TLS, and compare with the ledger."""
     session.install(".[dev]")
-    session.run("python", "-m", "tests.soak.chaos", *(session.posargs or ("--writes", "100000")))
+    for over in ((), ("--tls",)):
+        session.run("python", "-m", "tests.soak.chaos", *over, *(session.posargs or ("--writes", "100000")))
 
 
 @nox.session

@@ -39,14 +39,14 @@ _PRUNES = 75.0  # s after which a prune is stopped: a slow disk is not to make t
 _SHOWN = {"median": 0.5, "p99": 0.99, "p99.9": 0.999, "longest": 1.0}
 _INTO_SQLITE = """
     WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
-    INSERT INTO delivery (key, type, body, state, due, since, reason, received)
+    INSERT INTO delivery (key, type, body, state, due, received)
     SELECT printf('dlv_%012d', i * 7919 % 999999999989), 'invoice.created', NULL, 'handled',
-        ?2 - (?3 - i * ?3 / ?1) * ?4, 0, '', 0 FROM n
+        ?2 - (?3 - i * ?3 / ?1) * ?4, 0 FROM n
 """
 _INTO_POSTGRES = """
-    INSERT INTO large (key, type, state, due)
-    SELECT 'dlv_' || lpad((i * 7919 % 999999999989)::text, 12, '0'), 'invoice.created', 'handled',
-        now() - ({parts} - i * {parts} / {rows}) * {age} * interval '1 second'
+    INSERT INTO large (key, type, state, received, due)
+    SELECT 'dlv_' || lpad((i * 7919 % 999999999989)::text, 12, '0'), 'invoice.created', 'handled', 0,
+        date_part('epoch', now()) - ({parts} - i * {parts} / {rows}) * {age}
     FROM generate_series(0::bigint, {rows} - 1) AS i
 """
 

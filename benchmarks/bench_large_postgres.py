@@ -3,8 +3,7 @@ Time the steps of a worker on a large journal in PostgreSQL, whose rows are made
 
     python -m benchmarks.bench_large_postgres [ROWS [TREE]]   TREE: another checkout, measured first
 
-All but one in 1,000 writes are applied, and the journal is of the version before counts were kept. All steps
-run twice; the times are of the second, except for the first time that it is opened.
+All but one in 1,000 writes are applied. All steps run twice; the times are of the second.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
 _BATCH = "large"
-_FIRST = "open, the first time"
 _AT_ONCE = 1_000_000  # rows made by one statement
 _MADE = """
 INSERT INTO entries
@@ -34,42 +32,42 @@ SELECT n, 'row-' || n, n / 200, decode(md5(n::text), 'hex'), 2, 1, 'webhooks.upd
     '{"basis":"answered","tries":1,"took":0.021}', 1
 FROM generate_series($1::bigint, $2::bigint) AS n
 """
+_INDEXES = """
+SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND tablename = 'entries'
+    AND NOT EXISTS (SELECT 1 FROM pg_constraint WHERE conname = indexname)
+"""
 _LOADED = (
     "ALTER TABLE entries DROP CONSTRAINT entries_pkey, DROP CONSTRAINT entries_key_key",
-    "DROP INDEX not_done, things, not_applied, unknown_things, claimed_things",
     "ALTER TABLE entries SET UNLOGGED",
 )
 _INDEXED = (
     "ALTER TABLE entries ADD PRIMARY KEY (seq)",
     "ALTER TABLE entries ADD UNIQUE (key)",
-    "CREATE INDEX not_done ON entries (chunk, seq) WHERE done_at IS NULL",
-    "CREATE INDEX things ON entries (thing) WHERE done_at IS NULL AND thing IS NOT NULL",
-    "CREATE INDEX not_applied ON entries (verdict, seq) WHERE verdict <> 'applied'",
-    "CREATE INDEX unknown_things ON entries (thing) WHERE verdict = 'unknown' AND thing IS NOT NULL",
-    "CREATE INDEX claimed_things ON entries (thing) WHERE claim IS NOT NULL",
     "SELECT setval('entries_seq_seq', (SELECT max(seq) FROM entries))",
     "VACUUM ANALYZE entries",
     "CHECKPOINT",
 )
-
-
 _UNDO = f"""
 UPDATE invsvc_{_BATCH}.entries SET state = 2, verdict = 'unknown', done_at = 1 WHERE done_at IS NULL
 """  # noqa: S608 - our own text
 
 
 async def make(address: str, rows: int) -> None:
-    """Make the journal, of a version before counts were kept."""
-    from tests.batch.journals.old_schemas import WITH_STATES, old_schema
+    """Make the journal."""
+    from invsvc_async.batch.journals.postgres import PostgresBatch
 
-    async with old_schema(f"invsvc_{_BATCH}", WITH_STATES, address=address) as connection:
-        for text in _LOADED:
+    journal: Any = PostgresBatch(address)
+    await journal.open()
+    async with journal.lent() as connection:
+        indexes = dict(await connection.fetch(_INDEXES))
+        for text in (*(f"DROP INDEX {name}" for name in indexes), *_LOADED):
             await connection.execute(text)
         await connection.execute("SET maintenance_work_mem = '1GB'")
         for first in range(1, rows + 1, _AT_ONCE):
             await connection.execute(_MADE, first, min(rows, first + _AT_ONCE - 1))
-        for text in _INDEXED:
+        for text in (*indexes.values(), *_INDEXED):
             await connection.execute(text)
+    await journal.aclose()
 
 
 async def undo(address: str) -> None:
@@ -83,12 +81,9 @@ async def measure(address: str) -> None:
     """Print the times of the steps, one per line."""
     from invsvc_async import Verdict
     from invsvc_async.batch.journals.postgres import PostgresBatch
-    from invsvc_async.journal.entry import Entry, State
+    from invsvc_async.durable.entry import Entry, State
 
     journal: Any = PostgresBatch(address)
-    await timed(_FIRST, opened(journal))
-    await journal.aclose()
-    journal = PostgresBatch(address)
     await timed("open", opened(journal))
     last = (await journal.fetch("SELECT max(seq) FROM entries"))[0][0]
     first = (await journal.fetch("SELECT min(seq) FROM entries WHERE intent IS NOT NULL"))[0][0] - 1
@@ -161,11 +156,11 @@ def main(rows: int, *trees: str) -> None:
     uri = server.get_uri()
     address = f"{uri}{'&' if '?' in uri else '?'}batch={_BATCH}"
     begun = time.perf_counter()
-    asyncio.run(make(uri, rows))
+    asyncio.run(make(address, rows))
     found: list[dict[str, str]] = []
     for tree in [*trees, str(Path(__file__).parents[1])]:
-        first, again = printed_by(tree, address), printed_by(tree, address)
-        found.append(again | {_FIRST: first[_FIRST]})
+        printed_by(tree, address)
+        found.append(printed_by(tree, address))
     heads = [*(["before"] if trees else []), "now"]
     print("  ".join([f"{'step':<40}", *(f"{head:>14}" for head in heads)]))
     for name in found[-1]:

@@ -32,7 +32,7 @@ from invsvc_async.settings import ReconcilePolicy
 
 POLICY = ReconcilePolicy()
 ASKED = Intent(
-    key="k", operation="client.write", path={"method": "POST", "path": "/things"}, reader="found",
+    key="k", operation="client.write", path={"method": "PUT", "path": "/things/1"}, reader="found",
     scope=Scope(base_url="b"), bounds=Bounds(low=0.0, high=0.0), policy=POLICY,
 )  # fmt: skip
 
@@ -63,11 +63,11 @@ def _attempt(
 
 ENDS = (
     ("a 2xx that can be read", _attempt(status=200, readable=True)),
-    ("a 4xx other than 408", _attempt(status=400)),
+    ("a 4xx of the service, but 408", _attempt(status=400)),
     ("not one byte was sent", _attempt(End.NOT_SENT)),
     ("500, in the service's own envelope", _attempt(status=500)),
-    ("502, 503, 504, 408; a 5xx of a proxy", _attempt(status=503, own=False)),
-    ("a 2xx that cannot be read", _attempt(status=200)),
+    ("502 to 504, 408; a 4xx, 5xx of a proxy", _attempt(status=403, own=False)),
+    ("202; a 2xx that cannot be read", _attempt(status=202, readable=True)),
     ("lost, truncated, timed out, cancelled", _attempt(End.LOST)),
 )
 FINDINGS = (
@@ -119,7 +119,7 @@ def ends() -> list[Row]:
 
 def _window(attempt: Attempt) -> float:
     """Return when a read without the write begins to count."""
-    for seconds in (POLICY.settle_after_error, POLICY.settle_after_loss):
+    for seconds in (POLICY.settle_after_error, POLICY.reads_lag, POLICY.settle_after_loss):
         reading = _reading(attempt.ended + seconds + 0.001, Absent())
         if isinstance(_decided((attempt, reading)), (Send, Done)):
             return seconds

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 from litestar import Litestar, Request, Response, asgi, get, post, put
 
 from examples.shop import STATUS, Shop
-from invsvc_async import Invoice, Page
-from invsvc_async.litestar import LitestarPlugin
+from invsvc_async import enc_hook
+from invsvc_async.models.portable import Portable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 
 def create_app() -> Litestar:
-    """Create the application; the plugin encodes all classes of this package."""
+    """Create the application, which encodes all classes of this package."""
     shop = Shop()
 
     @asynccontextmanager
@@ -23,7 +23,7 @@ def create_app() -> Litestar:
             yield
 
     @get("/invoices")
-    async def invoices() -> Page[Invoice]:
+    async def invoices() -> Any:
         return await shop.client.invoices.egress(limit=10)
 
     @put("/journeys/{journey:str}/name")
@@ -41,5 +41,5 @@ def create_app() -> Litestar:
     return Litestar(
         [invoices, rename, register, events],
         lifespan=[lifespan],
-        plugins=[LitestarPlugin()],
+        type_encoders={Portable: enc_hook},
     )

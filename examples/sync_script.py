@@ -39,8 +39,8 @@ class Invoicing:
         """Start the loop and open the client: once in a process, and after it was forked."""
         atexit.register(self.stop)  # otherwise the process would wait for the loop
         self._portal = self._open.enter_context(start_blocking_portal())
-        # A task should not wait 90 s.
-        made = Client.from_env(reconcile=ReconcilePolicy(deadline=25.0))
+        # A task should not wait 90 s; below 50 s, hardly anything could be sent again.
+        made = Client.from_env(reconcile=ReconcilePolicy(deadline=50.0))
         self._client = self._open.enter_context(
             self._portal.wrap_async_context_manager(made)
         )

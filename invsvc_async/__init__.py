@@ -11,9 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from invsvc_async._version import __version__
-from invsvc_async.storage import old_pickles as _old_pickles
-
-_old_pickles.register()
 
 if TYPE_CHECKING:
     from invsvc_async import errors, events, models, readers, simulator, testing

@@ -7,7 +7,6 @@ import os
 import re
 from contextlib import asynccontextmanager
 from functools import cached_property
-from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
@@ -17,7 +16,7 @@ import msgspec
 from invsvc_async._version import __version__
 from invsvc_async.concurrency.clock import Clock, SystemClock
 from invsvc_async.concurrency.retry_quota import RetryQuota
-from invsvc_async.errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError, takes_secrets
 from invsvc_async.models.common import UNSET
 from invsvc_async.settings import (
     ParameterNames,
@@ -26,8 +25,8 @@ from invsvc_async.settings import (
     Timeouts,
     check_hooks,
     checked_headers,
+    warn_if_never_sent_again,
 )
-from invsvc_async.storage.address import is_postgres
 from invsvc_async.transport.credentials import Credential, credential_from
 from invsvc_async.transport.debug_log import log_to_stderr, logged
 from invsvc_async.transport.session import ClientOptions, ClientState
@@ -107,6 +106,7 @@ class Client:
 
     """
 
+    @takes_secrets
     def __init__(  # noqa: PLR0913 - each is a setting of its own
         self,
         base_url: str,
@@ -155,6 +155,7 @@ class Client:
             session=shared, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team
         )
         self._view = _checked(options)
+        warn_if_never_sent_again(reconcile, timeout)
 
     @classmethod
     def of(cls, view: ClientOptions) -> Self:
@@ -164,6 +165,7 @@ class Client:
         return client
 
     @classmethod
+    @takes_secrets
     def from_env(cls, *, profile: str | None = None, **settings: Any) -> Self:  # Any: those of Client
         """
         Make a client from environment variables and a profile in ``invsvc.toml``.
@@ -223,7 +225,10 @@ class Client:
         changed: dict[str, Any] = {  # Any: each has the type of its argument
             name: value for name, value in asked.items() if value is not UNSET
         }
-        return self.of(_checked(msgspec.structs.replace(self._view, **changed)))
+        view = _checked(msgspec.structs.replace(self._view, **changed))
+        if not {"timeouts", "reconcile"}.isdisjoint(changed):
+            warn_if_never_sent_again(view.reconcile, view.timeouts)
+        return self.of(view)
 
     def for_team(self, team: str) -> Self:
         """
@@ -414,7 +419,8 @@ class Client:
         """
         Return a write that settles *intent* first, and sends it again only on proof of absence.
 
-        Nothing is sent before it is awaited. The arguments are those of :meth:`settle`.
+        Nothing is sent before it is awaited. The arguments are those of :meth:`settle`. An intent with a key
+        of your own is only settled: its batch or outbox sends it again.
 
         Raises:
             InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
@@ -511,7 +517,8 @@ class Client:
         """
         Close the connections and the journal, but not a user-supplied session.
 
-        Requests in flight end, and the intents of their writes stay in ``unsettled``.
+        Requests, waits and reads end at once. When this returns, each write that was under way has its
+        verdict, was never sent, or is in ``unsettled``; no settle window is waited for.
         """
         await self._view.session.aclose()
 
@@ -584,23 +591,9 @@ def _journal(given: str | Path | Journal | None) -> Journal | None:
         raise ConfigurationError(
             f"journal: must be a path, postgresql://… or a Journal, not a {type(given).__name__}."
         )
-    if not is_postgres(str(given)):
-        from invsvc_async.journal.sqlite_journal import SqliteJournal
+    from invsvc_async.durable.journal import ClientJournal
 
-        return SqliteJournal(given)
-    return _shared_journal(str(given))
-
-
-def _shared_journal(address: str) -> Journal:
-    try:
-        # By its name, because it is built on the journals of batches, which are above this module.
-        module = import_module("invsvc_async.outbox.journal")
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"journal: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
-        ) from error
-    shared: Journal = module.SharedJournal(address)
-    return shared
+    return ClientJournal(given)
 
 
 def _bind_journal(shared: ClientState) -> None:

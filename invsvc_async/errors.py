@@ -7,10 +7,11 @@ Errors contain no credentials, can be pickled, and end their message with what t
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from invsvc_async.reconcile.intent import Intent
@@ -51,7 +52,13 @@ __all__ = [
     "WriteNotAppliedError",
     "WriteSupersededError",
     "service_error_class",
+    "takes_secrets",
+    "without_frames",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 
 _MAX_TEXT = 300  # characters of each service text in a message; the attributes are not cut
 _SECRET = rb'("secret"\s*:\s*")(?:[^"\\]|\\.)*'
@@ -73,6 +80,37 @@ def _printable_words(text: str) -> Iterator[str]:
     """Yield the words of *text* with control characters replaced, so that it is one printable line."""
     for word in re.split(r"(\s+)", text):
         yield " " if word.isspace() else "".join(char if char.isprintable() else "\ufffd" for char in word)
+
+
+def without_frames(error: E) -> E:
+    """
+    Return *error* without the frames of its traceback and of its causes, and without hidden exceptions.
+
+    Error trackers record the local variables of frames, and those of a frame may be secrets.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = each.__context__ = None
+        each = each.__cause__
+    return error
+
+
+def takes_secrets(function: Callable[P, T]) -> Callable[P, T]:
+    """Raise errors of the decorated *function* without frames, in which its arguments could be seen."""
+
+    @wraps(function)
+    def call(*given: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*given, **named)
+        except Exception as error:  # noqa: BLE001 - raised again below
+            failed = without_frames(error)
+        del given, named
+        try:
+            raise failed
+        finally:
+            del failed  # which refers to this frame
+
+    return call
 
 
 class InvsvcError(Exception):
@@ -169,8 +207,8 @@ class ServiceError(InvsvcError):
     Attributes: ``status``; ``code`` and ``message`` as sent; ``details``, a text, a tuple of texts, or
     (from the authentication layer) plain data; ``timestamp``, the service's time if the body has one;
     ``headers`` of the answer; ``raw``, the first 64 KiB of its body; ``operation``; ``retry_after`` in
-    seconds if the answer has it; ``own_envelope``, whether the body is the service's own error envelope (a
-    proxy's page and the authentication layer's raw body are not).
+    seconds if the answer has it; ``own_envelope``, whether the body is the service's own error envelope, and
+    ``of_authentication``, whether it is the raw body of its authentication layer (a proxy's page is neither).
 
     Spec: Errors.
     """
@@ -191,6 +229,7 @@ class ServiceError(InvsvcError):
         operation: str | None = None,
         retry_after: float | None = None,
         own_envelope: bool = False,
+        of_authentication: bool = False,
     ) -> None:
         self.status = status
         self.code = code
@@ -202,6 +241,7 @@ class ServiceError(InvsvcError):
         self.operation = operation
         self.retry_after = retry_after
         self.own_envelope = own_envelope
+        self.of_authentication = of_authentication
         reason = (
             " ".join(_cut(part) for part in (code, message and f"({message})") if part) or "no readable body"
         )
@@ -212,8 +252,19 @@ class ServiceError(InvsvcError):
 
 
 def _short(details: object) -> str:
-    text = "; ".join(map(str, details)) if isinstance(details, (list, tuple)) else str(details)
+    shown = _without_secrets(details)
+    text = "; ".join(map(str, shown)) if isinstance(shown, list) else str(shown)
     return f"[{_cut(text)}]"
+
+
+def _without_secrets(details: object) -> object:
+    """Return *details* with marks in place of the secrets that an answer may quote."""
+    if isinstance(details, dict):
+        members = cast("dict[str, object]", details).items()
+        return {name: "***" if name == "secret" else _without_secrets(value) for name, value in members}
+    if isinstance(details, (list, tuple)):
+        return [_without_secrets(each) for each in cast("Sequence[object]", details)]
+    return details
 
 
 def _cut(text: str) -> str:

@@ -14,7 +14,7 @@ import attrs
 
 from invsvc_async.codec.envelope import is_cut
 from invsvc_async.concurrency.plain_function import is_plain_function
-from invsvc_async.errors import InvalidRequestError, NotFoundError
+from invsvc_async.errors import InvalidRequestError, NotFoundError, ServiceError
 from invsvc_async.reads.retry import NOT_A_CONDITION, is_true
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell
 
@@ -67,8 +67,8 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
     Read *path* (relative to the base URL): applied if *matches* returns true for the payload, else absent.
 
     *matches* receives plain data with exact numbers.  It must be true only for what this write leaves
-    behind.  A 404 in the service's own envelope counts as absent.  The first page of a list with more pages
-    proves no absence.
+    behind.  A 404 or 410 in the service's own envelope counts as absent.  The first page of a list with more
+    pages proves no absence.
 
     Raises:
         InvalidRequestError: *matches* is async, or is no function.
@@ -142,8 +142,8 @@ class _Get:
     async def __call__(self, client: Client, intent: Intent) -> Finding:
         try:
             envelope = await client.request("GET", self.path, team=intent.scope.team)
-        except NotFoundError as error:
-            if not error.own_envelope:  # a gateway's 404 proves nothing
+        except ServiceError as error:
+            if error.status not in (404, 410) or not error.own_envelope:  # a gateway's 404 proves nothing
                 raise
             return Absent()
         payload = envelope.data

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 import attrs
 
 from invsvc_async.concurrency.plain_function import is_plain_function
-from invsvc_async.errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError, takes_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 
-__all__ = ["CallOptions", "ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts", "unpickles_older"]
+__all__ = ["CallOptions", "ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts"]
 
 T = TypeVar("T")
+
+READ_TIME = 5.0  # s: timeout of one settling read
+SHORTEST_RESEND = 5.0  # s: minimum timeout of a re-send, unless the configured attempt timeout is shorter
 
 _MOST = sys.float_info.max  # an integer above it cannot be added to a time
 
@@ -31,21 +35,6 @@ AnyReader: TypeAlias = "Callable[[Any, Any], Awaitable[Any]]"
 
 # Stands for a user-supplied journey reader in a stored intent.  Any: used in place of a reader
 JOURNEY_READER: Any = "journey_reader"
-
-
-def unpickles_older(cls: type[T]) -> type[T]:
-    """Class decorator: unpickle instances of older versions, which lack newer fields, with defaults."""
-    fields = attrs.fields(cls)  # type: ignore[arg-type]  # an attrs class
-
-    def restore(self: T, state: dict[str, Any]) -> None:  # Any: the fields
-        for field in fields:
-            default = field.default
-            if field.name not in state and isinstance(default, attrs.Factory):  # type: ignore[arg-type]
-                default = default.factory()
-            object.__setattr__(self, field.name, state.get(field.name, default))
-
-    cls.__setstate__ = restore  # type: ignore[attr-defined]  # called by pickle
-    return cls
 
 
 def _positive(_settings: object, field: attrs.Attribute[float], value: object) -> None:
@@ -149,8 +138,10 @@ def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
     for name, value in cast("Mapping[object, object]", given).items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise ConfigurationError("headers and user_agent: names and values must be strings")
-        if not re.fullmatch(_HEADER_NAME, name):
-            raise ConfigurationError(f"headers: {name!a} is not a valid name of a header")
+        if not re.fullmatch(_HEADER_NAME, name):  # it may be a value, by mistake, and so a secret
+            raise ConfigurationError(
+                f"headers: the name of number {len(headers) + 1} is not valid. Pass {{name: value}}."
+            )
         if name.lower() in (_SET_FOR_CALLS if of_call else _SET_BY_CLIENT):
             raise ConfigurationError(f"headers: {name} is set by the client itself")
         if of_call and re.search(_SECRET_NAME, name):
@@ -178,6 +169,13 @@ def _call_timeout(settings: object, field: attrs.Attribute[Any], value: object) 
         _positive(settings, field, value)
 
 
+def _made_of_secrets(cls: type[T]) -> type[T]:
+    """Class decorator: mistakes in the arguments are raised without them."""
+    cls.__init__ = takes_secrets(cls.__init__)  # type: ignore[method-assign]  # that of attrs
+    return cls
+
+
+@_made_of_secrets
 @attrs.frozen(kw_only=True)
 class CallOptions:
     """
@@ -216,21 +214,23 @@ class ReadRetries:
     refund: float = attrs.field(default=0.1, validator=_not_negative)
 
 
-@unpickles_older
 @attrs.frozen(kw_only=True)
 class ReconcilePolicy:
     """
     How a write is settled if its answer cannot be trusted; all times in seconds.
 
-    ``settle_after_error`` is the settle window after a 500 in the service's own envelope, and
-    ``settle_after_loss`` after any other ambiguous end.  A read started within the window cannot prove that
-    the write was not applied.
+    ``settle_after_error`` is the settle window of an update or a delete after a 500 in the service's own
+    envelope, and ``settle_after_loss`` after any other ambiguous end, and of a create.  A read started within
+    the window cannot prove that the write was not applied.
 
     ``deadline`` counts from the first ambiguous end.  ``resend="proven"`` sends again, at most
     ``max_resends`` times, if the write is proven absent.  ``wait_when_limited`` sends again after a 429
     with ``Retry-After``.  ``clock_slack`` is how far clocks of the service may disagree, and ``clock_band``
     how close to the send a time proves nothing.  ``absence_within`` is how long after the first send
     absence of a create still counts, or a webhook equal to its baseline.
+
+    ``reads_lag`` is how old a state that a read shows may be.  A state that shows the write within the settle
+    window counts only if the state before was seen so long before, or the write was sent so long before.
 
     ``journey_reader`` selects the read of a journey.  ``"journeys.get"`` is ``GET /journeys/{id}``, which
     the specification does not list; ``None`` means that there is none; an async callable that takes
@@ -249,11 +249,25 @@ class ReconcilePolicy:
     clock_slack: float = attrs.field(default=0.25, validator=_not_negative)
     clock_band: float = attrs.field(default=1.0, validator=_not_negative)
     absence_within: float = attrs.field(default=600.0, validator=_not_negative)
+    reads_lag: float = attrs.field(default=5.0, validator=_not_negative)
     journey_reader: AnyReader | Literal["journeys.get"] | None = attrs.field(
         default="journeys.get", validator=_journey_reader
     )
     journey_reads_show_drafts: bool = attrs.field(default=False, validator=_flag)
     tag_creates: bool = attrs.field(default=False, validator=_flag)
+
+
+def warn_if_never_sent_again(policy: ReconcilePolicy, timeouts: Timeouts) -> None:
+    """Warn the caller's caller if *policy* allows re-sends, and its deadline leaves no time for them."""
+    if policy.resend == "never" or not policy.max_resends:
+        return
+    least = 2 * policy.settle_after_loss + min(SHORTEST_RESEND, timeouts.attempt) + 2 * READ_TIME
+    if policy.deadline <= least:
+        warnings.warn(
+            f"deadline: {policy.deadline:g} s leave no time to send a write again after a lost answer, so "
+            f"resend='proven' cannot work. Use more than {least:g} s, or pass resend='never'.",
+            UserWarning, stacklevel=3,
+        )  # fmt: skip
 
 
 @attrs.frozen(kw_only=True)

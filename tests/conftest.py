@@ -6,10 +6,13 @@ import atexit
 import gc
 import logging
 import signal
+import sys
 import threading
 from logging.handlers import QueueHandler, QueueListener
 
 import pytest
+
+from tests.support.watchdog import watchdog
 
 # A shell that runs the suite in the background has it ignore Ctrl-C, which the programs that tests start would
 # inherit: those that are interrupted on purpose would never end.
@@ -18,6 +21,10 @@ if (
     and threading.current_thread() is threading.main_thread()
 ):
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if sys.platform == "linux":
+    watchdog()  # each worker of pytest has its own
 
 
 def pytest_collection_finish() -> None:

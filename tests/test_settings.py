@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 
 from invsvc_async import (
@@ -15,8 +13,6 @@ from invsvc_async import (
     ReconcilePolicy,
     Timeouts,
 )
-from invsvc_async.reconcile.history import Reading, Resumed
-from invsvc_async.reconcile.intent import Intent, Scope, SentEnd
 
 BASE = "http://127.0.0.1:1/v2"
 
@@ -91,24 +87,18 @@ def test_client_that_could_not_work(given, said):
         Client(BASE, ApiKey("key"), **given)
 
 
-@pytest.mark.parametrize(
-    ("whole", "newer"),
-    [
-        (ReconcilePolicy(), ["tag_creates"]),
-        (
-            Intent(key="k", operation="webhooks.delete", scope=Scope(base_url="b")),
-            ["newest", "nonce", "policy"],
-        ),
-        (SentEnd(kind="long"), ["earliest"]),
-        (Resumed(at=1.0), ["since", "newest", "reads_only"]),
-        (Reading(started=1.0, ended=2.0), ["guessed"]),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_pickle_of_an_older_version(whole, newer):
-    """What an older version pickled lacks the newer fields: they are as by default."""
-    state = {name: value for name, value in whole.__getstate__().items() if name not in newer}
-    older = object.__new__(type(whole))
-    older.__setstate__(state)
-    assert older == whole
-    assert pickle.loads(pickle.dumps(older)) == whole  # noqa: S301 - our own
+async def test_deadline_that_leaves_no_time_to_send_again():
+    """A client, a view and a write say so, and from which deadline on there is time; not if nothing is to be sent again."""
+    key, short = ApiKey("key"), ReconcilePolicy(deadline=45.0)
+    hook = {"url": "https://me.example/", "events": ["invoice.created"]}
+    with pytest.warns(UserWarning, match=r"deadline: 45 s .* more than 45 s"):
+        client = Client("https://host.example/v2", key, reconcile=short)
+    async with client:
+        for timeout, least in ((Timeouts(attempt=2.0), 45.0), (Timeouts(attempt=60.0), 45.5)):
+            client.with_options(timeout=timeout, reconcile=ReconcilePolicy(deadline=least + 0.5))
+        with pytest.warns(UserWarning, match="more than 70 s"):
+            client.with_options(reconcile=ReconcilePolicy(settle_after_loss=27.5, deadline=60.0))
+        with pytest.warns(UserWarning, match=r"deadline: 5 s .* more than 45 s"):
+            client.webhooks.create(**hook).with_policy(ReconcilePolicy(), deadline=5.0).close()
+        client.webhooks.create(**hook).with_policy(deadline=5.0, resend="never").close()
+        client.with_options(reconcile=ReconcilePolicy(deadline=5.0, max_resends=0)).for_team("team_1")

@@ -85,7 +85,8 @@ async def test_write_whose_answer_is_lost(client, seen, service):
     await client.webhooks.delete(hook["id"])
     (span,) = seen.spans
 
-    assert events_of(span) == [("read", 200), ("attempt", None), ("read", 404)]
+    # The first 404 may show a state from before the webhook was made: it is read again once none can.
+    assert events_of(span) == [("read", 200), ("attempt", None), ("read", 404), ("read", 404)]
     assert span.events[1].attributes["error.type"] == "lost"
     assert span.attributes["invsvc.verdict"] == "applied"
 

@@ -191,9 +191,18 @@ def _events(parameter: Parameter, value: Any, problems: Problems) -> list[str]:
     if not value:
         _warn(f"{parameter.name}: is empty, so nothing is delivered to the webhook. Name the events.")
     events = [str(event) for event in value]
-    unknown = [quoted(event) for event in events if event not in parameter.choices]
+    unknown = [event for event in events if event not in parameter.choices]
     if unknown:
-        problems.append(f"{parameter.name}: {', '.join(unknown)} is not an event type")
+        from difflib import get_close_matches
+
+        close = [
+            each
+            for event in events
+            if event in unknown
+            for each in get_close_matches(event, parameter.choices, 1)
+        ]
+        hint = f". Did you mean {', '.join(close)}?" if close else ""
+        problems.append(f"{parameter.name}: {', '.join(map(quoted, unknown))} is not an event type{hint}")
     return events
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from invsvc_async.batch.journals.open import entries_of
 from invsvc_async.batch.journals.sqlite import SqliteBatch
-from invsvc_async.batch.last_writes import take_claims
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run
 from invsvc_async.client import options_of
-from invsvc_async.errors import ConfigurationError, InvalidRequestError
+from invsvc_async.durable.last_writes import take_claims
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, takes_secrets
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import check_count, check_hooks
 
@@ -81,6 +81,7 @@ class Batch:
         self._warned = False
 
     @classmethod
+    @takes_secrets
     def open(
         cls,
         path: str | Path,

@@ -178,8 +178,6 @@ class CircuitBreaker:
         self._next_probe = 0.0  # of the client's clock
         self._away_until = -inf  # of the client's clock: the end of the last pause
         self.why: str | None = None  # why the batch is paused
-        # Called with the reason and the seconds to the next probe, or with None when the pause is over.
-        self.on_pause: Callable[[str | None, float], None] | None = None
 
     @property
     def pause(self) -> tuple[str | None, float | None]:
@@ -280,8 +278,6 @@ class CircuitBreaker:
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         self.why, self._next_probe = why, self._session.clock.now() + seconds
         log.warning("the batch is paused: %s. Next probe in %.1f s.", why, seconds)
-        if self.on_pause is not None:
-            self.on_pause(why, seconds)
 
     # --- probing
 
@@ -294,8 +290,6 @@ class CircuitBreaker:
             return
         self.why, self._trying, self._away_until = None, True, self._session.clock.now()
         log.info("the batch continues: a probe was answered")
-        if self.on_pause is not None:
-            self.on_pause(None, 0.0)
         self._on_change()
 
     async def _probe_later(self) -> str | None:

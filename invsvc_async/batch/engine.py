@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
+from invsvc_async.api.operations import WEBHOOKS_CREATE, WEBHOOKS_LIST
 from invsvc_async.batch.circuit_breaker import CircuitBreaker, FailureLimit
 from invsvc_async.batch.intake import options_for
 from invsvc_async.batch.pacing import Slots
+from invsvc_async.durable.entry import LostChunkError
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.outcome import LIST_FULL
+from invsvc_async.transport.session import Request
 from invsvc_async.writes.driver import Driver, new_run
-from invsvc_async.writes.new_intent import spec_of_intent
+from invsvc_async.writes.new_intent import intent_of, spec_of_intent
 from invsvc_async.writes.recovery import check_scope
 from invsvc_async.writes.start import Start, new_start, taken_up
+from invsvc_async.writes.state_reads import LIST_SIZE, StateReader
 
 if TYPE_CHECKING:
     from invsvc_async.batch.item import Item
@@ -30,6 +35,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
+log: logging.Logger = logging.getLogger("invsvc_async.batch")
+
+_FULL = (
+    "the list of webhooks is full: a create whose answer is lost is certain only if the list shows its tag, "
+    "and otherwise UNKNOWN. %s"
+)
 _LIMITED = "the service limits the rate (HTTP 429)"
 _TO_STORE = 1.0  # s that the journal of a stopped run has to store finished writes
 
@@ -65,6 +76,7 @@ class Engine:
         self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
         self._waiting: dict[str, Item] = {}  # for user-supplied readers
         self._tasks: set[asyncio.Task[None]] = set()
+        self._listing: asyncio.Task[None] | None = None  # looks whether the list of webhooks is full
         self._storing: set[asyncio.Future[None]] = set()  # the results of items that have ended
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
@@ -205,6 +217,26 @@ class Engine:
             return _LIMITED, limited_for
         return why, seconds
 
+    @property
+    def limited_by(self) -> str | None:
+        """What keeps more writes from being under way now, in a few words."""
+        why, _ = self.pause
+        if why is not None or self._stopped:
+            return why
+        if not self.breaker.allows(self._slots.in_use):
+            return "recovery: one write at a time, until one is answered"
+        if self._ready:
+            return self._slots.limit
+        if len(self.held) - self._kept_waiting() >= self._most:
+            return (
+                f"results: {self.settling:,} writes are settled, and {len(self._finished):,} wait to be taken"
+            )
+        if behind := sum(len(line) - 1 for line in self._lines.values()):
+            return f"order: {behind:,} wait for earlier writes to the same resources"
+        if not self.complete:
+            return "input: it has no more writes yet"
+        return f"answers: {self._slots.in_use:,} are awaited" if self._slots.in_use else None
+
     async def stop(self, grace: float) -> None:
         """Start no more items, let those under way end within *grace* seconds, and shelve the rest."""
         self.halt()
@@ -255,7 +287,7 @@ class Engine:
     def _has_slot(self, item: Item) -> bool:
         """Reserve a slot for *item*, unless it cannot be sent at once. Return whether it may start."""
         needs_no_slot = item.in_doubt or self._is_held_up(item)
-        item.in_slot = not needs_no_slot and self._slots.take()
+        item.in_slot = not needs_no_slot and self._slots.take(item)
         return item.in_slot or needs_no_slot
 
     def _is_held_up(self, item: Item) -> bool:
@@ -273,8 +305,34 @@ class Engine:
             await self._run(following)
             following = self._next()
 
+    async def _check_list(self, item: Item) -> None:
+        """Before the first create of a webhook, look once whether the list is full."""
+        intent = item.intent
+        if not (item.creates_webhook or (intent is not None and intent.operation == WEBHOOKS_CREATE.name)):
+            return
+        if self._listing is None:
+            look = self._look_at_list(intent or intent_of(cast("WriteSpec", item.spec)))
+            self._listing = self._loop.create_task(look)
+            self._tasks.add(self._listing)
+            self._listing.add_done_callback(self._ended)
+        if not self._listing.done():
+            await asyncio.shield(self._listing)
+
+    async def _look_at_list(self, intent: Intent) -> None:
+        """Warn if the list of webhooks, which settles the creates of this run, is full."""
+        team = self._anywhere.team_of(Request(operation=WEBHOOKS_LIST, team=intent.scope.team))
+        last = self._writes.own.last_list(team)
+        if last is None:
+            looks = StateReader(self._anywhere, intent, lambda: intent, own=None)
+            full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
+        else:
+            full = last.many >= LIST_SIZE
+        if full:
+            log.warning(_FULL, LIST_FULL)
+
     async def _run(self, item: Item) -> None:
         try:
+            await self._check_list(item)
             driver = self._taken_up(item) if item.spec is None else new_run(item.spec)
             await driver.drive()
             if item.is_put_back:

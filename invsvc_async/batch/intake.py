@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from invsvc_async.batch.identity import content_of, key_of, thing_of
 from invsvc_async.batch.item import Item, ItemOptions
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
+from invsvc_async.durable.entry import State
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
-from invsvc_async.journal.entry import State
 from invsvc_async.writes.new_intent import intent_of, tag_of
 from invsvc_async.writes.write import Write, take_over
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.item import Store
     from invsvc_async.batch.journals.protocol import Entries
     from invsvc_async.batch.restored import Restored
-    from invsvc_async.journal.entry import Mark
+    from invsvc_async.durable.entry import Mark
     from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.transport.session import ClientOptions, ClientState
     from invsvc_async.writes.spec import WriteSpec
@@ -267,6 +267,7 @@ class Intake:
             entries=self._store,
             on_secret=self._on_secret,
             own=self._own,
+            restored=self._restored,
         )
         options, policy = options_for(item, spec.options), self._waiting(spec.policy)
         item.spec = replace(spec, options=options, key=asked.key, tag=tag, policy=policy)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import inspect
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 import msgspec
 
-from invsvc_async.batch.last_writes import left_by
 from invsvc_async.batch.result import Result
 from invsvc_async.codec.envelope import retry_after
-from invsvc_async.journal.entry import ANSWERED, Entry, State
-from invsvc_async.journal.outcome_record import encoded, record_of
-from invsvc_async.journal.packed_intent import pack
+from invsvc_async.durable.entry import ANSWERED, Entry, State
+from invsvc_async.durable.intents import pack
+from invsvc_async.durable.last_writes import left_by
+from invsvc_async.durable.records import encoded, record_of
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import JOURNEY_READER
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from invsvc_async.batch.circuit_breaker import CircuitBreaker
-    from invsvc_async.batch.last_writes import Left
     from invsvc_async.batch.pacing import Slots
-    from invsvc_async.journal.outcome_record import Record
-    from invsvc_async.journal.packed_intent import Commons
+    from invsvc_async.batch.restored import Restored
+    from invsvc_async.durable.intents import Commons
+    from invsvc_async.durable.last_writes import Left
+    from invsvc_async.durable.records import Record
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.reconcile.own_writes import OwnWrites
@@ -37,15 +38,19 @@ if TYPE_CHECKING:
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Item", "ItemOptions"]
+__all__ = ["Item", "ItemOptions", "discard_secret"]
 
 
-def _claim_of(outcome: Outcome[Any], webhook_id: str | None) -> str | None:  # Any: of any operation
+def discard_secret(_key: str, _webhook: object) -> None:
+    """Throw a secret away, as an ``on_secret``. It counts as lost."""
+
+
+def _claim_of(webhook_id: str | None, *, answered: bool) -> str | None:
     """Return the id of the webhook that was made, marked if an answer gave it."""
     if webhook_id is None:
         return None
     webhook_id = webhook_id.replace("\0", "\ufffd")  # PostgreSQL would refuse it, and all stored with it
-    return webhook_id if outcome.secret_lost else f"{ANSWERED}{webhook_id}"
+    return f"{ANSWERED}{webhook_id}" if answered else webhook_id
 
 
 class Store(Protocol):
@@ -82,6 +87,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     It is the journal of its driver, and writes to its own entry.
     """
 
+    secret_in_results: ClassVar[bool] = True  # those of the run that sent it
+
     key: str
     content: bytes
     run: int
@@ -104,6 +111,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     reader: AnyReader | None = None  # user-supplied: an entry contains only its name
     waits: bool = False  # for the reader from the input
     lease: Lease | None = None  # the right to send it, if other workers may take it over
+    restored: Restored | None = None  # the doubts of its journal
     on_end: Callable[[], None] | None = None
     on_stored: Callable[[], None] | None = None  # called once, when the journal has it
     answer: bytes = b""  # the body of the last answer
@@ -153,14 +161,14 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     async def enter(self) -> None:
         """Wait for a slot if it has none, because it is sent again."""
         if not self.in_slot and self.slots is not None:
-            await self.slots.take_again()
+            await self.slots.take_again(self)
             self.in_slot = True
 
     def leave(self) -> None:
         """Free its slot."""
         if self.in_slot and self.slots is not None:
             self.in_slot = False
-            self.slots.leave()
+            self.slots.leave(self)
 
     def bound(self, exchange: Exchange) -> None:
         """Make sure that *exchange* is sent only while the lease is valid."""
@@ -212,12 +220,12 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             self._put_back(outcome)
             return
         self.identity = outcome.started_as.identity
-        value = outcome.value
-        if self.on_secret is not None and getattr(value, "secret", None) is not None:
-            handed = self.on_secret(self.key, value)
-            if handed is not None and inspect.isawaitable(handed):
-                await handed
+        answered = outcome.secret in ("returned", None)
+        outcome = await self._secret_passed_on(outcome)
         applied = outcome.verdict is Verdict.APPLIED
+        left = left_by(self.thing, outcome, self.own, self.answer)
+        if self.restored is not None:
+            outcome, left = self.restored.judged(outcome, left)
         intent = outcome.started_as if applied else outcome.intent
         untagged = applied and intent.operation == "webhooks.create" and not is_unique(intent.tag)
         record = record_of(outcome)
@@ -226,12 +234,26 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             intent,
             keep=not applied,
             verdict=outcome.verdict.value,
-            outcome=encoded(record),
-            claim=_claim_of(outcome, record.thing) if untagged else None,
+            outcome=self._stored(outcome, record),
+            claim=_claim_of(record.thing, answered=answered) if untagged else None,
             done_at=time.time_ns() // 1_000_000,
         )
-        self.storing = self.entries.put(entry, left_by(self.thing, outcome, self.own, self.answer))
+        self.storing = self.entries.put(entry, left)
         self.finished = entry, record, outcome
+
+    async def _secret_passed_on(self, outcome: Outcome[Any]) -> Outcome[Any]:  # Any: of any operation
+        """Pass the secret on, and return the outcome, which says who has it."""
+        if outcome.secret != "returned":  # noqa: S105 - a state
+            return outcome
+        if self.on_secret is None:
+            return outcome if self.secret_in_results else attrs.evolve(outcome, secret="lost")  # noqa: S106
+        handed = self.on_secret(self.key, outcome.value)
+        if handed is not None and inspect.isawaitable(handed):
+            await handed
+        return attrs.evolve(outcome, secret="lost" if self.on_secret is discard_secret else "delivered")
+
+    def _stored(self, outcome: Outcome[Any], record: Record) -> str:  # noqa: ARG002 - for subclasses
+        return encoded(record)
 
     def result(self) -> Result:
         """Return the result of an item that is stored as done: only now its position is known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from invsvc_async.concurrency.adaptive_limit import LEAST, AdaptiveLimit
@@ -23,6 +23,8 @@ class Slots:
     """
     The slots of one batch: as many as the service can serve without queueing, *most* at most.
 
+    A write that hangs, because its answer takes several times as long as is usual, counts only for *most*.
+
     *rate* is sends per second, spread evenly. *on_room* is called when there may be a free slot. A write that
     is sent again goes first, so that started writes end before others start.
     """
@@ -34,33 +36,33 @@ class Slots:
         self._loop = asyncio.get_running_loop()
         self._due = 0.0  # when the next send may begin, loop time
         self._limited_until = 0.0  # until when the service asked to wait, loop time
-        self._again: deque[asyncio.Future[None]] = deque()
+        self._again: OrderedDict[asyncio.Future[None], object] = OrderedDict()
         self._timer: asyncio.Handle | None = None  # uvloop's has no time if that is less than 1 ms away
         self._wakes_at = 0.0  # when it ends, loop time
         self.in_use: int = 0
 
-    def take(self) -> bool:
+    def take(self, write: object) -> bool:
         """Reserve a slot for a new write, if there is one and the rate allows it."""
-        return not self._again and self._try()
+        return not self._again and self._try(write)
 
-    async def take_again(self) -> None:
+    async def take_again(self, write: object) -> None:
         """Wait for a slot for a write that is sent again."""
-        if not self._again and self._try():
+        if self.take(write):
             return
         turn = self._loop.create_future()
-        self._again.append(turn)
+        self._again[turn] = write
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():  # the slot was handed over at the same moment
-                self.leave()
-            elif turn in self._again:
-                self._again.remove(turn)
+                self.leave(write)
+            self._again.pop(turn, None)
             raise
 
-    def leave(self) -> None:
-        """Free a slot."""
+    def leave(self, write: object) -> None:
+        """Free the slot of *write*."""
         self.in_use -= 1
+        self._knee.end(write)
         self._hand_out()
 
     def learn(self, exchange: Exchange, retry_after: float | None) -> None:
@@ -73,13 +75,25 @@ class Slots:
         answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
         timed_out = exchange.end is End.LOST and exchange.timed_out
         if answered or timed_out:
-            refused = refused or timed_out
-            self._knee.note(exchange.started, exchange.ended, refused=refused, in_flight=self.in_use)
+            self._knee.note(
+                exchange.started, exchange.ended, refused=refused, timed_out=timed_out,
+                in_flight=self._counted(),
+            )  # fmt: skip
 
     @property
     def free(self) -> int:
         """The number of free slots."""
-        return max(self._knee.size - self.in_use, 0)
+        return max(min(self._knee.size - self._counted(), self._knee.most - self.in_use), 0)
+
+    @property
+    def limit(self) -> str | None:
+        """What keeps a write from being sent now, in a few words."""
+        if self.in_use >= self._knee.most:
+            return f"concurrency: {self.in_use:,} in flight"
+        if (counted := self._counted()) >= self._knee.size:
+            hanging = self.in_use - counted
+            return f"adaptive limit: {counted:,} in flight{f', {hanging:,} more hang' if hanging else ''}"
+        return f"rate: {1 / self._gap:,.3g} a second" if self._gap else None
 
     @property
     def limited_for(self) -> float:
@@ -95,19 +109,25 @@ class Slots:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _try(self) -> bool:
-        if self.in_use >= self._knee.size:
+    def _counted(self) -> int:
+        return self.in_use - self._knee.hanging(self._loop.time())
+
+    def _try(self, write: object) -> bool:
+        now, due = self._loop.time(), self._due
+        if self.in_use >= self._knee.most:
             return False
-        now = self._loop.time()
-        if now < self._due:
-            if self._timer is None or self._wakes_at < self._due - _BURST:
+        if self._counted() >= self._knee.size:
+            due = max(due, self._knee.next_hangs_at())
+        if now < due:
+            if self._timer is None or abs(self._wakes_at - due) > _BURST:
                 if self._timer is not None:
                     self._timer.cancel()
-                self._timer, self._wakes_at = self._loop.call_at(self._due, self._wake), self._due
+                self._timer, self._wakes_at = self._loop.call_at(due, self._wake), due
             return False
         if self._gap:
             self._due = max(self._due, now - _BURST) + self._gap
         self.in_use += 1
+        self._knee.begin(write, now)
         return True
 
     def _wake(self) -> None:
@@ -116,11 +136,10 @@ class Slots:
 
     def _hand_out(self) -> None:
         while self._again:
-            if self._again[0].done():  # cancelled, and its task has not run since
-                self._again.popleft()
-            elif self._try():
-                self._again.popleft().set_result(None)
-            else:
-                break
-        if not self._again:
-            self._on_room()
+            turn, write = next(iter(self._again.items()))
+            if not turn.done():  # otherwise cancelled, and its task has not run since
+                if not self._try(write):
+                    return
+                turn.set_result(None)
+            del self._again[turn]
+        self._on_room()

@@ -8,62 +8,54 @@ only on proof of absence.
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from contextlib import suppress
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import msgspec
-from msgspec.structs import replace
 
 from invsvc_async.client import options_of
+from invsvc_async.codec import envelope
+from invsvc_async.durable.intents import in_doubt, pack, seen_undone, unpack
+from invsvc_async.durable.last_writes import Left
+from invsvc_async.durable.restored import FACT, Mark, closed, mark
+from invsvc_async.durable.sqlite_file import fact
 from invsvc_async.errors import ServiceError
-from invsvc_async.journal.doubt import in_doubt
-from invsvc_async.journal.packed_intent import pack, unpack
-from invsvc_async.journal.sqlite_entries import fact
+from invsvc_async.reconcile.compare import same
+from invsvc_async.reconcile.history import Reading, Verdict
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.client import Client
-    from invsvc_async.journal.packed_intent import Commons, Packed
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.durable.intents import Commons, Packed
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = [
-    "FACT",
     "LATEST",
     "THROUGH",
     "Restored",
     "close_mark",
-    "closed",
     "kept_in_doubt",
-    "last_of",
-    "mark",
     "mark_all",
     "restored_of",
 ]
 
-FACT = "restored"  # its name in the journal
 THROUGH = "SELECT coalesce(max(seq), 0) FROM entries"
 # A time at which the copy was up to date: any will do, so the latest of all is not looked for.
 LATEST = "SELECT max(done_at) FROM (SELECT done_at FROM entries ORDER BY seq DESC LIMIT 10000) AS latest"
 _SET = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
+_UNDONE = (
+    "the resource is as an earlier write of this journal left it: what may have been sent since the copy was "
+    "made has not arrived, or somebody has undone it. A retry sends this write"
+)
+_MOST = 10_000  # things whose states are kept
 _SLACK = 60.0  # s by which the clocks of the processes that wrote the journal may disagree
-
-
-class _Mark(msgspec.Struct, kw_only=True):
-    through: int  # the last entry of the copy
-    since: int | None  # the copy had all sends until then, epoch ms
-    is_open: bool = True  # the input has not been read since
-
-
-def mark(before: str | None, through: int, since: int | None) -> str:
-    """Return the text of the fact, given the one *before*; *since* is in epoch ms."""
-    earlier = None if before is None else msgspec.json.decode(before, type=_Mark)
-    if earlier is not None and earlier.is_open:
-        since = earlier.since
-    return msgspec.json.encode(_Mark(through=through, since=since)).decode()
 
 
 @attrs.define(kw_only=True)
@@ -79,6 +71,7 @@ class Restored:
     is_open: bool
     earliest: float | None = None
     met: int = 0  # writes of the input that were in doubt
+    _left: OrderedDict[str, Wire] = attrs.field(factory=OrderedDict)  # the latest states that own writes left
 
     def of_entry(self, number: int, intent: Intent) -> Intent:
         """Return the intent of an entry that is not done."""
@@ -88,6 +81,47 @@ class Restored:
         """Return the intent of a write that the journal does not have."""
         self.met += 1
         return in_doubt(intent, self.earliest)
+
+    def learn(self, row: Left) -> None:
+        """Note what the journal knows of a thing, unless this run knows more."""
+        if row.thing not in self._left:
+            self._note(row.thing, row.state)
+
+    def judged(
+        self, outcome: Outcome[Any], left: Left | None
+    ) -> tuple[Outcome[Any], Left | None]:  # Any: of any operation
+        """
+        Return the outcome of a write, and what it *left* of its thing.
+
+        A lost send was before every read of this run. So if the read after its settle window shows the thing
+        as an earlier write left it, it is still as that one left it.
+        """
+        if left is None:
+            return outcome, left
+        if outcome.verdict is not Verdict.UNKNOWN or outcome.attempts:
+            self._note(left.thing, left.state if outcome.verdict is Verdict.APPLIED else None)
+            return outcome, left
+        reading, over = outcome.history[-1], outcome.evidence.window_until
+        if isinstance(reading, Reading) and over is not None and reading.started >= over:
+            intent = None if reading.stamp is None else seen_undone(outcome.started_as, reading.stamp / 1000)
+            if intent is not None and self._shows(left.thing, reading.seen):
+                evidence = attrs.evolve(outcome.evidence, cause="perhaps undone")
+                outcome = attrs.evolve(outcome, message=_UNDONE, evidence=evidence, started_as=intent)
+                return outcome, None
+        self._note(left.thing, None)
+        return outcome, Left(left.thing)
+
+    def _note(self, thing: str, state: str | None) -> None:
+        self._left.pop(thing, None)
+        self._left[thing] = None if state is None else envelope.loads(state.encode())
+        if len(self._left) > _MOST:
+            self._left.popitem(last=False)
+
+    def _shows(self, thing: str, seen: Wire) -> bool:
+        known = self._left.get(thing)
+        if not isinstance(known, dict) or not known or not isinstance(seen, dict):
+            return False
+        return all(same(value, seen.get(name)) for name, value in known.items())
 
 
 async def restored_of(fact: Callable[[str], Awaitable[str | None]], client: Client) -> Restored | None:
@@ -103,7 +137,7 @@ async def restored_of(fact: Callable[[str], Awaitable[str | None]], client: Clie
     text = await fact(FACT)
     if text is None:
         return None
-    found = msgspec.json.decode(text, type=_Mark)
+    found = msgspec.json.decode(text, type=Mark)
     restored = Restored(through=found.through, is_open=found.is_open)
     if found.is_open and found.since is not None:
         with suppress(ServiceError):  # it shows the clock as well
@@ -114,17 +148,6 @@ async def restored_of(fact: Callable[[str], Awaitable[str | None]], client: Clie
         if bounds is not None:
             restored.earliest = now - (wall - found.since / 1000) + bounds.low - _SLACK
     return restored
-
-
-def closed(text: str) -> str:
-    """Return the text of the fact once the input was read again."""
-    found = msgspec.json.decode(text, type=_Mark)
-    return msgspec.json.encode(replace(found, is_open=False)).decode()
-
-
-def last_of(text: str | None) -> int:
-    """Return the number of the last entry of the copy, by the text of the fact; 0 if it was not restored."""
-    return 0 if text is None else msgspec.json.decode(text, type=_Mark).through
 
 
 def kept_in_doubt(key: str, packed: Packed, commons: Commons, *, keep_sends: bool) -> str:

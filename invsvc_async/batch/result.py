@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from invsvc_async.journal.entry import unreadable
-from invsvc_async.journal.outcome_record import Record, decoded
+from invsvc_async.durable.records import outcome_of, verdict_and_record
+from invsvc_async.errors import JournalError
 from invsvc_async.models.portable import html_table
-from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.history import Evidence, Verdict
+from invsvc_async.reconcile.intent import Intent, Scope
+from invsvc_async.reconcile.outcome import OutcomeBase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.intents import Commons
+    from invsvc_async.durable.records import Record
+    from invsvc_async.reconcile.history import Secret
     from invsvc_async.reconcile.outcome import Outcome
 
-__all__ = ["Progress", "Result", "Summary"]
-
-
-def _kept(entry: Entry) -> tuple[Verdict, Record]:
-    """Return the verdict and outcome of an entry that is done."""
-    try:
-        return Verdict(str(entry.verdict)), decoded(entry.outcome)
-    except (ValueError, RecursionError) as error:
-        raise unreadable(entry.key, error) from None
+__all__ = ["Progress", "Result", "Summary", "outcome_in", "result_in"]
 
 
 @attrs.frozen(kw_only=True, slots=False)  # creating one with a dict takes half the time
@@ -35,13 +32,13 @@ class Result:
 
     ``thing`` is the id of what was written, if it is known. ``attempts``, ``resends`` and ``reads`` count
     requests of the run that found the verdict, not those of a run that was killed before. ``seconds`` is the
-    time from the start to the verdict. ``secret_lost`` is whether the journal saw no answer with the
-    webhook's secret; ``on_secret`` may have had it just before a kill. ``error`` is the message of the last
-    failure, ``status`` its HTTP status, and ``code`` its error code. ``cause`` is a code for the reason why
-    the write is not applied, or not known to be (see ``Evidence``). ``candidates`` and ``duplicates`` are ids
-    of webhooks that may be, or are, further effects. ``overtaken`` is whether the write was not sent (again)
-    because a newer write to the same resource was. ``position`` is its place in the order in which the writes
-    of the batch finished, for ``batch.results(since=…)``; ``None`` if an older version finished it. ``story``
+    time from the start to the verdict. ``secret`` says who has the secret of a new webhook, as in
+    ``Outcome``; if it is lost, ``on_secret`` may have had it just before a kill. ``error`` is the message of
+    the last failure, ``status`` its HTTP status, and ``code`` its error code. ``cause`` is a code for the
+    reason why the write is not applied, or not known to be (see ``Evidence``). ``candidates`` and
+    ``duplicates`` are ids of webhooks that may be, or are, further effects. ``overtaken`` is whether the
+    write was not sent (again) because a newer write to the same resource was. ``position`` is its place in
+    the order in which the writes of the batch finished, for ``batch.results(since=…)``. ``story``
     explains the verdict, unless the service simply answered so. ``outcome`` is set for writes of the current
     run.
     """
@@ -56,7 +53,7 @@ class Result:
     resends: int = 0
     reads: int = 0
     seconds: float = 0.0
-    secret_lost: bool = False
+    secret: Secret | None = None
     overtaken: bool = False
     error: str | None = None
     status: int | None = None
@@ -76,6 +73,11 @@ class Result:
             return True
         return False if self.verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) else None
 
+    @property
+    def secret_lost(self) -> bool:
+        """Whether a webhook was created whose secret nobody has."""
+        return self.secret == "lost"  # noqa: S105 - a state, no password
+
     @classmethod
     def of(
         cls, entry: Entry, record: Record | None = None, outcome: Outcome[Any] | None = None
@@ -87,7 +89,10 @@ class Result:
             JournalError: The entry is damaged.
 
         """
-        verdict, record = _kept(entry) if record is None else (Verdict(str(entry.verdict)), record)
+        if record is None:
+            verdict, record = verdict_and_record(entry)
+        else:
+            verdict = Verdict(str(entry.verdict))
         answered = record.basis == "answered" and verdict is Verdict.APPLIED
         return cls(
             key=entry.key,
@@ -100,19 +105,58 @@ class Result:
             resends=record.again,
             reads=record.reads,
             seconds=record.took,
-            secret_lost=record.lost,
+            secret=record.secret if outcome is None else outcome.secret,
             overtaken=record.overtaken,
             error=record.failed,
             status=record.status,
             code=record.code,
             cause=record.cause,
-            candidates=tuple(record.candidates),
-            duplicates=tuple(record.duplicates),
+            candidates=record.candidates,
+            duplicates=record.duplicates or (),
             story=record.story,
             done_at=entry.done_at,
             position=entry.position,
             outcome=outcome,
         )
+
+
+def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the operation says what its value is
+    """
+    Return the outcome of an entry that is done, with what is known of its intent if that is unfit.
+
+    Raises:
+        JournalError: The entry is damaged.
+
+    """
+    try:
+        return outcome_of(entry, commons)
+    except JournalError:
+        verdict, record = verdict_and_record(entry)
+        outcome: OutcomeBase[Any] = OutcomeBase(
+            verdict=verdict,
+            message=record.why,
+            evidence=Evidence(basis="none"),
+            attempts=record.tries,
+            started_as=Intent(key=entry.key, operation=entry.operation, scope=Scope(base_url="")),
+        )
+        return cast("Outcome[Any]", outcome)
+
+
+def result_in(entry: Entry, commons: Commons) -> Result:
+    """
+    Return the result of an entry that is done and has its whole outcome.
+
+    Raises:
+        JournalError: The entry is damaged.
+
+    """
+    outcome = outcome_in(entry, commons)
+    error = outcome.error
+    return attrs.evolve(
+        Result.of(entry, outcome=outcome),
+        error=None if error is None else f"{type(error).__name__}: {error}",
+        status=getattr(error, "status", None),
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -162,6 +206,8 @@ class Progress:
     start of the run. ``verdicts`` counts the verdicts of ``done``. While the service is away, refuses the
     credential or limits the rate, ``paused`` is the reason and ``next_probe`` the seconds until it is tried
     again. While a ``TokenProvider`` is asked for a token, ``paused`` says so and ``next_probe`` is ``None``.
+    ``limited_by`` is what keeps more writes from being under way: a word such as ``concurrency``,
+    ``adaptive limit``, ``rate``, ``order`` or ``input``, a colon and details; or ``paused``.
     """
 
     done: int
@@ -173,3 +219,4 @@ class Progress:
     verdicts: Mapping[Verdict, int]
     paused: str | None = None
     next_probe: float | None = None
+    limited_by: str | None = None

@@ -18,12 +18,12 @@ from invsvc_async.batch.file_check import FileWrites, sound
 from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.intake import Intake, LeftEntries, chunks
 from invsvc_async.batch.item import Item
-from invsvc_async.batch.last_writes import learn
 from invsvc_async.batch.result import Progress, Result
-from invsvc_async.batch.run_status import note_pause, note_total
+from invsvc_async.batch.run_status import note_status, note_total
 from invsvc_async.client import options_of
+from invsvc_async.durable.intents import Packed, unpack
+from invsvc_async.durable.last_writes import learn
 from invsvc_async.errors import InvalidRequestError, JournalError
-from invsvc_async.journal.packed_intent import Packed, unpack
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed, Verdict
 from invsvc_async.transport.write_register import can_overtake
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.item import Store
     from invsvc_async.batch.journals.sqlite import SqliteBatch
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.history import Reading
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.write import Write
@@ -51,6 +51,7 @@ log: logging.Logger = logging.getLogger("invsvc_async.batch")
 _PAGE = 128  # entries read at once
 _CLOCKS_AGREE = 600.0  # s for which one reading of the service's clock is valid
 _TICK = 0.2  # s between reports of progress, and between notes of which results were taken
+_NOTED = 5  # ticks between notes of the status
 _TO_STORE = 1.0  # s that the journal of a stopped run has to store that
 _NO_SECRETS = (
     "on_secret: is not set, and this batch creates webhooks. Their secrets are shown only once, and no "
@@ -81,6 +82,7 @@ class Run:
         self._last: tuple[Result, Deliveries] | None = None
         self._saving: asyncio.TimerHandle | None = None
         self._began = self._over = 0.0
+        self._limits: Counter[str] = Counter()  # ticks at which something limited the run
         self._verdicts: Counter[Verdict] = Counter()
         self._clock_reading: Reading | None = None  # shows the service's clock
         self.ended: bool = False  # nothing is under way, and nothing will be; results may be left
@@ -146,6 +148,7 @@ class Run:
             verdicts=dict(self._verdicts),
             paused=paused,
             next_probe=next_probe,
+            limited_by=paused or (None if running is None else running.limited_by),
         )
 
     # --- which results were taken
@@ -213,7 +216,6 @@ class Run:
             same_mode=batch.same_mode,
             stop_after=batch.stop_after,
         )
-        engine.breaker.on_pause = partial(note_pause, batch.entries)
         self._began = asyncio.get_running_loop().time()
         self._feeding = asyncio.create_task(self._feed(engine))
         self._tick()
@@ -227,11 +229,21 @@ class Run:
         self._over = loop.time()
         if self._ticking is not None:
             self._ticking.cancel()
+            self._note_status()
 
     def _tick(self) -> None:
         if self._batch.on_progress is not None:
             self._report()
-            self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick)
+        assert self._engine is not None
+        if self._engine.held and (why := self._engine.limited_by) is not None:
+            self._limits[why.partition(":")[0]] += 1
+            if self._limits.total() % _NOTED == 1:
+                self._note_status()
+        self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick)
+
+    def _note_status(self) -> None:
+        seconds = {name: round(ticks * _TICK, 1) for name, ticks in self._limits.items()}
+        note_status(self._batch.entries, self.progress(), seconds)
 
     def _report(self) -> None:
         session = options_of(self._batch.client).session
@@ -330,7 +342,7 @@ class Run:
         if reading is not None and reading.ended < session.clock.now() - _CLOCKS_AGREE:
             reading = None
         for entry in unknown:
-            if entry.intent is None:  # pruned by an older version
+            if entry.intent is None:  # lost with an outbox's journal
                 continue
             intent = self._intent(entry)
             operation = BY_NAME[intent.operation]
@@ -365,6 +377,9 @@ class Run:
         things = {item.thing for item in items if item.thing is not None}
         rows = await self._batch.entries.last_writes(sorted(things)) if things else []
         learn(options_of(self._batch.client).session.writes, rows)
+        if self._batch.restored is not None:
+            for row in rows:
+                self._batch.restored.learn(row)
         return {row.thing: row.seq for row in rows}
 
     def _intent(self, entry: Entry) -> Intent:
@@ -390,6 +405,7 @@ class Run:
             fed=False,
             stored=True,
             own=session.writes.own,
+            restored=batch.restored,
         )
 
     def _look_for_secrets(self, item: Item) -> None:
@@ -405,7 +421,10 @@ async def untaken(
         for entry in page:
             deliveries.add(entry.position or deliveries.last)
         for entry in page:
-            yield Result.of(entry), deliveries
+            result = Result.of(entry)
+            if result.secret == "not stored":  # noqa: S105 - a state; a run that is over had it
+                result = attrs.evolve(result, secret="lost")  # noqa: S106 - the same
+            yield result, deliveries
 
 
 async def _pages(

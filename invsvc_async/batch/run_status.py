@@ -1,4 +1,4 @@
-"""The status of a run, stored in its journal for those who watch it: pauses, and the number of writes."""
+"""The status of a run, stored in its journal for those who watch it: what limits it, and its writes."""
 
 from __future__ import annotations
 
@@ -14,39 +14,50 @@ from invsvc_async.batch.file_check import FileWrites
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from invsvc_async.batch.journals.protocol import Entries
+    from invsvc_async.batch.result import Progress
 
-__all__ = ["PAUSE", "TOTAL", "Pause", "note_pause", "note_total", "pauses_in"]
+__all__ = ["RUN", "TOTAL", "Status", "note_status", "note_total", "statuses_in"]
 
-PAUSE = "pause "  # the facts that begin so, one for each process, are pauses
-TOTAL = "input total"  # the fact that is the number of writes in the input that is read
-_LATE = 30.0  # s after the time of a probe, until which its process counts as alive
+RUN = "run "  # the facts that begin so are about runs
+TOTAL = f"{RUN}total"  # the number of writes in the input that is read
+_STATUS = f"{RUN}status "  # one for each process
+_LATE = 10.0  # s after which a status is that of a process that is gone
 
 
-class Pause(msgspec.Struct, frozen=True):
-    """The pause of one process: why, and when (epoch ms) the service is tried again."""
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What limited one process at the time *at* (epoch ms), and what did for how many seconds in all."""
 
-    why: str
-    probe_at: int
     host: str
     pid: int
+    at: int
+    limited_by: str | None
+    is_paused: bool
+    next_probe: float | None  # s from then
+    seconds: dict[str, float]
 
     @property
-    def seconds(self) -> float:
-        """The time until the probe; negative while it runs."""
-        return self.probe_at / 1000 - time.time()
+    def age(self) -> float:
+        """The seconds since then."""
+        return time.time() - self.at / 1000
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is limited now."""
+        return self.limited_by is not None and self.age < _LATE
 
 
-def note_pause(entries: Entries, why: str | None, seconds: float) -> None:
-    """Store that this process pauses because of *why*, or with ``None`` that it goes on."""
-    pause = None
-    if why is not None:
-        pause = Pause(why, round((time.time() + seconds) * 1000), socket.gethostname(), os.getpid())
-    text = None if pause is None else msgspec.json.encode(pause).decode()
+def note_status(entries: Entries, progress: Progress, seconds: dict[str, float]) -> None:
+    """Store what limits this process now, and what did for how many *seconds*."""
+    status = Status(
+        host=socket.gethostname(), pid=os.getpid(), at=round(time.time() * 1000),
+        limited_by=progress.limited_by, is_paused=progress.paused is not None,
+        next_probe=progress.next_probe, seconds=seconds,
+    )  # fmt: skip
     with suppress(JournalError):  # of a batch that is closed
-        entries.put_fact(f"{PAUSE}{socket.gethostname()}:{os.getpid()}", text)
+        entries.put_fact(f"{_STATUS}{status.host}:{status.pid}", msgspec.json.encode(status).decode())
 
 
 def note_total(entries: Entries, writes: object) -> None:
@@ -54,12 +65,11 @@ def note_total(entries: Entries, writes: object) -> None:
     entries.put_fact(TOTAL, str(writes.total) if isinstance(writes, FileWrites) else None)
 
 
-def pauses_in(facts: Iterable[str]) -> list[Pause]:
-    """Return the pauses that *facts* describe, without those of processes that are gone."""
-    found: list[Pause] = []
-    for text in facts:
-        try:
-            found.append(msgspec.json.decode(text, type=Pause))
-        except msgspec.DecodeError:  # of a newer package
-            continue
-    return [each for each in found if each.seconds > -_LATE]
+def statuses_in(facts: Mapping[str, str]) -> list[Status]:
+    """Return the statuses that *facts* contain, also those of processes that are gone."""
+    found: list[Status] = []
+    for name, text in facts.items():
+        if name.startswith(_STATUS):
+            with suppress(msgspec.DecodeError):  # of a newer package
+                found.append(msgspec.json.decode(text, type=Status))
+    return found

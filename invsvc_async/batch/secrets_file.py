@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from invsvc_async.codec import envelope
 from invsvc_async.errors import JournalError
-from invsvc_async.storage.private_file import own_private
+from invsvc_async.storage.private_file import make_private, own_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +36,7 @@ class SecretsFile:
     async def __aenter__(self) -> Self:
         try:
             self._number = own_private(self._path, os.O_APPEND)
+            make_private(self._number, for_root=False)
             _end_line(self._number)
         except OSError as error:
             raise self._unusable(error) from error

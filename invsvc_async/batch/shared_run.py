@@ -22,15 +22,15 @@ from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.journals.chunk_fencing import ChunkStore, token_of
 from invsvc_async.batch.journals.chunk_queue import QUEUED
 from invsvc_async.batch.journals.chunk_workers import Sign
-from invsvc_async.batch.last_writes import take_claims
 from invsvc_async.batch.run import Run, note_in_flight, untaken
 from invsvc_async.batch.run_status import note_total
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
+from invsvc_async.durable.entry import Entry, LostChunkError, State
+from invsvc_async.durable.intents import pack
+from invsvc_async.durable.last_writes import take_claims
 from invsvc_async.errors import JournalError
-from invsvc_async.journal.entry import Entry, LostChunkError, State
-from invsvc_async.journal.packed_intent import pack
 from invsvc_async.storage.postgres_pool import AWAY, PATIENCE
 from invsvc_async.writes.new_intent import intent_of
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -20,15 +22,19 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Faults
 
 __all__ = [
-    "EscapeFormulas", "IntentFile", "JournalArgument", "JournalOption", "Json", "Profile", "SameMode",
-    "SecretsTo", "Story", "Team", "Yes", "check_outputs", "check_url", "client_of", "confirm", "content_of",
-    "fault_plan", "handled", "intent_in", "named", "one_journal", "stop_signals", "unhandled",
+    "EscapeFormulas", "InsecureHttp", "IntentFile", "JournalArgument", "JournalOption", "Json", "NoSecrets",
+    "Profile", "SameMode", "SecretsFile", "SecretsTo", "Story", "Team", "Yes", "check_outputs",
+    "check_secrets", "check_url", "client_of", "confirm", "content_of", "fault_plan", "handled", "intent_in",
+    "is_insecure", "named", "one_journal", "stop_signals", "unhandled",
 ]  # fmt: skip
 
 _SQLITE = b"SQLite format 3\0"
 
 Profile = Annotated[str | None, typer.Option(help="A profile in invsvc.toml.", metavar="NAME")]
 Team = Annotated[str | None, typer.Option(help="Act on this team (Connect).", metavar="ID")]
+InsecureHttp = Annotated[
+    bool, typer.Option("--allow-insecure-http", help="Send events over plain HTTP to another machine.")
+]
 
 
 def _in_existing_folder(story: Path | None) -> Path | None:
@@ -50,6 +56,8 @@ Story = Annotated[
 SecretsTo = Annotated[
     Path, typer.Option(help="Write the secret of a new webhook here (mode 0600); it is never printed.")
 ]
+SecretsFile = Annotated[Path | None, typer.Option(help="Write webhook secrets here (mode 0600).")]
+NoSecrets = Annotated[bool, typer.Option("--no-secrets", help="Throw the secrets of new webhooks away.")]
 SameMode = Annotated[
     bool, typer.Option("--same-mode", help="Confirm that the credential has the intent's team and data mode.")
 ]
@@ -139,10 +147,30 @@ def existing_file(file: Path | None) -> Path | None:
     return file
 
 
-def check_url(url: str, option: str) -> None:
-    """Check that the value of *option* is an address to which events can be sent."""
-    if not url.startswith(("http://", "https://")):
+def check_url(url: str, option: str, *, insecure: bool) -> None:
+    """Check that the value of *option* is an address to which events, and what authenticates them, can go."""
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # whose text may be a part of a password
+        valid = False
+    if not valid:
         raise typer.BadParameter("must be an http(s) URL", param_hint=option)
+    if is_insecure(url) and not insecure:
+        raise typer.BadParameter(
+            "is plain HTTP to another machine. Use https, or --allow-insecure-http", param_hint=option
+        )
+
+
+def is_insecure(url: str) -> bool:
+    """Return whether *url* is plain HTTP to another machine, or has no host that can be read."""
+    from invsvc_async.client import LOOPBACK
+
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "http" and not re.fullmatch(LOOPBACK, parts.hostname or "")
+    except ValueError:
+        return True
 
 
 def fault_plan(text: str) -> Faults:
@@ -177,6 +205,17 @@ def check_outputs(outputs: Mapping[str, Path | None], **inputs: Path | str | Non
                 f"{file} is a database, such as a journal. Use another file.", param_hint=option
             )
         used[place] = f"the file of {option}"
+
+
+def check_secrets(secrets_to: Path | None, *, no_secrets: bool, may_create: bool) -> None:
+    """Check, before anything is sent, that the secrets of new webhooks have a place, or are not wanted."""
+    if secrets_to is not None and no_secrets:
+        raise typer.BadParameter("use either --secrets-to or --no-secrets")
+    if may_create and secrets_to is None and not no_secrets:
+        raise typer.BadParameter(
+            "nothing was sent. Writes may create webhooks, whose secrets are returned only once. Use "
+            "--secrets-to FILE to store them, or --no-secrets to throw them away."
+        )
 
 
 def _place_of(file: Path | str | None) -> Path | None:

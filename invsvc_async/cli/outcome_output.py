@@ -20,10 +20,10 @@ from invsvc_async.cli.output import (
     note,
     print_hanging,
     reporting,
+    told,
 )
 from invsvc_async.codec import envelope
 from invsvc_async.codec.encode import plain_of
-from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome_json import summary
 from invsvc_async.storage.private_file import open_private, write_private
@@ -68,7 +68,7 @@ def _print(outcome: Outcome[Any]) -> None:
     out.print(outcome.message, markup=False)
     print_hanging(out, outcome.explain(), style="dim")
     if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
-        out.print(str(outcome.error), markup=False)
+        out.print(told(str(outcome.error), outcome.error), markup=False)
     if outcome.secret_lost:
         out.print(
             "[yellow]its secret is lost: the service returns it only once. If you need it, delete the "
@@ -113,7 +113,7 @@ def store_unsettled(client: Client, profile: str | None) -> None:
     If a file cannot be written, the intent is printed instead.
     """
     for intent in client.unsettled:
-        text, path = intent.to_json(), _path_of(intent)
+        text, path = intent.to_json(), _file_named(intent.key)
         try:
             _write_private(path, text)
         except OSError as error:  # the intent is the only way to settle the write later
@@ -134,30 +134,10 @@ def _next_step(intent: Intent, path: Path, profile: str | None) -> str:
     )
 
 
-def _path_of(intent: Intent) -> Path:
-    """Return the file for *intent*: one that has another write with the same user-supplied key is kept."""
-    path = _file_named(intent.key)
-    if intent.nonce is None or _is_free(path, intent):
-        return path
-    return _file_named(f"{intent.key}-{intent.nonce}")
-
-
 def _file_named(key: str) -> Path:
-    """
-    Return the file name for the intent of *key*; user-supplied keys that are not plain names are hashed.
-    """
+    """Return the file name for the intent of *key*; a key from a file that is no plain name is hashed."""
     plain = key if _NAME.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()[:16]
     return Path(f"invsvc-intent-{plain}.json")
-
-
-def _is_free(path: Path, intent: Intent) -> bool:
-    """Return whether *path* does not exist, or has an older state of the same write."""
-    try:
-        return type(intent).from_json(path.read_bytes()).identity == intent.identity
-    except FileNotFoundError:
-        return True
-    except (OSError, InvalidRequestError):
-        return False
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -36,6 +36,7 @@ __all__ = [
     "progress",
     "reporting",
     "table",
+    "told",
     "visible",
 ]
 
@@ -93,6 +94,7 @@ def fail(message: str, error: Exception | None = None) -> None:
 
     If stderr cannot be written to, the message is dropped.
     """
+    message = told(message, error)
     with suppress(OSError):
         if errors_as_json.get():
             facts: dict[str, object] = {"type": type(error).__name__ if error else "Error"}
@@ -101,6 +103,13 @@ def fail(message: str, error: Exception | None = None) -> None:
             sys.stderr.write(_json_line({"error": facts}))
         else:
             _print_words("invsvc:", f" {message}", "bold red")
+
+
+def told(message: str, error: Exception | None) -> str:
+    """Return *message* of *error* with the beginning of ``raw``, at which only a program can look."""
+    raw: bytes = getattr(error, "raw", None) or b""
+    begin = f" It begins with {raw[:60].decode(errors='replace')!r}." if raw else ""
+    return message.replace(" Look at .raw.", begin)
 
 
 def note(message: str) -> None:

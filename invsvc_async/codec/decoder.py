@@ -163,7 +163,7 @@ def one(cls: type[T], envelope: Envelope) -> T:
     raw = envelope.raw
     if not isinstance(raw, Raw):
         raise UnreadableResponseError(
-            f"the answer has no {cls.__name__}. Look at .raw, and check the base URL.", raw=envelope.content
+            f"the answer has no {cls.__name__}. Check the base URL. Look at .raw.", raw=envelope.content
         )
     return _decoded(cls, raw, meta_of(envelope))  # the envelope was checked as a whole
 
@@ -177,7 +177,7 @@ def many(cls: type[T], envelope: Envelope) -> tuple[T, ...]:
     """
     if envelope.raw is None:
         raise UnreadableResponseError(
-            f"the answer has no list of {cls.__name__}. Look at .raw, and check the base URL.",
+            f"the answer has no list of {cls.__name__}. Check the base URL. Look at .raw.",
             raw=envelope.content,
         )
     return decode_items(cls, envelope.raw)

@@ -108,6 +108,7 @@ _NOTHING = Raw()
 _REQUEST_ID = istr("X-Request-Id")
 _SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"  # the standard has no fractions, but some services do
 _FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # ms: the range of datetime
+_OF_AUTHENTICATION = frozenset({"message", "error", "error_description", "details"})
 _NOT_SHOWN = {"raw", "content", "headers"}  # they may contain a secret
 _ENVELOPE_NAMES = frozenset(_List.__struct_fields__)
 
@@ -292,7 +293,7 @@ def _unreadable(
     lead = f"{operation}: " if operation else ""
     return errors.UnreadableResponseError(
         f"{lead}{answer} is not as the specification describes ({found}; {why})."
-        " Look at .raw, and check the base URL.",
+        " Check the base URL. Look at .raw.",
         operation=operation,
         status=status,
         raw=content,
@@ -305,8 +306,8 @@ def read_error(
     """
     Read an error answer.  Accepts any body.
 
-    ``own_envelope`` is true only for the standard error envelope.  The raw body of the authentication layer
-    has only a ``message``; a proxy's page has neither.
+    ``own_envelope`` is true only for the standard error envelope, ``of_authentication`` only for the raw body
+    of the authentication layer, without other members.  A proxy's page is neither.
 
     Spec: Errors.
     """
@@ -325,6 +326,7 @@ def read_error(
         operation=operation,
         retry_after=retry_after(headers),
         own_envelope=own and code is not None and message is not None,
+        of_authentication=status in (401, 403) and message is not None and body.keys() <= _OF_AUTHENTICATION,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from math import exp, inf, log
 from typing import NamedTuple
 
@@ -25,10 +26,12 @@ class AdaptiveLimit:
 
     ``size`` doubles until latency rises.  Then it alternates between an estimate and a fifth more, and the
     difference in latency moves the estimate up or down.  Only consecutive rounds are compared, so a service
-    that becomes slower, or a busy event loop, is not mistaken for a queue.  A 429 or a timeout halves
-    ``size``.  A latency that rises by half also halves it, repeatedly while that lowers the latency.
-    ``size`` stays between *least* and *most*.  With a *least* of 1, one request that hangs can stop all
-    others until it times out.  Times are in seconds, on the caller's clock.
+    that becomes slower, or a busy event loop, is not mistaken for a queue.  A 429, or a timeout while nothing
+    is answered, halves ``size``.  A latency that rises by half also halves it, repeatedly while that lowers
+    the latency.  ``size`` stays between *least* and *most*.  Times are in seconds, on the caller's clock.
+
+    It learns from answers, not from silence.  So requests in flight, from :meth:`begin` to :meth:`end`, count
+    against it only until they are several times as old as the usual answer.
     """
 
     # Tuned on simulated services: capacity 1 to 200, 5 to 500 ms, constant to exponential (see the tests).
@@ -44,6 +47,9 @@ class AdaptiveLimit:
     _APART = 0.08  # two rounds are compared if the logarithms of their requests in flight differ this much
     _FULL = 0.9  # used share of the limit above which there is demand for more
     _LOOK = 8  # at the maximum, one round in so many tries fewer
+    _HANGS = 5.0  # usual latencies after which a request in flight does not count any more
+    _SOONEST = 1.0  # s: and not before
+    _NEWEST = 0.05  # weight of the newest answer in that latency
 
     def __init__(self, *, most: int = 1000, least: int = 1, first: int = 1) -> None:
         self.most: int = most
@@ -60,16 +66,55 @@ class AdaptiveLimit:
         self._resized = self._since = self._until = -inf  # times
         self._answers = self._used = 0
         self._logs = 0.0
+        self._begun: OrderedDict[object, float] = OrderedDict()  # requests that count, the oldest first
+        self._hanging: set[object] = set()  # the others
+        self._latency: float | None = None  # a running mean of logarithms
+        self._answered = -inf  # when the latest request that was answered began
 
-    def note(self, started: float, ended: float, *, refused: bool, in_flight: int) -> None:
+    # --- requests in flight
+
+    def begin(self, request: object, now: float) -> None:
+        """Note that *request* is in flight from *now* on."""
+        self._begun[request] = now
+
+    def end(self, request: object) -> None:
+        """Note that it is not in flight any more."""
+        self._begun.pop(request, None)
+        self._hanging.discard(request)
+
+    def hanging(self, now: float) -> int:
+        """Return how many requests in flight do not count against ``size`` any more."""
+        while self._begun and self.next_hangs_at() <= now:
+            self._hanging.add(self._begun.popitem(last=False)[0])
+        return len(self._hanging)
+
+    def next_hangs_at(self) -> float:
+        """Return when the next request in flight stops counting."""
+        usual = 0.0 if self._latency is None else exp(self._latency)
+        return next(iter(self._begun.values()), inf) + max(self._SOONEST, self._HANGS * usual)
+
+    # --- what answers show
+
+    def note(
+        self, started: float, ended: float, *, refused: bool = False, timed_out: bool = False, in_flight: int
+    ) -> None:
         """
         Record one request, made while *in_flight* were in flight.  ``size`` may change.
 
-        *refused*: the answer was a 429, or the request timed out.
+        *refused*: the answer was a 429.
         """
-        if refused and started >= self._resized:
+        if timed_out and started < self._answered:
+            return  # later ones were answered, so it says nothing about the load
+        if (refused or timed_out) and started >= self._resized:
             self._retreat(ended)
-        if refused or started < self._since:
+        if not timed_out:
+            self._answered = max(self._answered, started)
+        if refused or timed_out:
+            return
+        latency = log(max(ended - started, 1e-6))
+        before = latency if self._latency is None else self._latency
+        self._latency = before + self._NEWEST * (latency - before)
+        if started < self._since:
             return  # it was made under another size
         # A round has the requests that began in an interval: counting those that end favours quick ones.
         if started >= self._until:
@@ -78,7 +123,7 @@ class AdaptiveLimit:
                 return
             self._until = ended
         self._answers += 1
-        self._logs += log(max(ended - started, 1e-6))
+        self._logs += latency
         self._used += in_flight
 
     def _begin(self, since: float) -> None:

@@ -21,7 +21,7 @@ class Deadline:
     at once.  A cancellation from elsewhere is passed on unchanged.  *shared* has a timer for many.
     """
 
-    __slots__ = ("_before", "_expired", "_loop", "_shared", "_task", "_timer", "deadline")
+    __slots__ = ("_before", "_expired", "_loop", "_shared", "_timer", "deadline", "task")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, deadline: float, shared: Deadlines | None = None
@@ -34,7 +34,7 @@ class Deadline:
     def __enter__(self) -> Self:
         task = asyncio.current_task(self._loop)
         assert task is not None  # only coroutines use this
-        self._task: asyncio.Task[object] | None = task
+        self.task: asyncio.Task[object] | None = task  # until the block ends
         self._before = task.cancelling()
         self._timer = None
         if (shared := self._shared) is not None:
@@ -48,7 +48,7 @@ class Deadline:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        task, self._task = self._task, None
+        task, self.task = self.task, None
         if self._shared is not None:
             self._shared.open.discard(self)
         elif self._timer is not None:
@@ -60,9 +60,9 @@ class Deadline:
 
     def expire(self) -> None:
         """End the block now, as if the deadline had passed."""
-        if self._task is not None and not self._expired:
+        if self.task is not None and not self._expired:
             self._expired = True
-            self._task.cancel()
+            self.task.cancel()
 
 
 class Deadlines:

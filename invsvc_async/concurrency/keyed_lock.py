@@ -50,6 +50,10 @@ class KeyedLock:
     def __len__(self) -> int:
         return len(self._lines)
 
+    def __contains__(self, key: Hashable) -> bool:
+        """Return whether the lock is locked, awaited or closed, or was closed when it was last released."""
+        return key in self._lines
+
     def enter(self, key: Hashable) -> bool:
         """Acquire the lock unless it is locked, awaited or closed.  Return whether it was acquired."""
         if key in self._lines:

@@ -41,6 +41,11 @@ class Limiter:
         """Change the limit so that calls get *places*, in addition to the reserve."""
         self.resize(places + max(1, places // 9))
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether calls wait."""
+        return bool(self._queues["call"])
+
     def enter(self, lane: Lane) -> bool:
         """Start a request if the limit allows it.  Return whether it does; if not, use :meth:`wait`."""
         if not self._has_room(lane):

@@ -120,7 +120,7 @@ async def _run(
 
 def _write(client: Client, step: Step, made: object) -> Write[Any]:
     arguments = {**step.arguments, "webhook": made} if step.follows and made is not None else step.arguments
-    return as_write(client, step.operation, arguments, key=step.key)
+    return as_write(client, step.operation, arguments)
 
 
 class _AttributedOptions(ClientOptions, kw_only=True, eq=False):

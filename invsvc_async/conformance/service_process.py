@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ class Plan:
     teams: tuple[str, ...] = ()
     webhooks: tuple[Thing, ...] = ()
     journeys: tuple[Thing, ...] = ()
+    certificate: str | None = None  # path of a file with it and its key, to serve over TLS
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +112,11 @@ async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
 
 def seeded(plan: dict[str, Any]) -> Simulator:
     """Return the service that *plan* (in wire form) describes."""
-    service = Simulator(seed=plan["seed"], faults=Faults.parse(plan["faults"]))
+    tls = None
+    if plan["certificate"] is not None:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(plan["certificate"])
+    service = Simulator(seed=plan["seed"], faults=Faults.parse(plan["faults"]), ssl=tls)
     for team in plan["teams"]:
         service.seed_team(id=team)
     for each in plan["webhooks"]:

@@ -112,7 +112,7 @@ def tasks(units: Iterable[Unit], *, home: str) -> list[Task]:
 
 
 def _task(client: Client, step: Step, after: str | None, home: str) -> Task:
-    write = as_write(client, step.operation, step.arguments, key=step.key)
+    write = as_write(client, step.operation, step.arguments)
     intent = write.intent
     write.close()
     row = BY_NAME[intent.operation]

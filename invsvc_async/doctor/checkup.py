@@ -70,8 +70,8 @@ async def examine(
     client: Client, *, journey: str | None = None, wall: Callable[[], float] = time.time
 ) -> Checkup:
     """
-    Check what *client* reaches, with at most some sixty reads, one after another.  Their errors become
-    findings.
+    Check what *client* reaches, with about thirty reads, one after another, or a hundred if
+    names differ.  Their errors become findings.
 
     *journey* is the id of an existing journey, needed to check the read of a journey.  *wall* returns this
     machine's time, in seconds since the epoch.

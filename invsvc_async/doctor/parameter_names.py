@@ -1,8 +1,8 @@
 """
 Detection of the query parameters that a list honours, by their effect.
 
-A name is honoured if its effect shows (a page of one item, a reversed list, nothing after the year 2100),
-or if an invalid value is rejected with 400 while an unknown parameter is not.
+A name is honoured if its effect shows: a page of one item, a reversed list, nothing after the year 2100 but
+something after 2001.  If only an invalid value is rejected with 400, the name is known, but not certain.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
+
+from invsvc_async.api.json_values import is_object
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -25,8 +27,26 @@ CANDIDATES: Final[dict[str, tuple[str, ...]]] = {
     "cursor": ("next", "cursor", "starting_after", "next_cursor", "page_token"),
     "order_by": ("order_by", "orderBy", "sort_by", "sort"),
     "order": ("order", "direction", "sort_order", "order_direction"),
-    "created_after": ("created_after", "createdAfter", "created_from", "start_date", "from"),
-    "created_before": ("created_before", "createdBefore", "created_to", "end_date", "to"),
+    "created_after": (
+        "created_after",
+        "created[gte]",
+        "created_at[gte]",
+        "created_gte",
+        "createdAfter",
+        "created_from",
+        "start_date",
+        "from",
+    ),
+    "created_before": (
+        "created_before",
+        "created[lte]",
+        "created_at[lte]",
+        "created_lte",
+        "createdBefore",
+        "created_to",
+        "end_date",
+        "to",
+    ),
     "client_id": ("client_id", "clientId", "client", "customer_id"),
     "client_tax_id": ("client_tax_id", "clientTaxId", "tax_id", "rfc"),
     "page": ("page", "page_number", "pageNumber"),
@@ -41,7 +61,7 @@ _INVALID: Final = {
     "created_before": _UNKNOWN, "page": "0", "dbtable_limit": "0", "dbtable_state": _UNKNOWN,
 }  # fmt: skip
 _VALID: Final = {
-    "limit": "1", "order_by": "timestamp", "order": "asc", "created_after": "0",
+    "limit": "1", "order_by": "timestamp", "order": "asc", "created_after": "1000000000000",
     "created_before": "4102444800000", "client_id": "none", "client_tax_id": "none", "page": "1",
     "dbtable_limit": "1", "dbtable_state": "active",
 }  # fmt: skip
@@ -49,6 +69,8 @@ _EMPTYING: Final = {  # values that must empty the list; times in ms: the years 
     "created_after": "4102444800000", "created_before": "1000000000000", "client_id": _UNKNOWN,
     "client_tax_id": _UNKNOWN,
 }  # fmt: skip
+_CLIENT: Final = {"client_id": "id", "client_tax_id": "tax_id"}  # fields of an invoice's client
+_WITHOUT_EFFECT: Final = ("page", "dbtable_state")  # which no list shows
 _REASONS: Final = {
     "shown": "its effect shows",
     "refused": "an invalid value is rejected",
@@ -61,8 +83,8 @@ class Named:
     """
     Result for one parameter.
 
-    ``name`` is the one that is honoured.  If it is ``None`` and ``certain`` is true, no known name is;
-    otherwise it could not be determined, for the reason in ``why``.
+    ``name`` is the one that is honoured.  If it is ``None`` and ``certain`` is true, none of the candidates
+    is. If ``certain`` is false, it could not be determined, for the reason in ``why``.
     """
 
     role: str
@@ -82,7 +104,7 @@ class _ProbedList:
 
 
 async def find_names(ask: ReadList, candidates: Mapping[str, tuple[str, ...]] = CANDIDATES) -> list[Named]:
-    """Probe each of *candidates* in turn; about twenty reads if the assumed names are right."""
+    """Probe each of *candidates* in turn; about thirty reads if the assumed names are right."""
     plain = await ask({})
     if plain.status != 200:
         why = f"the list answered {plain.status or 'nothing'}: {plain.error}"
@@ -98,38 +120,64 @@ async def find_names(ask: ReadList, candidates: Mapping[str, tuple[str, ...]] = 
 
 
 async def _find(listing: _ProbedList, role: str, names: tuple[str, ...]) -> Named:
-    unclear = False
+    known, unclear = None, False
     for name in names:
         sign = await _sign(listing, role, name)
-        if sign in _REASONS:
+        if sign == "shown" or (sign in _REASONS and role in _WITHOUT_EFFECT):
             return Named(role=role, name=name, certain=True, why=_REASONS[sign])
+        if sign in _REASONS and known is None:
+            why = f"{_REASONS[sign]}, but no effect shows"
+            known = Named(role=role, name=name, certain=False, why=why)
         unclear = unclear or sign == "unclear"
-    tried = ", ".join(names)
-    why = "too few records to show an effect" if unclear else f"none of {tried} has an effect"
+    if known is not None:
+        return known
+    why = "too few records to show an effect" if unclear else f"none of {', '.join(names)} has an effect"
     return Named(role=role, name=None, certain=not unclear, why=why)
 
 
 async def _sign(listing: _ProbedList, role: str, name: str) -> Sign:
+    reaction = await _reaction(listing, role, name)
+    effect = "ignored" if reaction == "ignored" else await _effect(listing, role, name)
+    return reaction if reaction in _REASONS and effect != "shown" else effect
+
+
+async def _reaction(listing: _ProbedList, role: str, name: str) -> Sign:
+    """Return what the status of an answer says about *name*; "unclear" if it says nothing."""
+    values = _VALID if listing.refuses_unknown else _INVALID
+    if role not in values:
+        return "unclear"
     with_filter = {"metadata.invsvc_doctor": "1"} if role == "page" else {}
-    if listing.refuses_unknown:
-        if role not in _VALID:
-            return await _effect(listing, role, name)
-        answer = await listing.ask({**with_filter, name: _VALID[role]})
-        signs: dict[int | None, Sign] = {200: "accepted", 400: "ignored"}
-        return signs.get(answer.status, "unclear")
-    if role in _INVALID and (await listing.ask({**with_filter, name: _INVALID[role]})).status == 400:
-        return "refused"
-    return await _effect(listing, role, name)
+    status = (await listing.ask({**with_filter, name: values[role]})).status
+    signs: dict[int | None, Sign] = (
+        {200: "accepted", 400: "ignored"} if listing.refuses_unknown else {400: "refused"}
+    )
+    return signs.get(status, "unclear")
 
 
 async def _effect(listing: _ProbedList, role: str, name: str) -> Sign:
     if role in _EMPTYING:
-        if not listing.plain.items:
-            return "unclear"
-        answer = await listing.ask({name: _EMPTYING[role]})
-        return _sign_of(answer, shown=not answer.items)
+        return await _filtered(listing, role, name)
     effect = _EFFECTS.get(role)
     return "unclear" if effect is None else await effect(listing, name)
+
+
+async def _filtered(listing: _ProbedList, role: str, name: str) -> Sign:
+    """Ask with a value that must empty the list, and with one that must not."""
+    kept = _of_client(listing.plain, role) if role in _CLIENT else _VALID[role]
+    if not listing.plain.items:
+        return "unclear"
+    empty = await listing.ask({name: _EMPTYING[role]})
+    if kept is None or empty.status != 200 or empty.items:
+        return _sign_of(empty, shown=not empty.items)
+    full = await listing.ask({name: kept})
+    return _sign_of(full, shown=bool(full.items))
+
+
+def _of_client(plain: Answer, role: str) -> str | None:
+    """Return the id or tax id of the first invoice's client."""
+    client = plain.item("client")
+    value = client.get(_CLIENT[role]) if is_object(client) else None
+    return value if isinstance(value, str) else None
 
 
 def _sign_of(*answers: Answer, shown: bool) -> Sign:

@@ -104,7 +104,7 @@ def is_object(raw: msgspec.Raw) -> bool:
 
 def malformed(why: str, raw: bytes) -> MalformedEventError:
     """Return the error for a body that is not an event."""
-    return MalformedEventError(f"The body is not an event: {why}. Look at .raw and at its sender.", raw=raw)
+    return MalformedEventError(f"The body is not an event: {why}. Check its sender. Look at .raw.", raw=raw)
 
 
 def unreadable(error: Exception, raw: bytes) -> MalformedEventError:

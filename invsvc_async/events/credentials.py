@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from hmac import compare_digest, digest
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from invsvc_async.errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError, takes_secrets
 from invsvc_async.events.headers import value_of
 
 if TYPE_CHECKING:
@@ -24,11 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Credential", "Secret", "Secrets", "SecretsSource", "SharedHeader", "SharedHeaders",
-    "SharedHeadersSource", "check_flag", "checked", "has_signed", "is_retired", "keys_of",
+    "SharedHeadersSource", "check_flag", "has_signed", "is_retired", "keys_of",
     "shared_headers_of",
 ]  # fmt: skip
-
-T = TypeVar("T")
 
 _setattr: Final = object.__setattr__  # as attrs does in a frozen class
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -53,12 +51,12 @@ class SharedHeader:
     label: str | None
     retires_at: datetime | None
 
+    @takes_secrets
     def __init__(
         self, name: str, value: str, *, label: str | None = None, retires_at: datetime | None = None
     ) -> None:
         fault = _fault_of_header(name, value) or _fault_of_terms(label, retires_at)
         if fault is not None:
-            del self, value  # so that a traceback with local variables does not show it
             raise ConfigurationError(fault)
         _set(self, name=name, value=value, label=label, retires_at=retires_at)
 
@@ -86,13 +84,12 @@ class Secret:
     label: str | None
     retires_at: datetime | None
 
+    @takes_secrets
     def __init__(
         self, value: str | bytes, *, label: str | None = None, retires_at: datetime | None = None
     ) -> None:
         raw = _raw_of(value)
-        fault = raw if isinstance(raw, str) else _fault_of_terms(label, retires_at)
-        if fault is not None or isinstance(raw, str):
-            del self, value, raw
+        if (fault := raw if isinstance(raw, str) else _fault_of_terms(label, retires_at)) is not None:
             raise ConfigurationError(fault)
         _set(self, raw=raw, label=label, retires_at=retires_at)
 
@@ -118,16 +115,16 @@ def _fault_of_header(
     name: Any, value: Any
 ) -> str | None:  # Any: what a caller without a type checker may pass
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-        return f"name: {name!r} is not a valid header. Use the one in the dashboard."
+        return "name: not a valid header. Use the one in the dashboard: SharedHeader(name, value)."
     if not isinstance(value, str) or not value or not value.isascii():
-        return f"value: that of {name} is not visible ASCII text. Set another one."
+        return "value: not visible ASCII text. Set another one."
     if value != value.strip():
         return (
-            f"value: that of {name} has white space at an end, as a file's last line has a line break. "
+            "value: has white space at an end, as a file's last line has a line break. "
             "Remove it with strip()."
         )
     if not value.isprintable():
-        return f"value: that of {name} contains a line break or control character. Set another one."
+        return "value: contains a line break or control character. Set another one."
     return None
 
 
@@ -150,22 +147,23 @@ def has_signed(secret: str | bytes, body: bytes, signature: str) -> bool:
         return False
 
 
-def keys_of(secrets: Secrets) -> tuple[Secret, ...] | ConfigurationError:
+def keys_of(secrets: Secrets) -> tuple[Secret, ...]:
     """
-    Return secrets as keys, or what is wrong with one, to be raised by ``checked``.
+    Return secrets as keys.
 
-    The caller deletes *secrets* in between, so that a traceback with local variables does not show them.
+    Raises:
+        ConfigurationError: One is empty or not text.
     """
     given: Any = secrets
     if isinstance(given, (str, bytes, Secret)):
         given = (given,)
     elif not isinstance(given, Iterable) or isinstance(given, Mapping):
-        return ConfigurationError("secrets: not a text or a list. Use the secret that creation returned.")
+        raise ConfigurationError("secrets: not a text or a list. Use the secret that creation returned.")
     keys: list[Secret] = []
     for secret in given:
         raw = secret.raw if isinstance(secret, Secret) else _raw_of(secret)
         if isinstance(raw, str):
-            return ConfigurationError(raw)
+            raise ConfigurationError(raw)
         keys.append(secret if isinstance(secret, Secret) else _secret_of(raw))
     return tuple(keys)
 
@@ -195,14 +193,19 @@ def _raw_of(secret: Any) -> bytes | str:
     return raw
 
 
-def shared_headers_of(given: Any) -> tuple[SharedHeader, ...] | ConfigurationError:
-    """Return one, several or no shared headers as a tuple, or what is wrong with them, for ``checked``."""
+def shared_headers_of(given: Any) -> tuple[SharedHeader, ...]:
+    """
+    Return one, several or no shared headers as a tuple.
+
+    Raises:
+        ConfigurationError: They are something else.
+    """
     if given is None or isinstance(given, SharedHeader):
         return () if given is None else (given,)
     headers = tuple(given) if isinstance(given, Iterable) else (given,)
     if all(isinstance(header, SharedHeader) for header in headers):
         return headers
-    return ConfigurationError(
+    raise ConfigurationError(
         "shared_header: neither a SharedHeader nor a list of them. Use SharedHeader(name, value)."
     )
 
@@ -213,10 +216,3 @@ def check_flag(accept_unsigned: object) -> None:
         raise ConfigurationError(
             f"accept_unsigned: must be true or false, not a {type(accept_unsigned).__name__}."
         )
-
-
-def checked(found: T | ConfigurationError) -> T:
-    """Return *found*, or raise it if it is an error."""
-    if isinstance(found, ConfigurationError):
-        raise found
-    return found

@@ -68,11 +68,6 @@ class Meta:
     status: int | None = attrs.field(default=None, eq=False, repr=False)
     headers: Mapping[str, str] = attrs.field(default=NO_EXTRA, eq=False, repr=False)
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Unpickle a value of an older version, which lacks newer fields."""
-        for field in attrs.fields(type(self)):
-            object.__setattr__(self, field.name, state.get(field.name, field.default))
-
     def __reduce__(self) -> tuple[Any, ...]:
         headers = tuple(self.headers.items())  # aiohttp's own class cannot be pickled
         return _restore_meta, (self.message, self.timestamp, self.request_id, self.status, headers)

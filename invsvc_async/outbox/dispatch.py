@@ -9,32 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
-from invsvc_async.batch.last_writes import take_claims
 from invsvc_async.batch.run import note_in_flight
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
+from invsvc_async.durable.entry import LostChunkError
+from invsvc_async.durable.last_writes import take_claims
+from invsvc_async.durable.records import verdict_of_unfit
 from invsvc_async.errors import InvalidRequestError, JournalError
-from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.outbox.item import OutboxItem
 from invsvc_async.outbox.leases import Leases
 from invsvc_async.outbox.postgres import LANES, OutboxEntries
 from invsvc_async.outbox.run import BEATS, OutboxRun
-from invsvc_async.outbox.unsendable import verdict_of_unfit
 from invsvc_async.storage.postgres_pool import AWAY, PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.engine import Engine
     from invsvc_async.batch.item import Item
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.outbox.leases import Lane
 
 __all__ = ["Dispatcher", "PostgresOutbox"]
@@ -57,6 +58,9 @@ class Dispatcher(OutboxRun):
         self._held: dict[int, Lane] = {}  # by number: what is under way
         self._newest: dict[str, int] = {}  # by thing: the last number of those under way
         self._known: set[str] = set()  # things whose older writes were looked up
+        # By lane: after which number it is read next; None once it was read to its end.
+        self._places: dict[int, int | None] = {}
+        self._passed: set[str] = set()  # things with an entry that was passed over, because a newer one runs
         self._beat_now = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
         self._is_leaving = False
@@ -87,31 +91,40 @@ class Dispatcher(OutboxRun):
             await asyncio.wait([listening])
 
     def _heard(self, lane: str) -> None:
-        if not lane or (lane.isdecimal() and int(lane) in self._leases.lanes):
-            self._wake.set()
+        if not lane:
+            self._read_again(self._leases.lanes)
+        elif lane.isdecimal() and int(lane) in self._leases.lanes:
+            self._read_again([int(lane)])
+
+    def _read_again(self, lanes: Iterable[int]) -> None:
+        """Read *lanes* from their beginning: a transaction may have committed numbers below those read."""
+        self._places.update(dict.fromkeys(lanes, 0))
+        self._wake.set()
 
     async def _fetch(self, engine: Engine) -> bool:
-        """Add entries that are open, and not under way here; return whether there were any."""
+        """Add the next entries that are open; return whether there were any."""
         lanes = self._lanes_to_send()
-        if not lanes:
-            return False
-        found = await self._entries.open_in(list(lanes), list(self._held), _AT_ONCE)
+        found = await self._read(lanes)
         items: list[Item] = []
         entries: list[Entry] = []
         lane_of = {entry.seq: lanes[chunk] for entry, chunk in found}
         for entry, chunk in found:
             item = await self._checked(entry, lanes[chunk])
+            if item is None:
+                continue
             # One that was reopened comes after what is under way: it is then seen to be overtaken.
-            if item is not None and entry.seq > self._newest.get(item.thing or "", 0):
-                item.sender_gone = lanes[chunk].was_free
-                items.append(item)
-                entries.append(entry)
+            if item.thing is not None and entry.seq < self._newest.get(item.thing, 0):
+                self._passed.add(item.thing)
+                continue
+            item.sender_gone = lanes[chunk].was_free
+            items.append(item)
+            entries.append(entry)
         if not items:
-            return False
+            return bool(found)
         in_flight: dict[str, int] = {}
         note_in_flight(in_flight, entries, items)
         things = {item.thing for item in items if item.thing is not None}
-        if len(found) == _AT_ONCE:  # others may be behind them
+        if any(self._places.get(lane) is not None for lane in lanes):  # others may be behind them
             in_flight |= await self._entries.in_flight_of(sorted(things))
         await self._look_up(things)
         await self._taken_up(entries, items, in_flight)
@@ -123,6 +136,20 @@ class Dispatcher(OutboxRun):
             item.on_end = partial(self._ended, entry, item.thing)
             engine.add(item)
         return True
+
+    async def _read(self, lanes: Iterable[int]) -> list[tuple[Entry, int]]:
+        """Return the next entries of *lanes* that are open, and not under way here, with their lanes."""
+        places = {lane: place for lane in lanes if (place := self._places.get(lane, 0)) is not None}
+        if not places:
+            return []
+        for lane in places:
+            self._places.pop(lane, None)
+        each = ceil(_AT_ONCE / len(places))
+        found = await self._entries.open_in(places, list(self._held), each)
+        counts, last = Counter(chunk for _, chunk in found), {chunk: entry.seq for entry, chunk in found}
+        for lane in places:  # unless it is to be read again since
+            self._places.setdefault(lane, last[lane] if counts[lane] == each else None)
+        return found
 
     def _lanes_to_send(self) -> dict[int, Lane]:
         """
@@ -169,9 +196,12 @@ class Dispatcher(OutboxRun):
         return item
 
     def _ended(self, entry: Entry, thing: str | None) -> None:
-        self._held.pop(entry.seq, None)
+        lane = self._held.pop(entry.seq)
         if thing is not None and self._newest.get(thing) == entry.seq:
             del self._newest[thing]
+            if thing in self._passed:
+                self._passed.discard(thing)
+                self._places[lane.chunk] = 0
         self._wake.set()
 
     # --- which lanes
@@ -189,7 +219,7 @@ class Dispatcher(OutboxRun):
                     living = await self._leases.beat()
                     engine.share_pace(1 / living)
                     await self._divide(living)
-                    self._wake.set()  # this is also the poll, in case no notification arrives
+                    self._read_again(self._leases.lanes)  # also the poll, in case no notification arrives
                 except JournalError as error:
                     raise_if_cancelled()
                     if not isinstance(error.__cause__, AWAY):  # it would be refused again

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.batch.item import Item
-from invsvc_async.journal.entry import Entry, State
-from invsvc_async.journal.full_outcome_record import verdict_record
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.records import verdict_record
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
+    from invsvc_async.durable.records import Record
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
 
@@ -26,7 +27,8 @@ class OutboxItem(Item, kw_only=True, eq=False):
     pause.
     """
 
-    outcome: Outcome[Any] | None = None  # Any: of any operation
+    secret_in_results = False
+
     number: int = 0  # of its entry: once that is dropped, another write may have its key
 
     async def settled(self, outcome: Outcome[Any]) -> None:  # Any: as above
@@ -34,7 +36,6 @@ class OutboxItem(Item, kw_only=True, eq=False):
         if self._is_sent_again(outcome):
             self._put_back(outcome)
             return
-        self.outcome = outcome
         await super().settled(outcome)
 
     def _is_sent_again(self, outcome: Outcome[Any]) -> bool:  # Any: as above
@@ -43,12 +44,12 @@ class OutboxItem(Item, kw_only=True, eq=False):
         may = policy.resend != "never" and policy.max_resends > 0
         return absent and may and self.times_put_back + 1 < MOST_ROUNDS
 
+    def _stored(self, outcome: Outcome[Any], record: Record) -> str:  # noqa: ARG002 - it makes a fuller one
+        return verdict_record(outcome)
+
     def _entry(
         self, state: State, intent: Intent, *, keep: bool = True, **done: Any
     ) -> Entry:  # Any: what Entry has of an end
-        if state is State.DONE:
-            assert self.outcome is not None
-            keep, done["outcome"], self.outcome = True, verdict_record(self.outcome), None
-        entry = super()._entry(state, intent, keep=keep, **done)
+        entry = super()._entry(state, intent, keep=keep or state is State.DONE, **done)
         entry.seq = self.number
         return entry

@@ -15,8 +15,8 @@ from uuid import uuid4
 import attrs
 
 from invsvc_async.batch.journals.chunk_fencing import ChunkStore, worker_of
+from invsvc_async.durable.entry import LostChunkError
 from invsvc_async.errors import JournalError
-from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.outbox.run import LEASE, TAKER
 from invsvc_async.outbox.schema import DEAD, living
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from invsvc_async.batch.last_writes import Left
     from invsvc_async.concurrency.clock import Clock
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.last_writes import Left
     from invsvc_async.outbox.schema import SharedEntries
 
 __all__ = ["Lane", "Leases"]

@@ -6,9 +6,10 @@ import asyncio
 import inspect
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from heapq import heappop, heappush
 from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self
@@ -18,15 +19,21 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.batch import Batch
 from invsvc_async.batch.identity import content_of, thing_of
+from invsvc_async.batch.result import outcome_in, result_in
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError, JournalError
-from invsvc_async.journal.entry import Entry, State
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.errors import (
+    ConfigurationError,
+    InvalidRequestError,
+    InvsvcError,
+    JournalError,
+    takes_secrets,
+)
 from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox.places import store_of
 from invsvc_async.outbox.run import BEATS, LEASE, TAKER
-from invsvc_async.outbox.unsendable import outcome_in, result_in
 from invsvc_async.writes.new_intent import intent_of, new_tag
 from invsvc_async.writes.write import Write, take_over
 
@@ -49,13 +56,9 @@ log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 _AT_ONCE = 16  # verdicts taken together
 _POLL = 1.0  # s between looks for verdicts of other processes
 _TICK = 0.2  # s between notes of which verdicts were acknowledged
-_PAUSES = (
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    30.0,
-)  # s before dispatching is begun again after a failure, one after the other
+_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # s before a try after a failure, one after the other
+_UNTOLD = "untold "  # facts that begin so, by key: the last error of on_result
+_WORDS = 300  # characters of it
 _POLICIES = 1000  # policies remembered
 _TRIES = 5  # to insert a write whose key others delete at the same time
 _NO_READERS = (
@@ -86,6 +89,7 @@ class Outbox:
         self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
 
     @classmethod
+    @takes_secrets
     def open(
         cls,
         path: str | Path,
@@ -267,8 +271,8 @@ class Outbox:
         on when it is gone.
 
         *on_result* gets each verdict, and may be async. If it raises, that is logged, and the verdict is
-        given again after a restart. Without it, take the verdicts from :meth:`results`. In the end, what is
-        being sent may take *grace* seconds; what is left then is settled by the next process.
+        given again after 1 s, later after 30 s. Without it, take the verdicts from :meth:`results`. In the
+        end, what is being sent may take *grace* seconds; what is left then is settled by the next process.
 
         Raises:
             ConfigurationError: This outbox is dispatching already, or its client belongs to another event
@@ -311,20 +315,32 @@ class Outbox:
             lasted = asyncio.get_running_loop().time() - begun
             failures = 0 if lasted > _PAUSES[-1] else failures + 1
             raise_if_cancelled()
-            await asyncio.sleep(_PAUSES[min(failures, len(_PAUSES)) - 1])
+            await asyncio.sleep(_pause_after(failures))
 
     async def _deliver(self, on_result: Callable[[Result], Awaitable[None] | None]) -> None:
-        async for result in self._verdicts(failed := set()):
+        failed: Counter[str] = Counter()
+        async for result in self._verdicts(failed):
             try:
                 given = on_result(result)
                 if given is not None and inspect.isawaitable(given):
                     await given
-            except (Exception, asyncio.CancelledError):
+            except (Exception, asyncio.CancelledError) as error:
                 raise_if_cancelled()  # otherwise what the callback awaited was cancelled
-                log.exception("outbox: on_result failed for %s; it gets this verdict again later", result.key)
-                failed.add(result.key)
+                failed[result.key] += 1
+                log.exception(
+                    "outbox: on_result failed for %s; it gets this verdict again in %g s",
+                    result.key, _pause_after(failed[result.key]),
+                )  # fmt: skip
+                self._note_untold(result.key, f"{type(error).__name__}: {error}")
             else:
-                failed.discard(result.key)
+                if failed.pop(result.key, 0):
+                    self._note_untold(result.key, None)
+
+    def _note_untold(self, key: str, error: str | None) -> None:
+        """Store the last *error* of ``on_result`` for the verdict of *key*, or that there is none."""
+        text = None if error is None else error.replace("\0", "\ufffd")[:_WORDS]
+        with suppress(JournalError):  # of an outbox that is closed
+            self._store.entries.put_fact(f"{_UNTOLD}{key}", text)
 
     def results(self) -> AsyncGenerator[Result]:
         """
@@ -339,19 +355,29 @@ class Outbox:
             JournalError: The database stayed away.
 
         """
-        return self._verdicts(set())
+        return self._verdicts(Counter())
 
-    async def _verdicts(self, failed: set[str]) -> AsyncGenerator[Result]:
-        """Yield verdicts. Those whose keys are in *failed* once the next one is asked for stay open."""
+    async def _verdicts(self, failed: Counter[str]) -> AsyncGenerator[Result]:
+        """
+        Yield verdicts. Those whose keys are in *failed* once the next one is asked for are yielded again.
+
+        *failed* has how often that was so.
+        """
         self._check_open()
         store, clock = self._store, options_of(self._client).session.clock
         taker = f"{TAKER}{token_hex(12)}~{round(1000 * store.silence)}"
         noted, until = clock.now(), clock.now() + LEASE * store.silence  # nobody else takes them until then
         await store.show_life(taker)
         living = asyncio.create_task(self._live(taker))
+        again: list[tuple[float, int]] = []  # a heap: when, and the number of the entry
         try:
             for number in count():
                 self._changed.clear()
+                due: list[int] = []
+                while again and again[0][0] <= clock.now():
+                    due.append(heappop(again)[1])
+                if due:
+                    await store.release_verdicts(taker, due)
                 name = f"{taker}.{number}"
                 taken = deque(await store.take_verdicts(name, _AT_ONCE))
                 if not taken:
@@ -366,7 +392,9 @@ class Outbox:
                             continue
                         yield result_in(taken[0], store.entries.commons)
                         entry = taken.popleft()
-                        if entry.key not in failed:
+                        if times := failed[entry.key]:
+                            heappush(again, (clock.now() + _pause_after(times), entry.seq))
+                        else:
                             acknowledged.append(entry.seq)
                         if clock.now() > noted + _TICK:
                             await store.acknowledge(name, acknowledged)
@@ -407,7 +435,9 @@ class Outbox:
 
     async def entries(self, *, state: str | None = None, limit: int = 100) -> list[Entry]:
         """
-        Return the first writes: the ``"open"`` ones, those of one verdict, or all. For commands.
+        Return the first writes: all, the ``"open"`` ones, or those of one verdict. For commands.
+
+        ``"untold"`` ones have a verdict that nobody has acknowledged.
 
         Raises:
             JournalError: The database stayed away.
@@ -415,6 +445,18 @@ class Outbox:
         """
         self._check_loop()
         return await self._store.first(limit, state)
+
+    async def untold(self) -> dict[str, str]:
+        """
+        Return, by key, the last error of ``on_result`` for each verdict that it has not taken. For commands.
+
+        Raises:
+            JournalError: The database stayed away.
+
+        """
+        self._check_loop()
+        facts = await self._store.entries.facts(_UNTOLD)
+        return {name.removeprefix(_UNTOLD): error for name, error in facts.items()}
 
     async def entry(self, key: str) -> Entry | None:
         """
@@ -453,6 +495,7 @@ class Outbox:
 
         """
         self._check_open()
+        self._note_untold(key, None)
         return await self._store.drop(key)
 
     async def prune(self, *, older_than: float, unacknowledged: bool = False) -> int:
@@ -473,3 +516,7 @@ class Outbox:
             raise InvalidRequestError(f"older_than: must be 0 or more seconds, not {older_than!r}")
         before = time.time_ns() // 1_000_000 - round(1000 * older_than)
         return await self._store.delete_done(before, unacknowledged=unacknowledged)
+
+
+def _pause_after(failures: int) -> float:
+    return _PAUSES[min(failures, len(_PAUSES)) - 1]

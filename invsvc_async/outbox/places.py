@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.journals.protocol import Entries
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientState
@@ -77,6 +77,10 @@ class Store(Protocol):
         """Note that *taker* lives; return which of its verdicts nobody else has taken meanwhile."""
         ...
 
+    async def release_verdicts(self, taker: str, seqs: Sequence[int]) -> None:
+        """Return the verdicts of these entries that *taker* has, so that anybody may take them."""
+        ...
+
     async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
         """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""
         ...
@@ -86,7 +90,11 @@ class Store(Protocol):
         ...
 
     async def first(self, limit: int, state: str | None) -> list[Entry]:
-        """Return the first entries: with ``"open"`` those without a verdict, or those of a verdict."""
+        """
+        Return the first entries: all, or those of a verdict.
+
+        ``"open"`` ones have none, ``"untold"`` ones have one that nobody has acknowledged.
+        """
         ...
 
     async def do_again(self, keys: Iterable[str]) -> list[str]:

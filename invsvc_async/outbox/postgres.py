@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from invsvc_async.batch.journals.chunk_fencing import worker_of
 from invsvc_async.batch.journals.postgres import _RESTORED, _without_sends
-from invsvc_async.batch.journals.postgres_epoch import PlaceError, place_of
-from invsvc_async.batch.restored import last_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.journal.entry import State, entry_of
-from invsvc_async.journal.packed_intent import pack
+from invsvc_async.durable.entry import State, entry_of
+from invsvc_async.durable.intents import pack
+from invsvc_async.durable.records import may_be_sent
+from invsvc_async.durable.restored import PlaceError, last_of, place_of
 from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox.schema import DEAD, SharedEntries, living
-from invsvc_async.outbox.unsendable import may_be_sent
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.postgres_pool import DURABLY
 from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["LANES", "OutboxEntries"]
@@ -51,10 +50,10 @@ _LOCK = "SELECT pg_advisory_xact_lock(CAST($10 AS bigint)) AS done"
 _NO_LOCK = "SELECT CAST($10 AS bigint) AS done"
 # By lane, because the index has the order of each lane only.
 _OPEN = """
-SELECT e.seq, e.chunk FROM unnest($1::bigint[]) AS lane, LATERAL (
-    SELECT seq, chunk FROM entries
-    WHERE chunk = lane AND done_at IS NULL AND seq NOT IN (SELECT unnest($2::bigint[])) ORDER BY seq LIMIT $3
-) AS e ORDER BY e.seq LIMIT $3
+SELECT e.seq, e.chunk FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
+    SELECT seq, chunk FROM entries WHERE chunk = l.lane AND seq > l.place AND done_at IS NULL
+        AND seq NOT IN (SELECT unnest($3::bigint[])) ORDER BY seq LIMIT $4
+) AS e
 """
 _IN_FLIGHT = f"""
 SELECT thing, max(seq) AS seq FROM entries WHERE thing = ANY ($1) AND done_at IS NULL
@@ -99,7 +98,7 @@ WITH gone AS (
 SELECT seq FROM gone
 """  # noqa: S608 - our own text
 _PART = "SELECT max(seq) FROM (SELECT seq FROM entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
-_WHICH = {None: "true", "applied": "verdict = 'applied'"}
+_WHICH = {None: "true", "applied": "verdict = 'applied'", "untold": _UNHEARD}
 
 
 class OutboxEntries(SharedEntries):
@@ -115,6 +114,7 @@ class OutboxEntries(SharedEntries):
         self._restored, self._moved = restored, moved  # until the place is checked: they are about one start
 
     async def _fill(self, connection: Any) -> None:  # Any: asyncpg's
+        await super()._fill(connection)
         await connection.execute("INSERT INTO chunks (id) SELECT generate_series(1, $1::int)", LANES)
 
     # --- in the transaction of the application
@@ -173,14 +173,20 @@ class OutboxEntries(SharedEntries):
         """Note that nothing is sent any more."""
         self._place = None
 
-    async def open_in(self, lanes: Sequence[int], held: Sequence[int], limit: int) -> list[tuple[Entry, int]]:
-        """Return the first entries of *lanes* that are not done, with their lanes; not those of *held*."""
-        rows = await self.fetch(_OPEN, list(lanes), list(held), limit)
+    async def open_in(
+        self, places: Mapping[int, int], held: Sequence[int], each: int
+    ) -> list[tuple[Entry, int]]:
+        """
+        Return entries that are not done, with their lanes, in their order; not those of *held*.
+
+        *places* has the lanes, and after which number to look in each. *each* limits the entries of one lane.
+        """
+        rows = await self.fetch(_OPEN, [*places], [*places.values()], list(held), each)
         if not rows:
             return []
-        places = {row["seq"]: row["chunk"] for row in rows}
-        entries = await self._entries("seq = ANY ($1) AND done_at IS NULL ORDER BY seq", [*places])
-        return [(entry, places[entry.seq]) for entry in entries]
+        lanes = {row["seq"]: row["chunk"] for row in rows}
+        entries = await self._entries("seq = ANY ($1) AND done_at IS NULL ORDER BY seq", [*lanes])
+        return [(entry, lanes[entry.seq]) for entry in entries]
 
     async def in_flight_of(self, things: Sequence[str]) -> dict[str, int]:
         """Return the last entry of each of *things* that may have been sent, and is not done; no creates."""
@@ -243,6 +249,11 @@ class OutboxEntries(SharedEntries):
         text = "SELECT seq FROM entries WHERE seq = ANY ($1) AND taker = $2 FOR SHARE"
         return {row["seq"] for row in await self.fetch(text, list(seqs), taker)}
 
+    async def release_verdicts(self, taker: str, seqs: Sequence[int]) -> None:
+        """Return the verdicts of these entries that *taker* has, so that anybody may take them."""
+        text = "UPDATE entries SET taker = NULL WHERE seq = ANY ($1) AND starts_with(taker, $2)"
+        await self.fetch(text, list(seqs), taker)
+
     async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
         """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""
         text = "UPDATE entries SET heard = true, taker = NULL WHERE seq = ANY ($1) AND taker = $2"
@@ -256,9 +267,10 @@ class OutboxEntries(SharedEntries):
     # --- for people
 
     async def first(self, limit: int, state: str | None) -> list[Entry]:
-        """Return the first entries: with ``"open"`` those without a verdict, or those of a verdict."""
+        """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
         if state == "open":
-            return [entry for entry, _ in await self.open_in(range(1, LANES + 1), (), limit)]
+            found = await self.open_in(dict.fromkeys(range(1, LANES + 1), 0), (), limit)
+            return [entry for entry, _ in found[:limit]]
         which = _WHICH.get(state, "verdict = $2 AND verdict <> 'applied'")  # as an index needs it
         values = () if state in _WHICH else (state,)
         return await self._entries(f"{which} ORDER BY seq LIMIT $1", limit, *values)
@@ -339,7 +351,7 @@ async def _note_last(connection: Any) -> None:  # Any: asyncpg's
 
 async def _note_at(connection: Any) -> str:  # Any: asyncpg's
     """Return the name of the note of the last entry that may have been sent before this place."""
-    return f"{_NOTED}{sorted((await place_of(connection)).items())}"
+    return f"{_NOTED}{sorted((await place_of(connection, 'entries')).items())}"
 
 
 def _number(text: str) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.item import Item
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["BEATS", "LEASE", "TAKER", "OutboxRun"]

@@ -1,7 +1,5 @@
 """
-The schemas of outboxes and shared journals in PostgreSQL: those of a batch, and a few columns and tables.
-
-``batch.journals.postgres_migrations`` brings the tables of a batch, here too, to the latest version.
+The schemas of outboxes and shared journals in PostgreSQL: the entries of a batch, and their processes.
 
 Each application (base URL and credential) has a schema of its own, so that none sees the writes of another.
 """
@@ -14,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from invsvc_async.batch.journals.chunk_fencing import worker_of
 from invsvc_async.batch.journals.postgres_epoch import PlacedBatch
+from invsvc_async.batch.journals.postgres_schema import ENTRIES
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.postgres_pool import Pool
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DEAD", "SharedEntries", "living"]
 
-VERSION = 1
 # A place is one application's part: its schema has the number of the place in its name.
 _PLACES = """
 CREATE TABLE IF NOT EXISTS {registry}.places (
@@ -40,13 +38,6 @@ CREATE TABLE members (name text PRIMARY KEY, seen timestamptz NOT NULL);
 ALTER TABLE entries ADD COLUMN heard boolean NOT NULL DEFAULT false, ADD COLUMN taker text;
 CREATE INDEX unheard ON entries (seq) WHERE done_at IS NOT NULL AND NOT heard;
 """
-# A batch counts its entries as they change, and folds the counts.  Nobody would read or fold them here.
-_COUNTING = """
-SELECT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass('entries') AND tgname = 'count_insert')
-"""
-_STOP_COUNTING = "".join(
-    f"DROP TRIGGER IF EXISTS count_{event} ON entries;" for event in ("insert", "update", "delete")
-)
 _BEAT = """
 INSERT INTO members VALUES ($1, clock_timestamp()) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()
 """
@@ -121,8 +112,6 @@ class SharedEntries(PlacedBatch):
         await registry.connect(find, application_name="invsvc outbox")
         await registry.aclose()
         await self.open()
-        if self._create and (await self.fetch(_COUNTING))[0][0]:
-            await self.ask(_stop_counting)
 
     async def connected(self, connection: Any) -> None:  # Any: as above
         """Check a new connection. Once it ends, the next one may find an older copy of the database."""
@@ -164,18 +153,8 @@ class SharedEntries(PlacedBatch):
         await connection.execute(text, base_url, mine, found)
         return found
 
-    async def _make(self, connection: Any) -> None:  # Any: as above
-        await super()._make(connection)
-        if not await connection.fetchval("SELECT to_regclass($1)", f"{self.schema}.members"):
-            await connection.execute(_MORE)
-            await connection.execute("INSERT INTO facts VALUES ($1, $2)", self._kind, str(VERSION))
-            await self._fill(connection)
-        version = await connection.fetchval("SELECT value FROM facts WHERE name = $1", self._kind)
-        if version != str(VERSION):
-            raise JournalError(
-                f"{self._kind} {self.schema}: it has version {version}, and this package reads version "
-                f"{VERSION}. Use the version of the package that created it, or a newer one."
-            )
+    async def _fill(self, connection: Any) -> None:  # Any: as above
+        await connection.execute(ENTRIES + _MORE)
 
     async def show_life(self, name: str) -> None:
         """Note that the member *name* lives."""
@@ -184,13 +163,6 @@ class SharedEntries(PlacedBatch):
     async def leave(self, name: str) -> None:
         """Delete the member *name*: it counts as dead at once."""
         await self.fetch("DELETE FROM members WHERE name = $1", name)
-
-    async def _fill(self, connection: Any) -> None:  # Any: as above
-        """Store what a new schema begins with."""
-
-
-async def _stop_counting(connection: Any) -> None:  # Any: asyncpg's
-    await connection.execute(_STOP_COUNTING)
 
 
 async def living(connection: Any, silence: float, tokens: Iterable[str | None]) -> set[str]:  # Any: asyncpg's

@@ -19,14 +19,14 @@ from invsvc_async.batch.batch import reopened
 from invsvc_async.batch.journals.sqlite import SqliteBatch
 from invsvc_async.batch.restored import mark_all
 from invsvc_async.concurrency.deadline import set_within
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.intents import pack
+from invsvc_async.durable.records import verdict_of_lost, verdict_of_unfit
+from invsvc_async.durable.sqlite_entries import entries
 from invsvc_async.errors import InvalidRequestError, JournalError
-from invsvc_async.journal.entry import Entry, State
-from invsvc_async.journal.packed_intent import pack
-from invsvc_async.journal.sqlite_entries import entries
 from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox import sqlite_prune as prune
 from invsvc_async.outbox import sqlite_rows as rows
-from invsvc_async.outbox.unsendable import verdict_of_lost, verdict_of_unfit
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.storage.same_file import SameFile
@@ -45,8 +45,10 @@ log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 _AT_ONCE = 128
 _SLOW, _FAST = 0.5, 0.01  # s between looks for new rows; fast for a while after an enqueue in this process
 _FAST_FOR = 5.0  # s
-_WHICH = {None: "true", "open": "state < 2", "applied": "verdict = 'applied'"}
 # The journal's column ``run`` is 1 once a verdict was acknowledged.
+_WHICH = {
+    None: "true", "open": "state < 2", "applied": "verdict = 'applied'", "untold": "state = 2 AND run = 0",
+}  # fmt: skip
 _UNHEARD = "CREATE INDEX IF NOT EXISTS unheard ON entries (seq) WHERE state = 2 AND run = 0"
 _NOT_HEARD = "UPDATE entries SET run = 0 WHERE state < 2 AND run = 1"  # they were reopened
 
@@ -342,6 +344,11 @@ class SqliteStore:
         """Return *seqs*: there is one process, so nobody else takes them."""
         return {*seqs}
 
+    async def release_verdicts(self, taker: str, seqs: Sequence[int]) -> None:  # noqa: ARG002 - as the protocol
+        """Return the verdicts of these entries, so that anybody may take them."""
+        for seq in seqs:
+            self._given.pop(seq, None)
+
     async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
         """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""
         given = {seq: self._given[seq] for seq in seqs if self._given.get(seq, ("", 0))[0] == taker}
@@ -353,6 +360,8 @@ class SqliteStore:
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
         moved, new = await self._of_keys([key]), await self._new(rows.new_of_key, key)
+        for entry in moved:
+            entry.heard = bool(entry.run)
         if moved and new and moved[0].content != new[0].content:  # of an older copy of the file
             return new[0]
         return next(iter((*moved, *new)), None)
@@ -367,11 +376,13 @@ class SqliteStore:
     # --- for people
 
     async def first(self, limit: int, state: str | None) -> list[Entry]:
-        """Return the first entries: with ``"open"`` those without a verdict, or those of a verdict."""
+        """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
         which = _WHICH.get(state, "verdict = ? AND verdict <> 'applied'")  # as an index needs it
         values = (limit,) if state in _WHICH else (state, limit)
         where = f"{which} ORDER BY seq LIMIT ?"
         found = await self.entries.ask(lambda connection: entries(connection, where, values))
+        for entry in found:
+            entry.heard = bool(entry.run)
         if state in (None, "open"):
             found += await self._new(rows.new_rows, limit - len(found))
         return found

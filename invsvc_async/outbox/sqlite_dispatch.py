@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from invsvc_async.durable.records import verdict_of_unfit
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.outbox.run import OutboxRun
 from invsvc_async.outbox.sqlite import SqliteStore
-from invsvc_async.outbox.unsendable import verdict_of_unfit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -162,7 +162,7 @@ class Pages(Generic[T]):
         problems: list[str] = []
         if place.operation != request.operation.name:
             problems.append(f"token: belongs to {place.operation}")
-        elif place.service not in (None, self._service()):
+        elif place.service != self._service():
             problems.append("token: belongs to another base URL")
         elif place.team != self._view.team_of(request):
             problems.append("token: belongs to another team")

@@ -14,15 +14,12 @@ from invsvc_async.errors import InvalidRequestError
 
 __all__ = ["FIRST", "Place", "Position", "digest_of", "read_token", "write_token"]
 
-_VERSION = 2
+_VERSION = 1
 _LONGEST = 32_768  # characters of a token: servers accept no longer URLs, and a cursor is part of one
 _ALPHABET = re.compile(r"[A-Za-z0-9_-]+")
 _PageNumber = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 _FIELDS = msgspec.json.Decoder(
-    tuple[Literal[2], str, dict[str, str], str | None, str | None, _PageNumber | None, str]
-)
-_OLDER = msgspec.json.Decoder(
-    tuple[Literal[1], str, dict[str, str], str | None, str | None, _PageNumber | None]
+    tuple[Literal[1], str, dict[str, str], str | None, str | None, _PageNumber | None, str]
 )
 
 
@@ -45,7 +42,7 @@ class Place:
     query: dict[str, str]  # wire names, without the position's own
     team: str | None
     position: Position
-    service: str | None = None  # a digest of the base URL; older tokens have none
+    service: str  # a digest of the base URL
 
 
 def digest_of(base_url: str) -> str:
@@ -63,7 +60,7 @@ def write_token(place: Place) -> str:
         place.team,
         position.cursor,
         position.page,
-        place.service or "",
+        place.service,
     )
     return base64.urlsafe_b64encode(msgspec.json.encode(fields)).rstrip(b"=").decode()
 
@@ -80,12 +77,8 @@ def read_token(token: object) -> Place:
         raise InvalidRequestError("token: is not a resume token")
     try:
         text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        try:
-            _, operation, query, team, cursor, page, service = _FIELDS.decode(text)
-        except msgspec.ValidationError:
-            _, operation, query, team, cursor, page = _OLDER.decode(text)
-            service = ""
+        _, operation, query, team, cursor, page, service = _FIELDS.decode(text)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError("token: is damaged, truncated, or of another version") from error
     position = Position(cursor=cursor, page=page)
-    return Place(operation=operation, query=query, team=team, position=position, service=service or None)
+    return Place(operation=operation, query=query, team=team, position=position, service=service)

@@ -79,6 +79,23 @@ def tidied(value: Wire) -> Wire:
     return value.strip() or None if isinstance(value, str) else rounded(value)
 
 
+def reworded(sent: Wire, shown: Wire) -> bool:
+    """Return whether *shown* may be *sent* in a service's own words: tidied, folded in case, or cut."""
+    return _reworded(tidied(sent), tidied(shown))
+
+
+def _reworded(sent: Wire, shown: Wire) -> bool:
+    if isinstance(sent, dict) and isinstance(shown, dict):
+        return sent.keys() == shown.keys() and all(
+            _reworded(value, shown[name]) for name, value in sent.items()
+        )
+    if isinstance(sent, list) and isinstance(shown, list):
+        return len(sent) == len(shown) and all(map(_reworded, sent, shown))
+    if isinstance(sent, str) and isinstance(shown, str):
+        return " ".join(sent.split()).casefold().startswith(" ".join(shown.split()).casefold())
+    return same(sent, shown)
+
+
 # Where the specification allows null in a graph (Resources, JourneyGraph).  `config` is compared unchanged.
 _NULLABLE = {"graph": {"viewport"}, "node": set[str](), "data": {"config"}, "edge": {"sourceHandle"}}
 _PARTS = {("graph", "nodes"): "node", ("graph", "edges"): "edge", ("node", "data"): "data"}
@@ -122,13 +139,24 @@ def normal_url(url: str) -> str:
     return urlunsplit((parts.scheme, place, path, _escaped(parts.query), _escaped(parts.fragment)))
 
 
+@lru_cache(maxsize=4096)
 def url_key(url: str) -> str:
     """
     Return a key that is the same for all URLs that a service may store as equal.
 
-    Like ``normal_url``, but without the fragment, which a service may drop.
+    Scheme, user and password, fragment, case, a plus for a space, a last slash, and escapes do not count.
     """
-    return normal_url(url).partition("#")[0]  # not urldefrag, which rejects what normal_url returns as it is
+    normal = re.sub("xn--([a-z0-9-]+)", _decoded, normal_url(url).partition("#")[0])
+    place, _, rest = (normal.partition("://")[2] or normal).partition("/")
+    path, _, query = rest.partition("?")
+    plain = f"{place.rpartition('@')[2]}/{path.rstrip('/')}?{query}".replace("+", " ")
+    return quote(unquote(plain).casefold(), safe="/?:[]")  # "ß" becomes "ss", as in IDNA 2003
+
+
+def _decoded(label: re.Match[str]) -> str:
+    with suppress(UnicodeError):
+        return label[1].encode().decode("punycode")
+    return label[0]
 
 
 def _login(text: str) -> str:
@@ -144,10 +172,13 @@ def _ascii_host(host: str) -> str:
         return f"[{host}]"
     if host.isascii():
         return host
-    try:
+    import idna  # slow to import
+
+    with suppress(UnicodeError):  # IDNAError is one
+        return idna.encode(host, uts46=True).decode()
+    with suppress(UnicodeError):
         return host.encode("idna").decode()
-    except UnicodeError:
-        return host
+    return host
 
 
 def _escaped(text: str) -> str:

@@ -9,7 +9,7 @@ from invsvc_async.reconcile.history import Done, Evidence, Verdict
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
-    from invsvc_async.reconcile.history import Applied, Attempt, Basis, Cause, Reading
+    from invsvc_async.reconcile.history import Applied, Attempt, Basis, Cause, ErrorFacts, Reading
 
 __all__ = ["applied", "done", "not_applied", "out_of_time", "refused", "shown", "unknown"]
 
@@ -44,11 +44,11 @@ def applied(
     return Done(verdict=Verdict.APPLIED, reason=reason, value=value, evidence=evidence)
 
 
-def refused(known: Known, attempt: Attempt, reading: Reading | None = None) -> Done:
-    """Return REFUSED.  *reading* is the one that showed, after a re-send, that the first had no effect."""
-    reason = f"the service answered HTTP {attempt.status}"
+def refused(known: Known, refusal: Attempt | ErrorFacts, reading: Reading | None = None) -> Done:
+    """Return REFUSED.  *reading* is the one that showed, in doubt, that no send had an effect."""
+    reason = f"the service answered HTTP {refusal.status}"
     if reading is not None:
-        reason += " to a re-send, and a read of the state shows that the first send had no effect"
+        reason = f"the answer was HTTP {refusal.status}, and a read shows that no send had an effect"
     return done(known, Verdict.REFUSED, reason, "answered", reading)
 
 

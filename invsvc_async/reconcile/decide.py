@@ -42,7 +42,7 @@ from invsvc_async.reconcile.history import (
     Wait,
 )
 from invsvc_async.reconcile.intent import NEVER_LISTED
-from invsvc_async.settings import JOURNEY_READER
+from invsvc_async.settings import JOURNEY_READER, READ_TIME, SHORTEST_RESEND
 
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
@@ -55,9 +55,7 @@ __all__ = ["ANSWERED", "PROOF_LASTS", "READ_TIME", "answered_at_once", "decide",
 
 NOT_SENT_TRIES = 3  # retries of a request that never left
 PROOF_LASTS = 5.0  # s: for so long after its end, a read that shows absence allows a re-send
-READ_TIME = 5.0  # s: timeout of one settling read
 SHORTEST_TRY = 1.0  # s: minimum timeout of such a retry, unless half of the configured one is shorter
-SHORTEST_RESEND = 5.0  # s: minimum timeout of a re-send, unless the configured attempt timeout is shorter
 NOT_SENT_PAUSES = (0.1, 0.5, 2.0)  # s before each further try
 BASELINE_PAUSES = (0.1, 0.5)  # s before the read of baseline and clock is retried
 READ_PAUSES = (0.5, 1.0, 2.0, 4.0, 5.0)  # s between settling reads; the last one repeats
@@ -120,7 +118,7 @@ def _closed(known: Known) -> Done:
 
 def _may_be_overtaken(known: Known, resumed: Resumed, reading: Reading | None) -> bool:
     """Return whether a newer write to the same resource may have been sent, as far as this process knows."""
-    if resumed.journaled or resumed.newest is not None or _method(known) == "POST":
+    if resumed.journaled or resumed.newest is not None or known.method == "POST":
         return False
     return reading is None or not known.is_newest(reading)
 
@@ -301,6 +299,9 @@ def _judged(known: Known, last: object) -> Decision | None:
         return unknown(known, reason, "no read")
     after = last.started >= known.over
     if not is_evidence(known, last):
+        if after and _is_refused_alike(known, last):
+            reason = f"something before the service answers the write and its reads with HTTP {last.status}"
+            return unknown(known, f"{reason}; check the base URL", "read refused")
         return _positive(known) if after else None
     finding = find(known, last)
     if isinstance(finding, Applied):
@@ -308,6 +309,12 @@ def _judged(known: Known, last: object) -> Decision | None:
     if not after:
         return None
     return _positive(known) or _by_state(known, finding, last)
+
+
+def _is_refused_alike(known: Known, reading: Reading) -> bool:
+    """Return whether the write was refused in the same way, not by the service, as under a wrong base URL."""
+    refusal = known.refusal
+    return refusal is not None and refusal.status == reading.status and not reading.own_envelope
 
 
 def _by_state(
@@ -327,9 +334,8 @@ def _by_state(
 
 
 def _absent(known: Known, reading: Reading) -> Decision:
-    echo = known.attempts[-1] if known.attempts else None
-    if echo is not None and kind_of(echo) == "echo":
-        return refused(known, echo, reading)
+    if known.refusal is not None:
+        return refused(known, known.refusal, reading)
     again = _resend(known, reading)
     if isinstance(again, Send):
         return again
@@ -373,12 +379,7 @@ def _needs_audit(known: Known) -> bool:
 def _creates(known: Known) -> bool:
     """Return whether each send of the write would create another resource."""
     own = known.intent.reader is not None
-    return known.operation.finder == "created_webhook" or (own and _method(known) == "POST")
-
-
-def _method(known: Known) -> str:
-    """Return the HTTP method of the write.  Only those with POST do not replace what another one wrote."""
-    return known.intent.path.get("method", known.operation.method)
+    return known.operation.finder == "created_webhook" or (own and known.method == "POST")
 
 
 def _positive(known: Known) -> Done | None:
@@ -424,18 +425,21 @@ def _due(known: Known) -> float:
     """
     Return when the next read is due, in local seconds.
 
-    The first is immediate, the next follow with backoff (not if early ones prove nothing), and one starts
-    exactly when the settle windows end.
+    The first is immediate, the next follow with backoff, and one starts exactly when the settle windows end.
+    If one shows the write, but perhaps an earlier state, the next follows when reads show none any more.
     """
     readings = known.readings
     if readings and _positive(known):
         return max(known.over, known.now)
     if readings:
         pause = READ_PAUSES[min(len(readings), len(READ_PAUSES)) - 1]
-        due, end = readings[-1].ended + pause, max(known.over, known.now)
-        if readings[-1].started >= known.over:
+        latest = readings[-1]
+        due, end = latest.ended + pause, max(known.over, known.now)
+        if latest.started >= known.over:
             return due
-        return end if known.intent.may_lag else min(due, end)
+        if is_evidence(known, latest) and isinstance(find(known, latest), Holds):
+            due = max(due, known.current_from)
+        return min(due, end)
     if not known.attempts:
         return known.now
     last = known.attempts[-1]

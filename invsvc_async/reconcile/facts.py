@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import Event, History
+    from invsvc_async.reconcile.history import ErrorFacts, Event, History
     from invsvc_async.reconcile.intent import Intent, Sent
     from invsvc_async.settings import ReconcilePolicy
 
@@ -28,21 +28,32 @@ def kind_of(attempt: Attempt) -> AttemptKind:
     """
     Classify an attempt: a definite yes or no, or ambiguous with a short or a long settle window.
 
-    An "echo" is a 404 or 409.  It is a definite no, but after a re-send the first send may have caused it.
+    An "echo" is a 404, 409 or 410.  It is a definite no, but after a re-send the first send may have caused
+    it.  A refusal that is in neither form of the service's is ambiguous: it may have come after the write.
     """
     status = attempt.status
     if attempt.end is End.NOT_SENT:
         return "not applied"
     if attempt.end is End.ANSWERED and status is not None:
         if 200 <= status < 300:
-            return "applied" if attempt.readable else "long"
-        if status in (404, 409):
-            return "echo"
-        if 400 <= status < 500 and status != 408:
-            return "not applied"
+            return "applied" if attempt.readable and status != 202 else "long"
+        if 400 <= status < 500 and status != 408 and (attempt.own_envelope or attempt.of_authentication):
+            return "echo" if status in (404, 409, 410) else "not applied"
         if status == 500 and attempt.own_envelope:
             return "short"
     return "long"
+
+
+def refusal_of(attempt: Attempt) -> Attempt | None:
+    """Return *attempt* if it was refused, perhaps after a send took effect: only absence makes it final."""
+    refused = attempt.end is End.ANSWERED and 400 <= (attempt.status or 0) < 500 and attempt.status != 408
+    return attempt if refused and kind_of(attempt) in ("echo", "long") else None
+
+
+def began_at(history: History, event: Reading) -> float:
+    """Return when the first event of *history*, to which *event* is added, began, in local seconds."""
+    first = history[0] if history else event
+    return first.at if isinstance(first, (Tick, Resumed, Closed)) else first.started
 
 
 def time_of(event: Event) -> float:
@@ -55,6 +66,7 @@ class Sending:
     """One send that may have had an effect.  Server times are in s, or ``None`` without clock bounds."""
 
     kind: AttemptKind
+    began: float  # latest local time of its start
     earliest: float | None  # start
     latest: float | None
     ended_from: float | None  # end
@@ -77,6 +89,11 @@ class Known:
         return self.intent.policy
 
     @property
+    def method(self) -> str:
+        """The HTTP method of the write.  Only those with POST do not replace what another one wrote."""
+        return self.intent.path.get("method", self.operation.method)
+
+    @property
     def now(self) -> float:
         """The time of the last event, local s."""
         return time_of(self.history[-1])
@@ -93,7 +110,13 @@ class Known:
 
     @cached_property
     def bounds(self) -> Bounds | None:
-        """Clock bounds from all answers of this process, those before the first send included."""
+        """
+        Clock bounds from all answers of this process, those before the first send included.
+
+        ``None`` if there are none, or if the service's clock was set meanwhile.
+        """
+        if not all(event.steady for event in self.history if isinstance(event, Reading)):
+            return None
         known = [
             bounds_of(event.stamp, event.started, event.ended)
             for event in self.history
@@ -105,9 +128,11 @@ class Known:
 
     def window_of(self, kind: AttemptKind) -> float:
         """Return how long after such an end the write may still take effect, in seconds."""
-        if kind == "short":
-            return self.policy.settle_after_error
-        return self.policy.settle_after_loss if kind == "long" else 0.0
+        if kind == "short" and self.method != "POST":  # lists lag, and a second effect of a create stays
+            # A read that lags may show no effect of a write that was answered 500 after it.
+            lag = min(self.policy.reads_lag, self.policy.settle_after_loss)
+            return max(self.policy.settle_after_error, lag)
+        return self.policy.settle_after_loss if kind in ("short", "long") else 0.0
 
     @cached_property
     def carried(self) -> list[Sending]:
@@ -132,7 +157,7 @@ class Known:
         since = resumed.at if resumed.since is None else resumed.since
         over_by_wait = since + running + window
         ended_by = sent.latest + sent.attempt_timeout if sent.latest is not None else None
-        ended_from = sent.earliest
+        ended_from, began = sent.earliest, since
         if sent.end and sent.end.latest is not None:
             ended_by, ended_from = sent.end.latest, sent.end.earliest or sent.earliest
         over = over_by_wait
@@ -140,8 +165,11 @@ class Known:
             over = min(over, ended_by + window + self.policy.clock_slack - self.bounds.low)
         if ended_by is None and self.bounds is not None:
             ended_by = since + running + self.bounds.high
+        if self.bounds is not None and sent.latest is not None:
+            began = min(began, sent.latest + self.policy.clock_slack - self.bounds.low)
         return Sending(
             kind=kind,
+            began=began,
             earliest=sent.earliest,
             latest=sent.latest,
             ended_from=ended_from,
@@ -165,6 +193,7 @@ class Known:
         window = self.window_of(kind)
         return Sending(
             kind=kind,
+            began=attempt.started,
             earliest=None if low is None else attempt.started + low,
             latest=None if high is None else attempt.started + high,
             ended_from=None if low is None else attempt.ended + low,
@@ -214,6 +243,14 @@ class Known:
             in_doubt = in_doubt or kind_of(attempt) in ("short", "long")
         return resends
 
+    @property
+    def refusal(self) -> Attempt | ErrorFacts | None:
+        """The refusal of the last send, if a send may have taken effect before it."""
+        if self.attempts:
+            return refusal_of(self.attempts[-1])
+        last = self.intent.sent[-1].end if self.intent.sent else None
+        return None if last is None else last.refusal
+
     @cached_property
     def over(self) -> float:
         """The local time at which all settle windows are over."""
@@ -238,29 +275,50 @@ class Known:
                 since.append(event)
         return since[::-1]
 
-    @cached_property
+    @property
     def before(self) -> Wire:
         """
         The last known state before the first send, in wire form, as an intent stores it.
 
         Empty if the resource did not exist; ``None`` if nothing is known.
         """
-        before: Wire = self.intent.baseline
+        return self._before[0]
+
+    @property
+    def before_at(self) -> float | None:
+        """The latest server time (s) at which ``before`` was so; ``None`` if not known."""
+        return self._before[1]
+
+    @cached_property
+    def _before(self) -> tuple[Wire, float | None]:
+        before: tuple[Wire, float | None] = self.intent.baseline, self.intent.baseline_at
         if self.carried:
             return before
         for event in self.history:
             if isinstance(event, Attempt):
                 break
-            if isinstance(event, Reading):
-                before = self._shown_state(event, before)
+            if isinstance(event, Reading) and (shown := self._shown_state(event)) is not None:
+                before = shown, None if self.bounds is None else event.ended + self.bounds.high
         return before
 
-    def _shown_state(self, reading: Reading, otherwise: Wire) -> Wire:
+    def _shown_state(self, reading: Reading) -> dict[str, Wire] | None:
         if reading.status == 200 and isinstance(reading.seen, dict):
             return {name: value for name, value in reading.seen.items() if name != "secret"}
         if reading.status == 404 and reading.own_envelope and self.operation.finder == "updated_webhook":
             return {}
-        return otherwise
+        return None
+
+    @cached_property
+    def current_from(self) -> float:
+        """
+        The local time from which a started read shows no state older than the baseline.
+
+        If it is not known when the baseline was seen, or there is none: no state older than the first send.
+        """
+        seen, at = self.sends[0].began, self.before_at
+        if self.baseline is not None and at is not None and self.bounds is not None:
+            seen = min(seen, at + self.policy.clock_slack - self.bounds.low)
+        return min(seen + self.policy.reads_lag, self.over)
 
     @cached_property
     def baseline(self) -> Wire:
@@ -379,14 +437,12 @@ class Known:
         return [since + sent.attempt_timeout + window for sent in self._stored_sends() if sent.end is None]
 
     def earlier(self, reading: Reading) -> Iterator[Reading]:
-        """Yield the readings before *reading* that started after the first send."""
-        sent = self.resumed is not None and bool(self.carried)
+        """Yield the readings before *reading* that show no state older than the first send."""
+        since = self.sends[0].began + self.policy.reads_lag
         for event in self.history:
             if event is reading:
                 return
-            if isinstance(event, Attempt):
-                sent = sent or kind_of(event) not in ("not applied", "echo")
-            elif sent and isinstance(event, Reading):
+            if isinstance(event, Reading) and event.started >= since:
                 yield event
 
     def decayed(self, reading: Reading) -> bool:

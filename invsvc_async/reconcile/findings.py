@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from invsvc_async.reconcile.compare import (
     HOOK_FIELDS,
     is_time,
+    reworded,
     rounded,
     same,
     same_graph,
     same_hook,
     same_hook_field,
-    tidied,
     url_key,
 )
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.facts import Known, Sending
     from invsvc_async.reconcile.history import Finding, Reading
 
-__all__ = ["FINDERS", "find", "is_evidence", "shows_earlier"]
+__all__ = ["FINDERS", "find", "is_evidence"]
 
 # With `tag=True`, the description ends with this.  The fixed form makes tags of other intents recognisable.
 TAG = re.compile(r"\[iv-[a-z2-7]{16}\]")
@@ -65,9 +65,30 @@ def is_evidence(known: Known, reading: Reading) -> bool:
 def find(known: Known, reading: Reading) -> Finding:
     """Return what *reading* shows about the write.  It must be evidence."""
     if reading.finding is not None:
+        if isinstance(reading.finding, Absent) and known.method != "POST" and not known.is_newest(reading):
+            reason = "the write does not show, but a later write of this program may have undone it"
+            return CannotTell(reason, cause="changed since")
         return _with_decay(known, reading, reading.finding)
     assert known.operation.finder is not None
-    return FINDERS[known.operation.finder](known, reading)
+    finding = FINDERS[known.operation.finder](known, reading)
+    blames = isinstance(finding, Superseded) or getattr(finding, "cause", None) == "changed since"
+    return _in_other_words(known, reading.seen) or finding if blames and reading.seen else finding
+
+
+def _in_other_words(known: Known, seen: dict[str, Wire]) -> CannotTell | None:
+    """Return CannotTell if *seen* may be what was sent, in words that the service itself has changed."""
+    hook, differing = known.operation.finder == "updated_webhook", list[str]()
+    for name, sent in known.intent.body.items():
+        shown = seen.get(name)
+        if (name not in HOOK_FIELDS) if hook else (sent is None and name in _NEVER_NULL):
+            continue
+        if same(sent, shown) or (hook and name != "description" and same_hook_field(name, sent, shown)):
+            continue
+        if not reworded(*(url_key(str(each)) if name == "url" else each for each in (sent, shown))):
+            return None
+        differing.append(name)
+    reason = f"the state is as sent, but for {' and '.join(differing)}: trimmed, cut or spelled otherwise"
+    return CannotTell(f"{reason}, by the service or by somebody else", cause="changed since")
 
 
 def _with_decay(known: Known, reading: Reading, finding: Finding) -> Finding:
@@ -107,18 +128,14 @@ def _journey(known: Known, reading: Reading) -> Finding:
         )
     placed = known.when(seen.get("last_updated"), reading)
     if _shows(seen, wanted):
-        written = baseline is not None and _is_written(baseline, seen, wanted)
-        return Applied(seen) if written or placed == "after" else Holds(seen)
+        written = placed == "after" or _is_written(known, reading, wanted, placed)
+        return Applied(seen) if written else Holds(seen)
     if placed == "before" or (baseline is not None and _is_unchanged(seen, baseline, wanted)):
         return Absent()
     if _shows(rounded(seen), rounded(wanted)):
         known_before = baseline is not None and _known_of(rounded(wanted), baseline)
         if known_before and not _shows(rounded(baseline), known_before):
             return Holds(seen)
-        return CannotTell("the journey is as sent, but for the precision of numbers", cause="changed since")
-    if all(same(tidied(value), tidied(seen.get(name))) for name, value in wanted.items()):
-        reason = "the journey is as sent, but for white space or empty values"
-        return CannotTell(reason, cause="changed since")
     if not known.is_newest(reading):
         return CannotTell(
             "somebody else or a later write of this program changed the journey; whether this write was "
@@ -140,12 +157,17 @@ def _shows(journey: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
     )
 
 
-def _is_written(baseline: dict[str, Wire], seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
-    """Return whether the journey, which matches the write, was changed since *baseline*."""
-    before, after = baseline.get("last_updated"), seen.get("last_updated")
+def _is_written(known: Known, reading: Reading, wanted: dict[str, Wire], placed: str) -> bool:
+    """Return whether the journey, which matches the write, was changed since the baseline."""
+    baseline = known.baseline
+    if baseline is None:
+        return False
+    before, after = baseline.get("last_updated"), reading.seen.get("last_updated")
     if is_time(before) and is_time(after) and after != before:
-        return after > before  # a read that shows an earlier one lags
-    return not _shows(baseline, _known_of(wanted, baseline))
+        if after < before or placed == "before":  # a read that lags, or a change by somebody else
+            return False
+        return placed == "band" or _is_current(known, reading)
+    return _is_current(known, reading) and not _shows(baseline, _known_of(wanted, baseline))
 
 
 def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> dict[str, Wire]:
@@ -245,11 +267,14 @@ def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
         return False
     if _bears_another_tag(known, hook):
         return False
-    if not _has_our_url(known, hook) and not _bears_our_tag(known, hook):
-        return False
     if known.when(hook.get("created_at"), reading) == "before":
         return False
-    return _is_in_time(known, known.sends, hook) or _is_exact(known, hook)
+    in_time = _is_in_time(known, known.sends, hook)
+    if _has_our_url(known, hook) or _bears_our_tag(known, hook):
+        return in_time or _is_exact(known, hook)
+    # The service may store our URL in other words, unless another write explains the webhook.
+    but_for_url = same_hook({**_wanted_hook(known), "url": hook["url"]}, hook)
+    return in_time and but_for_url and known_as not in reading.guessed
 
 
 def _is_in_time(known: Known, sends: list[Sending], hook: dict[str, Wire]) -> bool:
@@ -286,7 +311,7 @@ def _updated_webhook(known: Known, reading: Reading) -> Finding:
         return CannotTell("none of the fields sent is visible in a webhook", cause="not visible")
     if _agrees(reading.seen, body, sent):
         differed = baseline is not None and not _agrees(baseline, body, sent)
-        return Applied(reading.seen) if differed and not _may_lag(known, reading) else Holds(reading.seen)
+        return Applied(reading.seen) if differed and _is_current(known, reading) else Holds(reading.seen)
     if not known.is_newest(reading):
         return CannotTell(
             "the webhook does not match the write; a later write of this program may have changed it",
@@ -295,10 +320,9 @@ def _updated_webhook(known: Known, reading: Reading) -> Finding:
     if baseline is None:
         reason = "the webhook does not match the write, and its state before the write is not known"
         return CannotTell(reason, cause="no baseline")
-    # An early read may lag: a state that is not the baseline may be older than it.
     seen_before = [before.seen for before in known.earlier(reading) if isinstance(before.seen, dict)]
     if not _agrees(reading.seen, baseline, sent):
-        if not known.intent.may_lag and any(_agrees(before, baseline, sent) for before in seen_before):
+        if any(_agrees(before, baseline, sent) for before in seen_before):
             return Superseded("somebody else changed the webhook after the write was sent")
         return CannotTell(
             "the webhook matches neither the write nor its state before the write: somebody else changed it; "
@@ -324,31 +348,9 @@ def _gone(known: Known, reading: Reading) -> Finding:
     return CannotTell("the webhook is gone; whether the write was applied first is unknown", cause="gone")
 
 
-def _may_lag(known: Known, reading: Reading) -> bool:
-    """Return whether *reading* may show an earlier state.  After the settle windows, none does."""
-    return known.intent.may_lag and reading.started < known.over
-
-
-def shows_earlier(body: Wire, baseline: Wire, earlier: list[Wire]) -> bool:
-    """
-    Return whether a read that shows one of the states *earlier* could be mistaken.
-
-    It could be taken for the effect of the update with *body*, or of the delete if that is ``None``, or for
-    the state *baseline*.  A state is ``None`` if it is not known, and empty if the webhook did not exist.
-    """
-    if not earlier:  # as nearly always
-        return False
-    if None in earlier:
-        return True
-    if body is None:
-        return {} in earlier
-    sent = [name for name in HOOK_FIELDS if name in body]
-    known = [name for name in HOOK_FIELDS if name in (baseline or ())]
-    return any(
-        _agrees(state, body, sent) or baseline is None or _agrees(state, baseline, known)
-        for state in earlier
-        if state
-    )
+def _is_current(known: Known, reading: Reading) -> bool:
+    """Return whether *reading*, which shows the write, shows no state from before it.  Reads may lag."""
+    return reading.started >= known.current_from
 
 
 def _agrees(one: dict[str, Wire], other: dict[str, Wire], names: list[str]) -> bool:
@@ -361,7 +363,7 @@ def _agrees(one: dict[str, Wire], other: dict[str, Wire], names: list[str]) -> b
 def _deleted_webhook(known: Known, reading: Reading) -> Finding:
     if reading.status == 404:
         gone = {"id": known.intent.path.get("id")}
-        return Holds(gone) if _may_lag(known, reading) else Applied(gone)
+        return Applied(gone) if _is_current(known, reading) else Holds(gone)
     return Absent()
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 import attrs
 
 from invsvc_async.reconcile.enums import Bounds, End, Verdict
-from invsvc_async.settings import unpickles_older
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
@@ -37,6 +36,7 @@ __all__ = [
     "Read",
     "Reading",
     "Resumed",
+    "Secret",
     "Send",
     "Superseded",
     "Tick",
@@ -68,6 +68,7 @@ class Attempt:
     status: int | None = None  # also if only the head arrived, but then it is not evidence
     readable: bool = False  # a 2xx with the content that the operation's answer must have
     own_envelope: bool = False  # the body was the service's own envelope (success or error)
+    of_authentication: bool = False  # it was the body of the service's authentication layer
     value: Wire = None  # the payload of a readable 2xx
     error: ErrorFacts | None = None
     stamp: int | None = None  # the envelope's timestamp, server ms
@@ -76,7 +77,6 @@ class Attempt:
     timeout: float = 30.0  # s
 
 
-@unpickles_older
 @attrs.frozen(kw_only=True)
 class Reading:
     """One read of the service's state, or a failed one.  Times are of the local monotonic clock."""
@@ -89,8 +89,11 @@ class Reading:
     raw_count: int = 0  # items of a list, counted before conversion
     full: bool = False  # the list may be incomplete
     stamp: int | None = None
+    steady: bool = (
+        True  # no answer to this client showed that the service's clock was set since the write began
+    )
     claimed_by_others: frozenset[str] = frozenset()  # ids in answers to other writes: certainly theirs
-    guessed: frozenset[str] = frozenset()  # ids that other writes matched: perhaps theirs
+    guessed: frozenset[str] = frozenset()  # ids that other writes matched, or of their URLs: perhaps theirs
     finding: Finding | None = None  # of a user-supplied reader
     error: ErrorFacts | None = None  # why it failed
 
@@ -102,7 +105,6 @@ class Tick:
     at: float
 
 
-@unpickles_older
 @attrs.frozen(kw_only=True)
 class Resumed:
     """
@@ -165,11 +167,10 @@ class Superseded:
 Cause: TypeAlias = Literal[
     "never left", "absent", "overtaken", "perhaps overtaken", "only read", "client closed", "changed since",
     "no read", "read refused", "out of time", "may be published", "not visible", "no baseline", "gone",
-    "candidates", "list full", "too long ago", "reader",
+    "candidates", "list full", "too long ago", "reader", "perhaps undone",
 ]  # fmt: skip
 
 
-@unpickles_older
 @attrs.frozen
 class CannotTell:
     """The read is not conclusive.  *candidates* may be effects of the write."""
@@ -181,13 +182,14 @@ class CannotTell:
 
 Finding: TypeAlias = Applied[Any] | Holds[Any] | Absent | Superseded | CannotTell  # Any: wire data
 
+Secret: TypeAlias = Literal["returned", "delivered", "not stored", "lost"]  # who has a webhook's
+
 Basis: TypeAlias = Literal[
     "answered", "tag", "match", "equal", "last_updated", "baseline", "absence", "gone", "reader",
     "never sent", "none",
 ]  # fmt: skip
 
 
-@unpickles_older
 @attrs.frozen(kw_only=True)
 class Evidence:
     """The evidence for a verdict.  ``cause`` is a code for the reason why it is not APPLIED or REFUSED."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from invsvc_async.settings import JOURNEY_READER, ReconcilePolicy, Timeouts, unpickles_older
+from invsvc_async.settings import JOURNEY_READER, ReconcilePolicy, Timeouts
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import Bounds
+    from invsvc_async.reconcile.history import Bounds, ErrorFacts
 
 __all__ = ["NEVER_LISTED", "Intent", "Scope", "Sent", "SentEnd"]
 
@@ -38,19 +38,20 @@ class Scope:
     credential: str | None = None  # a keyed fingerprint; it does not reveal the credential
 
 
-@unpickles_older
 @attrs.frozen(kw_only=True)
 class SentEnd:
     """
     How a send ended.
 
     ``earliest`` and ``latest`` bound the server time (s) of the end; ``None`` without clock bounds.
+    ``refusal``: the error of a refusal that proves nothing without a read.
     """
 
     # "not applied": it never left, or a definite no; "short", "long": ambiguous, by settle window
     kind: Literal["applied", "not applied", "short", "long"]
     latest: float | None = None
     earliest: float | None = None
+    refusal: ErrorFacts | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -68,7 +69,6 @@ class Sent:
     end: SentEnd | None = None
 
 
-@unpickles_older
 @attrs.frozen(kw_only=True, slots=False)  # stored_intent copies its dict
 class Intent:
     """
@@ -80,14 +80,13 @@ class Intent:
     - ``tag``: the text at the end of a new webhook's description.
     - ``baseline``: the last known state before the first send, in wire form; empty if the resource did not
       exist.
+    - ``baseline_at``: the latest server time (s) at which ``baseline`` was so; ``None`` if not known.
     - ``bounds``: the clock bounds of the sending process before the first send.
     - ``sent``: every send so far.
     - ``strangers``: ids of webhooks of the same URL that were known before a send, so not its effect.
     - ``forgotten_until``: webhooks created up to this server time (ms) may be missing in ``strangers``.
     - ``newest``: whether no later write of this program to the same resource had been sent when this was
       stored; ``None`` if not known.
-    - ``may_lag``: whether a read before the settle windows end may show the resource as it was before a
-      recent write of this program, so that it proves nothing.
     - ``headers``: those of its ``CallOptions``, which settling and resuming it send, too.
     - ``nonce``: distinguishes writes with the same user-supplied key.
     """
@@ -101,12 +100,12 @@ class Intent:
     scope: Scope
     tag: str | None = None
     baseline: Wire = None
+    baseline_at: float | None = None
     bounds: Bounds | None = None
     sent: tuple[Sent, ...] = ()
     strangers: tuple[str, ...] = ()
     forgotten_until: int | None = None
     newest: bool | None = None
-    may_lag: bool = False
     nonce: str | None = None
     policy: ReconcilePolicy = attrs.field(factory=ReconcilePolicy)
     timeouts: Timeouts = attrs.field(factory=Timeouts)

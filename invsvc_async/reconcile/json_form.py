@@ -16,7 +16,7 @@ from invsvc_async.api.parameters import is_below_base, is_segment
 from invsvc_async.codec import envelope
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.reconcile import history
-from invsvc_async.reconcile.intent import Intent
+from invsvc_async.reconcile.intent import Intent, SentEnd
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -61,11 +61,7 @@ _FINDINGS: dict[str, type[Any]] = {  # Any: findings contain wire data
 
 def intent_to_json(intent: Intent) -> str:
     """Encode *intent* as JSON."""
-    plain = _converter().unstructure(intent)
-    for name in ("headers", "may_lag"):  # older versions, which do not know them, can read the others
-        if not plain[name]:
-            del plain[name]
-    return envelope.dumps({"schema": SCHEMA, **plain}).decode()
+    return envelope.dumps({"schema": SCHEMA, **_converter().unstructure(intent)}).decode()
 
 
 def intent_from_json(text: str | bytes) -> Intent:
@@ -195,13 +191,15 @@ def _converter() -> Converter:
     from cattrs import Converter
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-    names = {"AnyReader": str, "Wire": Any, "Bounds": history.Bounds, "Finding": Any}
+    names: dict[str, Any] = {"AnyReader": str, "Wire": Any, "Finding": Any}  # Any: types
+    names |= {"Bounds": history.Bounds, "ErrorFacts": history.ErrorFacts}
     unresolved: tuple[type[Any], ...] = (
         settings.ReconcilePolicy,
         history.Reading,
         history.Attempt,
         history.ErrorFacts,
         history.Evidence,
+        SentEnd,
         Intent,
     )
     for cls in unresolved:

@@ -18,7 +18,7 @@ from invsvc_async.errors import (
 from invsvc_async.models.portable import Portable, keep_arguments
 from invsvc_async.reconcile.explain import tell
 from invsvc_async.reconcile.facts import Known
-from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.history import Secret, Verdict
 from invsvc_async.reconcile.stored_intent import stored
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Cause, Evidence, History
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["Outcome", "OutcomeBase"]
+__all__ = ["LIST_FULL", "Outcome", "OutcomeBase"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -39,6 +39,10 @@ _ERRORS: dict[Verdict, type[WriteError]] = {
     Verdict.SUPERSEDED: WriteSupersededError,
     Verdict.UNKNOWN: AmbiguousWriteError,
 }
+LIST_FULL = (
+    "A list shows at most 100 webhooks. Delete those that nobody needs, then settle it again (in a batch or "
+    "outbox: retry) before absence_within of its policy is over. Do not just send it again."
+)
 _HINTS: dict[Cause | None, str] = {  # of NOT_APPLIED, if the hint of the error's class does not fit
     "never left": "Nothing was sent. Check the address and the network, then write again.",
     "overtaken": "Nothing was changed. Write again only to replace the newer write.",
@@ -66,11 +70,12 @@ class OutcomeBase(Portable, Generic[T_co]):
     - ``attempts``: the number of requests, including those that never left, but without those that were sent
       before the write was settled or resumed by its intent.
     - ``resends``: how many of them were re-sent on proof of absence.
-    - ``secret_lost``: a webhook was created, but the answer with its secret was lost.
+    - ``secret``: who has the secret of a new webhook. ``"returned"``: it is in ``value``. ``"delivered"``:
+      ``on_secret`` has had it. ``"not stored"``: whoever got the outcome first had it, and this one was read
+      back. ``"lost"``: nobody has it, because the answer was lost. ``None``: the write made none.
 
     ``to_dict`` and ``to_json`` include the intent and the history, which ``invsvc explain FILE`` replays
-    offline by the same rules.  In pydantic, the history is left out.  No form contains a webhook's secret: an
-    outcome that is read back has ``secret_lost``.
+    offline by the same rules.  In pydantic, the history is left out.  No form contains a webhook's secret.
     """
 
     verdict: Verdict
@@ -80,7 +85,7 @@ class OutcomeBase(Portable, Generic[T_co]):
     error: InvsvcError | None = None
     attempts: int = 0
     resends: int = 0
-    secret_lost: bool = False
+    secret: Secret | None = None
     history: History = attrs.field(default=(), repr=False)
     started_as: Intent = attrs.field(repr=False)  # the intent before *history*
     livemode: bool | None = attrs.field(default=None, repr=False)  # the data mode, as answers showed it
@@ -97,6 +102,11 @@ class OutcomeBase(Portable, Generic[T_co]):
         if self.verdict is Verdict.APPLIED:
             return True
         return False if self.verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) else None
+
+    @property
+    def secret_lost(self) -> bool:
+        """Whether a webhook was created whose secret nobody has."""
+        return self.secret == "lost"  # noqa: S105 - a state, no password
 
     def unwrap(self) -> T_co:
         """
@@ -128,7 +138,7 @@ class OutcomeBase(Portable, Generic[T_co]):
         if self.verdict is Verdict.UNKNOWN and operation.reader is None:
             return AmbiguousWriteError.without_read
         if self.verdict is not Verdict.NOT_APPLIED:
-            return _ERRORS[self.verdict].hint
+            return LIST_FULL if self.evidence.cause == "list full" else _ERRORS[self.verdict].hint
         overtaken = Known(operation, self.started_as, self.history).is_overtaken
         return _HINTS.get("overtaken" if overtaken else self.evidence.cause, WriteNotAppliedError.hint)
 
@@ -181,7 +191,7 @@ class OutcomeBase(Portable, Generic[T_co]):
             "verdict": (Literal[tuple(str(each) for each in Verdict)], True),
             "applied": (bool | None, True), "message": (str, True), "value": (value | None, True),
             "error": (dict[str, object] | None, True), "attempts": (int, True), "resends": (int, True),
-            "secret_lost": (bool, True), "livemode": (bool | None, True),
+            "secret": (Secret | None, True), "secret_lost": (bool, True), "livemode": (bool | None, True),
             "evidence": (dict[str, object], True), "schema": (int, True), "intent": (str, True),
         }  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from invsvc_async import models
 from invsvc_async.api.operations import BY_NAME
@@ -10,7 +10,7 @@ from invsvc_async.codec import structure
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.error_form import error_of, plain_error
 from invsvc_async.reconcile.explain import story_of, to_plain
-from invsvc_async.reconcile.history import Evidence, Verdict
+from invsvc_async.reconcile.history import Evidence, Secret, Verdict
 from invsvc_async.reconcile.json_form import (
     SCHEMA,
     intent_to_json,
@@ -30,9 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["arguments_of", "full_form", "public_form", "result_of", "summary"]
 
 _TYPES: dict[str, tuple[type, ...]] = {  # of the members that are given to the class as they are
-    "message": (str,), "attempts": (int,), "resends": (int,), "secret_lost": (bool,),
+    "message": (str,), "attempts": (int,), "resends": (int,), "secret": (str, type(None)),
     "livemode": (bool, type(None)),
 }  # fmt: skip
+
+
+def read_back(secret: Secret | None) -> Secret | None:
+    """Return what an outcome that is read back says of a secret, which no stored form contains."""
+    return "not stored" if secret == "returned" else secret  # noqa: S105 - a state, no password
 
 
 def full_form(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) -> dict[str, Wire]:
@@ -62,6 +67,7 @@ def summary(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) -> dic
         "error": None if outcome.error is None else plain_error(outcome.error),
         "attempts": outcome.attempts,
         "resends": outcome.resends,
+        "secret": read_back(outcome.secret),
         "secret_lost": outcome.secret_lost,
         "livemode": outcome.livemode,
         "evidence": without_secrets(unstructured(outcome.evidence)),
@@ -93,6 +99,8 @@ def arguments_of(plain: dict[str, Wire]) -> dict[str, Any]:  # Any: the fields o
     wrong = [f"{name}: has the wrong type" for name, it in given.items() if type(it) not in _TYPES[name]]
     if verdict not in list(Verdict):
         wrong.append("verdict: is not one of the five")
+    if given.get("secret") not in (None, *get_args(Secret)):
+        wrong.append("secret: is not one of the four")
     if "message" not in given:
         wrong.append("message: is missing")
     if wrong:
@@ -101,8 +109,6 @@ def arguments_of(plain: dict[str, Wire]) -> dict[str, Any]:  # Any: the fields o
     operation = BY_NAME[intent.operation]
     if operation.result != "object" and isinstance(value, dict):
         value = structure(getattr(models, operation.result), value)
-    if operation.finder == "created_webhook" and verdict == "applied":
-        given["secret_lost"] = True  # the form does not contain it
     return {
         **given,
         "verdict": Verdict(verdict),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from datetime import datetime
-from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -20,15 +19,13 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import Wire
 
-__all__ = ["Earlier", "LastState", "Listed", "OwnWrites", "UrlIds", "milliseconds", "version_of"]
+__all__ = ["LastState", "Listed", "OwnWrites", "UrlIds", "milliseconds", "version_of"]
 
 MOST_BYTES = 8 * 2**20  # total length of the answers from which states are kept
 MOST_URLS = 2000
 MOST_TEAMS = 1000  # whose last list of webhooks is kept
 _NO_TIME = 10**15  # ms: later than any webhook
 IDS_OF_A_URL = 512
-MOST_CHANGED = 4096  # webhooks whose earlier states are kept
-STATES_OF_A_WEBHOOK = 8
 
 
 def version_of(state: Wire) -> int | None:
@@ -59,13 +56,6 @@ class LastState(Struct, frozen=True, gc=False):
     team: str | None = None
 
 
-class Earlier(Struct, frozen=True, gc=False):
-    """A state (as for ``OwnWrites.changed``) that a webhook may have had until the local time *until*."""
-
-    until: float
-    state: Wire
-
-
 class UrlIds(Struct, frozen=True):
     """The ids of webhooks of one URL, from answers.  Some created up to ``forgotten_until`` are missing."""
 
@@ -88,6 +78,7 @@ class UrlIds(Struct, frozen=True):
 class Listed(Struct):
     """The ids in a list of webhooks as the service returned it."""
 
+    many: int
     _hooks: list[Wire]  # until the ids are asked for
     _ids: dict[str, set[str]] | None = None
 
@@ -106,8 +97,6 @@ class OwnWrites(Struct, eq=False):
     _urls: OrderedDict[str, UrlIds] = field(default_factory=OrderedDict)
     _other_urls: UrlIds = field(default_factory=UrlIds)
     _lists: dict[str | None, Listed] = field(default_factory=dict)
-    _changed: OrderedDict[Hashable, tuple[Earlier, ...]] = field(default_factory=OrderedDict)
-    _changed_forgotten: float = -inf  # when the latest change whose earlier state was dropped was known
 
     # --- the last state of a resource
 
@@ -156,32 +145,6 @@ class OwnWrites(Struct, eq=False):
         last = self._states.get(thing)
         return None if last is not None and last.team != team and last.state == {} else last
 
-    # --- the states before the last changes
-
-    def changed(self, thing: Hashable, at: float, *states: Wire) -> None:
-        """
-        Store the *states* of a webhook before a write of this client, which is known at *at* (local s).
-
-        A read that lags may still show one of them.  A state is a model or wire data, empty if the webhook
-        did not exist, ``None`` if not known.
-        """
-        earlier = self._changed.pop(thing, ())
-        for state in states:
-            earlier = (*earlier, Earlier(at, state))
-        if len(earlier) > STATES_OF_A_WEBHOOK:
-            kept = earlier[1 - STATES_OF_A_WEBHOOK :]
-            earlier = (Earlier(earlier[-STATES_OF_A_WEBHOOK].until, None), *kept)
-        self._changed[thing] = earlier
-        if len(self._changed) > MOST_CHANGED:
-            _, oldest = self._changed.popitem(last=False)
-            self._changed_forgotten = max(self._changed_forgotten, oldest[-1].until)
-
-    def earlier(self, thing: Hashable) -> tuple[Earlier, ...]:
-        """Return the states of *thing* before the last changes by this client, oldest first."""
-        known = self._changed.get(thing, ())
-        forgotten = self._changed_forgotten
-        return known if known or forgotten == -inf else (Earlier(forgotten, None),)
-
     # --- webhooks, by URL
 
     def created(self, url_key: str, webhook_id: str, created_at: Wire) -> None:
@@ -202,7 +165,7 @@ class OwnWrites(Struct, eq=False):
     def listed(self, team: str | None, hooks: list[Wire]) -> None:
         """Store the latest list of webhooks (wire form)."""
         self._lists.pop(team, None)
-        self._lists[team] = Listed(hooks)
+        self._lists[team] = Listed(len(hooks), hooks)
         if len(self._lists) > MOST_TEAMS:
             del self._lists[next(iter(self._lists))]
 

@@ -74,6 +74,15 @@ class ServerClock(Struct):
         while self._buckets[0][0] < ended - KEPT:
             self._buckets.popleft()
 
+    def is_steady(self, since: float, slack: float) -> bool:
+        """
+        Return whether the answers of after *since* (local s), and up to a minute before it, agree.
+
+        If not, the service's clock was set meanwhile, and perhaps set back.
+        """
+        recent = [(low, high) for begun, low, high in self._buckets if begun >= since - _BUCKET]
+        return not recent or _agreed(recent, slack) is not None
+
     def bounds(self, now: float, slack: float) -> Bounds | None:
         """Return the bounds at *now*; ``None`` if none are known, or if they exclude each other."""
         bounds, its_slack, until = self._last

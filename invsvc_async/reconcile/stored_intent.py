@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.reconcile.facts import kind_of
+from invsvc_async.reconcile.facts import kind_of, refusal_of
 from invsvc_async.reconcile.history import Reading
 from invsvc_async.reconcile.intent import Intent, Sent, SentEnd
 
@@ -38,6 +38,7 @@ def stored(
         intent,
         scope=scope,
         baseline=known.before,
+        baseline_at=known.before_at,
         bounds=bounds,
         sent=(*intent.sent, *sent),
         strangers=_strangers(known, send),
@@ -79,7 +80,7 @@ def _about_to(send: Send, at: float, bounds: Bounds | None) -> Sent:
 
 
 def _sent(attempt: Attempt, bounds: Bounds | None) -> Sent:
-    kind = kind_of(attempt)
+    kind, refusal = kind_of(attempt), refusal_of(attempt)
     return Sent(
         earliest=attempt.started + bounds.low if bounds else None,
         latest=attempt.started + bounds.high if bounds else None,
@@ -88,5 +89,6 @@ def _sent(attempt: Attempt, bounds: Bounds | None) -> Sent:
             kind="not applied" if kind == "echo" else kind,
             latest=attempt.ended + bounds.high if bounds else None,
             earliest=attempt.ended + bounds.low if bounds else None,
+            refusal=None if refusal is None else refusal.error,
         ),
     )

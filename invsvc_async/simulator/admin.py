@@ -1,8 +1,9 @@
 """
 The simulator's ledger, arrivals, scripts and fault plan over HTTP, for tests in another process.
 
-It has no authentication, so it is off by default.  It refuses what a web page in a browser of this machine
-could send: requests from another site, and those to a host name that another site could point here.
+It has no authentication, so it is off by default.  It answers only this machine, and refuses what a web page
+in a browser there could send: requests from another site, and those to a name that another site could point
+here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from invsvc_async.simulator import replies
 from invsvc_async.simulator.faults import Faults
 from invsvc_async.simulator.json_records import read_json
-from invsvc_async.simulator.loopback_page import guarded
+from invsvc_async.simulator.loopback_page import local
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -49,8 +50,8 @@ def mount(app: web.Application, service: Simulator) -> None:
             return replies.answer(400, {"problem": str(error)})
         return replies.answer(200, asdict(service.faults))
 
-    app.router.add_get("/_simulator/ledger", guarded(ledger))
-    app.router.add_get("/_simulator/arrivals", guarded(arrivals))
-    app.router.add_get("/_simulator/settled", guarded(settled))
-    app.router.add_post("/_simulator/script", guarded(script))
-    app.router.add_post("/_simulator/faults", guarded(faults))
+    app.router.add_get("/_simulator/ledger", local(ledger))
+    app.router.add_get("/_simulator/arrivals", local(arrivals))
+    app.router.add_get("/_simulator/settled", local(settled))
+    app.router.add_post("/_simulator/script", local(script))
+    app.router.add_post("/_simulator/faults", local(faults))

@@ -65,7 +65,7 @@ def mount_page(
             return replies.answer(400, {"problem": str(error)})
 
     for name, handler in (("", show), ("data", read)):
-        app.router.add_get(path + name, _opened(local(guarded(handler)), is_open))
+        app.router.add_get(path + name, _opened(local(handler), is_open))
 
 
 @asynccontextmanager
@@ -110,13 +110,18 @@ def _opened(handler: Handler, is_open: Callable[[], bool]) -> Handler:
 
 
 def local(handler: Handler) -> Handler:
-    """Return *handler* behind a check that refuses, with a 403, requests of other machines."""
+    """
+    Return *handler* behind a check of who sends a request.
+
+    It refuses, with a 403, requests of other machines, and what a page of another site could send.
+    """
 
     @wraps(handler)
     async def checked(request: web.Request) -> web.Response:
-        if is_loopback(request.remote):
-            return await handler(request)
-        return replies.answer(403, {"problem": "The page answers only to this machine."})
+        if not is_loopback(request.remote):
+            return replies.answer(403, {"problem": "This address answers only to this machine."})
+        problem = _refusal(request.host, request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site"))
+        return await handler(request) if problem is None else replies.answer(403, {"problem": problem})
 
     return checked
 
@@ -131,23 +136,10 @@ def is_loopback(address: str | None) -> bool:
     return (mapped or found).is_loopback
 
 
-def guarded(handler: Handler) -> Handler:
-    """Return *handler* behind a check that refuses, with a 403, what a page of another site could send."""
-
-    @wraps(handler)
-    async def checked(request: web.Request) -> web.Response:
-        problem = _refusal(request.host, request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site"))
-        return await handler(request) if problem is None else replies.answer(403, {"problem": problem})
-
-    return checked
-
-
 def _refusal(host: str, origin: str | None, site: str | None) -> str | None:
     """Return why a request may come from another site's page, or None."""
     if not _is_local(host):
-        return (
-            f"Host: {host!r} may be another site's name. Use localhost, an IP address or a name without dots."
-        )
+        return f"Host: {host!r} may be another site's name. Use localhost or an IP address."
     # A browser always sends Origin with a POST from a page; "null" is that of a page without a site.
     if (origin is not None and origin != f"http://{host}") or site in {"cross-site", "same-site"}:
         return "Origin: the request comes from a web page of another site. Send it from a program."
@@ -155,7 +147,7 @@ def _refusal(host: str, origin: str | None, site: str | None) -> str | None:
 
 
 def _is_local(host: str) -> bool:
-    """Return whether no other site can make the name in a Host header its own."""
+    """Return whether no other site and no search list of a network can make a Host header's name its own."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -163,5 +155,5 @@ def _is_local(host: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        return name != "" and "." not in name
+        return name == "localhost"
     return True

@@ -24,6 +24,7 @@ from invsvc_async.simulator.state import Clock, State, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from ssl import SSLContext
 
 JourneyReads = Literal["draft", "published", "off"]
 NAMES: Mapping[str, str] = MappingProxyType(
@@ -65,6 +66,7 @@ class Simulator(Seeding, Delivering):
             ones are under way, the oldest is given up for a new one.
         admin: Serve ``/_simulator/`` (ledger, arrivals, script, faults), without authentication.
         inspect: Serve the page at `inspect_url` from the start.
+        ssl: Serve over TLS, with this context of a server.
         clock: Its clock, by default the machine's. Waits use the event loop.
 
     Raises:
@@ -89,6 +91,7 @@ class Simulator(Seeding, Delivering):
         deliveries_kept: int | None = None,
         admin: bool = False,
         inspect: bool = False,
+        ssl: SSLContext | None = None,
         clock: Clock | None = None,
     ) -> None:
         check_seconds("latency", latency)
@@ -113,7 +116,7 @@ class Simulator(Seeding, Delivering):
         )  # fmt: skip
         if deliver:
             self._app.on_effect = self._post.on_effect
-        self._at_once, self._host, self._port, self._admin = at_once, host, port, admin
+        self._at_once, self._host, self._port, self._admin, self._ssl = at_once, host, port, admin, ssl
         self._runner: web.AppRunner | None = None
         self._is_inspected = inspect
         self._seed_all()
@@ -132,9 +135,10 @@ class Simulator(Seeding, Delivering):
         self._app.mount(app)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=PATIENCE)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port, backlog=4096).start()
+        await web.TCPSite(self._runner, self._host, self._port, backlog=4096, ssl_context=self._ssl).start()
         host = f"[{self._host}]" if ":" in self._host else self._host
-        self.base_url = f"http://{host}:{self._runner.addresses[0][1]}/v2"
+        scheme = "http" if self._ssl is None else "https"
+        self.base_url = f"{scheme}://{host}:{self._runner.addresses[0][1]}/v2"
         return self
 
     async def __aexit__(self, *_exc: object) -> None:

@@ -11,6 +11,8 @@ from invsvc_async.errors import ConfigurationError
 __all__ = ["check_path", "is_postgres", "split", "without_login"]
 
 _ADDRESS: Final = r"(?i)\s*(postgres\w*:|[a-z][a-z0-9+.-]*://)"
+# A setting of the other form of addresses, "host=db password=…".
+_SETTING: Final = r"(?i)(^|\s)(host|hostaddr|port|dbname|user|password|passfile|service|options|ssl\w+)\s*="
 
 
 def is_postgres(address: str) -> bool:
@@ -25,7 +27,7 @@ def check_path(path: str, what: str) -> None:
     Raises:
         ConfigurationError: *path* is an address.
     """
-    if re.match(_ADDRESS, path):
+    if re.match(_ADDRESS, path) or re.search(_SETTING, path):
         raise ConfigurationError(
             f"{what}: an address of this form is not supported. Use postgresql://… or the path of a file."
         )

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import Counter, defaultdict
 from contextlib import suppress
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from invsvc_async.errors import JournalError
@@ -40,27 +41,46 @@ else:
 
 
 if sys.platform == "linux":
+    # Bytes beyond those that SQLite locks: of the owner, and one for each name under which a file may be
+    # shared.  The locks are of the kind that ends with the descriptor, because SQLite ends all others of the
+    # process when it unlocks the file.
+    _OWNER, _SHARED, _NAMES = 2**40, 2**41, 2**32
 
-    def _is_locked(number: int, kind: int = fcntl.F_WRLCK) -> bool:
-        """
-        Lock one byte of a file of SQLite, or return whether another process has.
+    def _ask(number: int, command: int, kind: int, start: int, length: int) -> int:
+        lock = struct.pack("@hhqqi0q", kind, os.SEEK_SET, start, length, 0)
+        answer: int = struct.unpack("@hhqqi0q", fcntl.fcntl(number, command, lock))[0]
+        return answer
 
-        The byte is beyond those that SQLite locks.  The lock is one that ends with the descriptor, because
-        SQLite ends all others of the process when it unlocks the file.
-        """
-        lock = struct.pack("@hhqqi0q", kind, os.SEEK_SET, 2**40, 1, 0)
+    def _is_locked(number: int) -> bool:
+        """Lock a file of SQLite as its owner, or return whether another process has."""
         try:
-            fcntl.fcntl(number, fcntl.F_OFD_SETLK, lock)
+            _ask(number, fcntl.F_OFD_SETLK, fcntl.F_WRLCK, _OWNER, 1)
         except OSError as error:  # otherwise the file system has no such locks
             return error.errno in (errno.EACCES, errno.EAGAIN)
         return False
 
+    def _is_shared_elsewhere(number: int, name: bytes) -> bool:
+        """Share the lock of a *name* of a file, and return whether a process has that of another one."""
+        place = int.from_bytes(blake2b(name, digest_size=4).digest())
+        try:
+            _ask(number, fcntl.F_OFD_SETLK, fcntl.F_RDLCK, _SHARED + place, 1)
+            others = (_SHARED, place), (_SHARED + place + 1, _NAMES - place)
+            asked = [_ask(number, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, *each) for each in others if each[1]]
+        except OSError:  # the file system has no such locks
+            return False
+        return any(kind != fcntl.F_UNLCK for kind in asked)
+
     def _unlock(number: int) -> None:
-        _is_locked(number, fcntl.F_UNLCK)
+        with suppress(OSError):
+            _ask(number, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, _OWNER, 0)
 else:  # pragma: no cover - the other branch is tested
 
     def _is_locked(_number: int) -> bool:
         """Return False: only the lock file excludes others."""
+        return False
+
+    def _is_shared_elsewhere(_number: int, _name: bytes) -> bool:
+        """Return False: other names of a file that mounts give it are not recognised."""
         return False
 
     def _unlock(_number: int) -> None:
@@ -73,7 +93,8 @@ _owned: set[tuple[int, int]] = set()  # files owned in this process
 # then delete its log under its connections, and it is damaged.  So a descriptor is kept while there are any.
 _used: Counter[tuple[int, int]] = Counter()  # connections of this process, by file
 _kept: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # descriptors, to be used again or closed
-_changing = threading.Lock()  # the last three: a cancelled closing ends on another thread
+_names: dict[tuple[int, int], bytes] = {}  # under which this process shares files
+_changing = threading.Lock()  # the last four: a cancelled closing ends on another thread
 _held: set[FileLock | WhileOpen] = set()
 
 
@@ -120,6 +141,42 @@ class FileLock:
         with suppress(OSError):  # opening it says what is wrong
             self._use(_identity(self._path.stat()))
 
+    def join(self) -> None:
+        """
+        Share the file, which exists, with all processes that use it under this name.
+
+        SQLite's log has the name of the file.  Under another name, of a hard link or of a mount of the file
+        alone, there would be a second log, and the file would be damaged.
+
+        Raises:
+            JournalError: Another process uses it under another name, or it has hard links.
+            OSError: It cannot be opened.
+
+        """
+        check_names(self._path, self._name)
+        real = self._path.resolve()
+        name = f"{_identity(real.parent.stat())} {real.name}".encode()
+        _held.add(self)
+        try:
+            with _changing:
+                identity = _identity(real.stat())
+                kept = _kept[identity].pop() if _kept[identity] else None
+                if not _used[identity]:
+                    _names.pop(identity, None)
+                is_known = _names.setdefault(identity, name) == name and _used[identity]
+            self._file = number = os.open(real, os.O_RDWR) if kept is None else kept
+            self._use(identity)
+            is_elsewhere = _is_shared_elsewhere(number, name) and not is_known
+        except BaseException:
+            self.release()
+            raise
+        if is_elsewhere:
+            self.release()
+            raise JournalError(
+                f"{self._name}: another process uses it under another name, such as a mount of the file "
+                f"alone, which would have a log of its own. {self._advice}"
+            )
+
     def _use(self, identity: tuple[int, int], *, owns: bool = False) -> None:
         with _changing:
             self._identity = identity
@@ -153,7 +210,7 @@ class FileLock:
     def _opened(self, path: Path) -> int:
         """Open one of the two files, and create it with mode 0600 if it does not exist."""
         try:
-            return open_private(str(path), os.O_RDWR | os.O_CREAT)
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # not yet known to be ours
         except OSError as error:
             raise JournalError(
                 f"{self._name}: {path.name} cannot be opened ({error.strerror}). Check that "
@@ -196,6 +253,7 @@ class FileLock:
                 _used[identity] -= 1
                 if not _used[identity]:
                     del _used[identity]
+                    _names.pop(identity, None)
             _close_unused()
         lock_file, self._lock_file = self._lock_file, None
         if lock_file is not None:
@@ -284,7 +342,7 @@ def _forget_all() -> None:
         lock.forget()
     for numbers in _kept.values():
         _close(numbers)
-    for each in (_held, _owned, _used, _kept):
+    for each in (_held, _owned, _used, _kept, _names):
         each.clear()
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
-from zlib import crc32
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
-from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.errors import ConfigurationError, JournalError, without_frames
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
+
+    from invsvc_async.storage.dialect import PostgresDialect, Script
 
 __all__ = ["AWAY", "DURABLY", "PATIENCE", "Pool"]
 
@@ -47,7 +49,9 @@ _HINTS = {
     "22P05": "Its encoding lacks a character. Use a database with ENCODING 'UTF8'.",
     "26000": _NO_STATEMENTS,
     "3F000": "No schema of its search_path exists. Set search_path for the role, or create the schema.",
-    "42501": "The role lacks this right. Let the owner of the tables grant it.",
+    "42501": "The role lacks a right. Let the owner grant it: to create tables, CREATE on the database or "
+    "schema; to read, USAGE on the schema and SELECT on its tables; to work, also INSERT, UPDATE and DELETE, "
+    "and USAGE on its sequences.",
     "42703": _CHANGED,
     "42P01": _CHANGED,
     "42P05": _NO_STATEMENTS,
@@ -64,11 +68,11 @@ SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('sync
 DURABLY = f"({_DURABLE.strip().replace('false', 'true')})"
 PATIENCE = 60.0  # s of retries while the database is away
 _TO_OPEN = PATIENCE  # s of retries of the first connection
+AT_ONCE = 5.0  # s of them if a person waits
 _ANSWER = 30.0  # s to wait for an answer before the connection is dropped
 _TO_LEAVE = 2.0  # s for the last statements of a run that was stopped
 _AT_THE_END = 0.5  # s of patience once those were not answered
 _PAUSE = 0.2  # s between tries
-_WATCH = 5.0  # s between checks whether a connection still has its lock
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
@@ -100,6 +104,7 @@ class Pool:
         self._pool: Any = None  # Any: asyncpg has no types
         self._loop: asyncio.AbstractEventLoop | None = None  # that of the pool
         self.patience: float = patience
+        self.to_open: float = _TO_OPEN
         self._usual_patience: float | None = None  # if it is shorter now
 
     async def connect(
@@ -114,7 +119,9 @@ class Pool:
         """
         begun, told = asyncio.get_running_loop().time(), False
         while (away := await self._connect(prepare, server_settings)) is not None:
-            if not self._retry or asyncio.get_running_loop().time() >= begun + min(self.patience, _TO_OPEN):
+            if not self._retry or asyncio.get_running_loop().time() >= begun + min(
+                self.patience, self.to_open
+            ):
                 raise self._unusable(away) from away
             if not told:
                 told = True
@@ -136,15 +143,17 @@ class Pool:
             async with asyncio.timeout(limit), self.lent() as connection:
                 await _in_transaction(connection, prepare)
         except (*AWAY, asyncpg.PostgresError, ValueError, OverflowError) as error:
-            await self.aclose()
-            if isinstance(error, AWAY) and not isinstance(error, _HOPELESS):
-                return error
-            # The text of a ValueError may be part of the address, and so of the password.
-            raise self._unusable(error) from (None if isinstance(error, ValueError) else error)
+            failed = without_frames(error)  # those of asyncpg show the password
         except JournalError:
             await self.aclose()
             raise
-        return None
+        else:
+            return None
+        await self.aclose()
+        if isinstance(failed, AWAY) and not isinstance(failed, _HOPELESS):
+            return failed
+        # The text of a ValueError may be part of the address, and so of the password.
+        raise self._unusable(failed) from (None if isinstance(failed, ValueError) else failed)
 
     async def _begun(self, connection: Any) -> None:  # Any: asyncpg's connection
         await connection.execute(_DURABLE)
@@ -192,6 +201,10 @@ class Pool:
 
         return await self.steadily(ask)
 
+    async def run(self, dialect: PostgresDialect, script: Callable[[], Script[T]]) -> T:
+        """Run a new *script* in a transaction, as :meth:`ask` does."""
+        return await self.ask(lambda connection: dialect.run(connection, script()))
+
     async def fetch(self, text: str, *values: object) -> list[Any]:  # Any: asyncpg's rows
         """Run one statement, which is its own transaction, as :meth:`ask` does; return its rows."""
 
@@ -221,112 +234,25 @@ class Pool:
                     result = await act()
             except _UNDONE as error:
                 if loop.time() >= begun + self.patience:
-                    raise self._refused(error) from error
+                    raise self._refused(error) from without_frames(error)
                 await asyncio.sleep(min(self.patience, _PAUSE))
             except AWAY as error:
                 if isinstance(error, ValueError):  # a value that it cannot store, not a matter of connections
-                    raise self._refused(error) from error
+                    raise self._refused(error) from without_frames(error)
                 # Nothing was done if there was no connection: those in use become free.
                 again = self._retry or isinstance(error, asyncpg.TooManyConnectionsError)
                 if not again or loop.time() >= begun + self.patience:
-                    raise self._away(error) from error
+                    raise self._away(error) from without_frames(error)
                 await asyncio.sleep(min(self.patience, _PAUSE))
             except asyncpg.PostgresError as error:
-                raise self._refused(error) from error
+                raise self._refused(error) from without_frames(error)
             else:
                 if self._usual_patience is not None:
                     self.patience, self._usual_patience = self._usual_patience, None
                 return result
 
-    async def ask_for_lock(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
-        """
-        Run *act* as :meth:`ask` does, again while a lock that it needs is not granted.
-
-        *act* sets ``lock_timeout`` first, so that others do not wait behind it.
-        """
-
-        async def ask(connection: Any) -> tuple[bool, T | None]:
-            savepoint = connection.transaction()
-            await savepoint.start()
-            try:
-                result = await act(connection)
-            except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-                await savepoint.rollback()
-                return False, None
-            await savepoint.commit()
-            return True, result
-
-        while True:
-            granted, result = await self.ask(ask)
-            if granted:
-                return cast("T", result)
-            await asyncio.sleep(_PAUSE)
-
-    async def at_leisure(self, text: str) -> None:
-        """Run a statement outside a transaction, however long it takes. For :meth:`alone`."""
-        async with self.lent() as connection:
-            await connection.execute(text)
-
-    async def alone(self, name: str, act: Callable[[], Awaitable[None]]) -> None:
-        """
-        Run *act* while no other process runs one of the same *name*; wait while another does.
-
-        It may take any time, and is run again while the database is away, so it must be idempotent.
-
-        Raises:
-            JournalError: The database stayed away, or refused a statement.
-
-        """
-        loop, waiting = asyncio.get_running_loop(), False
-        begun = loop.time()
-        while True:
-            try:
-                async with self._lock(name) as (guard, locked):
-                    started = loop.time()
-                    if locked:
-                        try:
-                            await _watched(guard, act)
-                        finally:
-                            if loop.time() >= started + self.patience:
-                                begun = loop.time()  # the database was there for so long
-                        return
-                    begun = started
-            except (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError):
-                pass  # by statements of other processes, which end
-            except AWAY as error:
-                if loop.time() >= begun + self.patience:
-                    raise self._away(error) from error
-            except asyncpg.PostgresError as error:
-                raise self._refused(error) from error
-            if not waiting:
-                waiting = True
-                log.info("%s: waiting for another process (%s)", self._name, name)
-            await asyncio.sleep(min(self.patience, _PAUSE))
-
-    @asynccontextmanager
-    async def _lock(self, name: str) -> AsyncGenerator[tuple[Any, bool]]:  # Any: asyncpg's connection
-        """
-        Open a transaction that has the lock called *name*; yield its connection, and whether it has it.
-
-        It is a lock of a transaction, because a pooler may give each transaction another session. The
-        transaction keeps no snapshot, for which ``CREATE INDEX CONCURRENTLY`` would wait: hence ``execute``,
-        whose statements leave no open portal.
-        """
-        async with self.lent() as connection:
-            try:
-                async with asyncio.timeout(min(self.patience, _ANSWER)):
-                    await connection.execute("BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0")
-                    text = f"SELECT 1 WHERE pg_try_advisory_xact_lock({crc32(name.encode())})"
-                    status = await connection.execute(text)
-                yield connection, status == "SELECT 1"
-                async with asyncio.timeout(min(self.patience, _ANSWER)):
-                    await connection.execute("ROLLBACK")
-            except BaseException:
-                _cut_off(connection)
-                raise
-
     def _unusable(self, error: Exception) -> JournalError:
-        hint = _HINTS.get(_state(error), "Check its address, and that the server runs.")
+        hint = _hint(error, "Check its address, and that the server runs.")
         return JournalError(f"{self._name} cannot be used ({_why(error)}). {hint}")
 
     def _away(self, error: Exception) -> JournalError:
@@ -337,7 +263,7 @@ class Pool:
         return JournalError(f"{self._name} is away ({why}). {hint}")
 
     def _refused(self, error: Exception) -> JournalError:
-        hint = _HINTS.get(_state(error), "The server's log says why.")
+        hint = _hint(error, "The server's log says why.")
         return JournalError(f"{self._name} refused a statement ({_why(error)}). {hint}")
 
     @asynccontextmanager
@@ -357,7 +283,9 @@ class Pool:
                 self._usual_patience, self.patience = self.patience, _AT_THE_END
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise JournalError(f"{self._name} is away. Check that its server can be reached.") from error
+            raise JournalError(
+                f"{self._name} is away. Check that its server can be reached."
+            ) from without_frames(error)
 
     @asynccontextmanager
     async def lent(self) -> AsyncGenerator[Any]:  # Any: asyncpg's connection
@@ -411,20 +339,6 @@ async def _in_transaction(connection: Any, act: Callable[[Any], Awaitable[T]]) -
     return result
 
 
-async def _watched(guard: Any, act: Callable[[], Awaitable[None]]) -> None:  # Any: asyncpg's connection
-    """Run *act* while *guard* answers: without it, another process may run the same."""
-    running = asyncio.ensure_future(act())
-    try:
-        while not (await asyncio.wait([running], timeout=_WATCH))[0]:
-            async with asyncio.timeout(_ANSWER):
-                await guard.execute("SELECT 1")
-        running.result()
-    finally:
-        if not running.done():
-            running.cancel()
-            await asyncio.wait([running])
-
-
 async def _no_reset(_connection: object) -> None:
     """Return a connection without asyncpg's four statements: no session state is changed here."""
 
@@ -436,6 +350,13 @@ def _why(error: Exception) -> str:
     if isinstance(error, ValueError) or (state and state[:2] not in _WITHOUT_VALUES):
         return name
     return f"{name}: {error}" if str(error) else name
+
+
+def _hint(error: Exception, otherwise: str) -> str:
+    """Return what to do about an error of the server."""
+    if place := re.match("permission denied for (schema|database) (.+)", str(error)):
+        return f"Let an owner run: GRANT CREATE ON {place[1].upper()} {place[2]} TO the role of the address."
+    return _HINTS.get(_state(error), otherwise)
 
 
 def _state(error: Exception) -> str:

@@ -5,19 +5,56 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-__all__ = ["create_private", "errors_naming", "open_private", "own_private", "write_private"]
+__all__ = [
+    "create_private",
+    "errors_naming",
+    "make_database_private",
+    "make_private",
+    "open_private",
+    "own_private",
+    "write_private",
+]
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file, as *opener* of ``open``; a new one has mode 0600."""
-    return os.open(path, flags, 0o600)
+    """
+    Open a file, as *opener* of ``open``, and set its mode to 0600.
+
+    Raises:
+        OSError: It cannot be opened, or it belongs to another user.
+    """
+    number = os.open(path, flags & ~os.O_TRUNC, 0o600)
+    try:
+        make_private(number)
+        if flags & os.O_TRUNC and stat.S_ISREG(os.fstat(number).st_mode):
+            os.ftruncate(number, 0)  # not before it is known to be ours
+    except BaseException:
+        os.close(number)
+        raise
+    return number
+
+
+def make_private(file: str | int, *, for_root: bool = True) -> None:
+    """
+    Set the mode of a file, given by its path or descriptor, to 0600; leave a device or pipe as it is.
+
+    Raises:
+        OSError: It belongs to another user.  *for_root*: root may use it nevertheless.
+    """
+    found = os.stat(file)  # noqa: PTH116 - it may be a descriptor
+    if not (stat.S_ISREG(found.st_mode) and hasattr(os, "geteuid")):  # the latter: Windows
+        return
+    if (user := os.geteuid()) != found.st_uid and not (for_root and user == 0):
+        raise OSError(errno.EPERM, "it belongs to another user. Change its owner, or choose another file")
+    if found.st_mode & 0o077:
+        os.chmod(file, 0o600)  # noqa: PTH101
 
 
 def own_private(path: Path, flags: int = 0) -> int:
@@ -30,28 +67,35 @@ def own_private(path: Path, flags: int = 0) -> int:
     """
     number = open_private(str(path), os.O_RDWR | os.O_CREAT | flags)
     try:
-        _own(number, path)
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")  # noqa: TRY301
     except BaseException:
         os.close(number)
         raise
     return number
 
 
-def _own(number: int, path: Path) -> None:
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    path.chmod(0o600)
-
-
 def create_private(path: Path) -> BinaryIO:
-    """Create the file at *path*, or empty it; a new one has mode 0600."""
+    """Create the file at *path* with mode 0600, or empty it."""
     return open(path, "wb", opener=open_private)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write *text* to the file at *path*; a new one has mode 0600."""
+    """Write *text* to the file at *path*, with mode 0600."""
     with errors_naming(path), create_private(path) as file:
         file.write(text.encode())
+
+
+def make_database_private(path: Path | str) -> None:
+    """
+    Do the same for a file of SQLite and its log, once it is known to be ours.
+
+    Raises:
+        OSError: One of them belongs to another user, and this is not root.
+    """
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            make_private(f"{path}{suffix}")
 
 
 @contextmanager

@@ -16,13 +16,13 @@ _LOOK_EVERY: Final = 1.0  # s; one for each commit made puts slower, because it 
 
 
 class SameFile:
-    """Recognise that the file at *path* was deleted or replaced: what is stored in it would be lost."""
+    """Recognise that the file at *path* was deleted, replaced or emptied: what is stored would be lost."""
 
     def __init__(self, path: Path, name: str, users: str) -> None:
         self._path = path
         self._name = name
         self._users = users  # what has to be stopped, as the error says it
-        self._opened: tuple[int, int] | None = None
+        self._opened: tuple[int, int, bool] | None = None
         self._looked = float("-inf")
 
     def remember(self) -> None:
@@ -41,14 +41,14 @@ class SameFile:
             return
         if self._found() != self._opened:
             raise JournalError(
-                f"{self._name}: the file was deleted or replaced while it was open. Stop {self._users}, "
-                "put the right file in its place, and start again."
+                f"{self._name}: the file was emptied, deleted or replaced while it was open. Stop "
+                f"{self._users}, put the right file in its place, and start again."
             )
         self._looked = now
 
-    def _found(self) -> tuple[int, int] | None:
+    def _found(self) -> tuple[int, int, bool] | None:
         try:
             found = self._path.stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return found.st_dev, found.st_ino, found.st_size > 0

@@ -17,29 +17,28 @@ _LARGE: Final = 64 << 20  # bytes: up to here PRAGMA integrity_check takes about
 # each row would wait for a busy event loop each time.
 _AT_ONCE: Final = 1000
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE '%WITHOUT ROWID%'"
-# "main", because a view may stand for a table of an older schema.
 _INDEXES = """
-SELECT list.name, list."unique", made.sql FROM pragma_index_list(?, 'main') AS list
+SELECT list.name, list."unique", made.sql FROM pragma_index_list(?) AS list
 LEFT JOIN sqlite_master AS made ON made.type = 'index' AND made.name = list.name
 """
 _COLUMNS = """
-SELECT made.name, found.type = 'INTEGER' AND found.pk = 0 FROM pragma_index_xinfo(?, 'main') AS made
-LEFT JOIN pragma_table_info(?, 'main') AS found ON found.name = made.name WHERE made.key ORDER BY made.seqno
+SELECT made.name, found.type = 'INTEGER' AND found.pk = 0 FROM pragma_index_xinfo(?) AS made
+LEFT JOIN pragma_table_info(?) AS found ON found.name = made.name WHERE made.key ORDER BY made.seqno
 """
 _TEXTS = """
 SELECT sum(typeof({column}) = 'text'), sum(rowid % 1000003), max({order}), group_concat({column}, ' ') FROM (
-    SELECT rowid, {column} FROM main.{table} {source} WHERE {order} > ? ORDER BY {order} LIMIT ?
+    SELECT rowid, {column} FROM {table} {source} WHERE {order} > ? ORDER BY {order} LIMIT ?
 )
 """
 _SUMS = """
 SELECT count(*), sum(typeof({column}) = 'integer'), sum((1 + rowid % 8191) * ({column} % 65521))
-FROM main.{table} {source} WHERE {where}
+FROM {table} {source} WHERE {where}
 """
-_ENTRIES = "SELECT count(*), count(*) FROM main.{table} INDEXED BY {index} WHERE {where}"
+_ENTRIES = "SELECT count(*), count(*) FROM {table} INDEXED BY {index} WHERE {where}"
 _ROWS = """
 SELECT count(*), count(*) FILTER (WHERE EXISTS (
-    SELECT 1 FROM main.{table} AS b INDEXED BY {index} WHERE {where} AND {same} AND b.rowid = a.rowid
-)) FROM main.{table} AS a NOT INDEXED WHERE {where}
+    SELECT 1 FROM {table} AS b INDEXED BY {index} WHERE {where} AND {same} AND b.rowid = a.rowid
+)) FROM {table} AS a NOT INDEXED WHERE {where}
 """
 _SMALLEST = -(2**63)
 

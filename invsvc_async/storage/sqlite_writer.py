@@ -24,6 +24,8 @@ from invsvc_async.storage.sqlite_errors import in_words, is_locked
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from invsvc_async.storage.dialect import Script, SqliteDialect
+
 __all__ = ["Writer", "transaction"]
 
 T = TypeVar("T")
@@ -172,6 +174,10 @@ class Writer:
         done: asyncio.Future[T] = self._loop.create_future()
         self._put(_Job(done, act=act))
         return done
+
+    def run(self, dialect: SqliteDialect, script: Callable[[], Script[T]]) -> asyncio.Future[T]:
+        """Run a new *script* in a transaction, after all earlier requests; the future has its result."""
+        return self.act(lambda connection: dialect.run(connection, script()))
 
     def _put(self, job: _Job) -> None:
         if self._ended is not None:

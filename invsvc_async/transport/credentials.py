@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 
-from invsvc_async.errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError, takes_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,6 +25,7 @@ class Credential:
     ready: str | None  # the value of the Authorization header; None: it must be fetched
     __slots__ = ("ready",)
 
+    @takes_secrets
     def __init__(self, text: str) -> None:
         self.ready = f"Bearer {_checked(text, type(self).__name__)}"
 
@@ -56,8 +57,10 @@ class Credential:
         return hashlib.blake2b(token, key=key.encode()[:64], digest_size=12).hexdigest()
 
 
+@takes_secrets
 def _checked(text: object, name: str) -> str:
-    if not isinstance(text, str) or not text.strip():
+    """Return a token without the line break at the end of a mounted file: no token has white space."""
+    if not isinstance(text, str) or not (text := text.strip()):
         raise ConfigurationError(f"{name}: needs the token as a string that is not empty")
     if text.lower().startswith("bearer "):
         raise ConfigurationError(f"{name}: the token starts with 'Bearer '. Pass it without.")
@@ -179,6 +182,7 @@ def _look_at(fetching: asyncio.Task[None]) -> None:
         fetching.exception()
 
 
+@takes_secrets
 def credential_from(*, api_key: str | None, oauth_token: str | None, person_token: str | None) -> Credential:
     """Return the credential for the one token that is set."""
     given = [

@@ -10,7 +10,7 @@ from urllib.request import getproxies, proxy_bypass
 import attrs
 from yarl import URL
 
-from invsvc_async.errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError, takes_secrets
 
 __all__ = ["AUTHORIZATION", "Proxy", "proxy_from", "proxy_of_environment"]
 
@@ -25,6 +25,7 @@ class Proxy:
     headers: dict[str, str] | None = attrs.field(default=None, repr=False)
 
 
+@takes_secrets
 def proxy_from(text: object) -> Proxy:
     """
     Parse ``http://user:password@host:3128``.
@@ -56,6 +57,7 @@ def _parsed(text: str) -> Proxy | None:
     return Proxy(bare, {AUTHORIZATION: f"Basic {login}"})
 
 
+@takes_secrets
 def proxy_of_environment(url: URL) -> Proxy | None:
     """
     Return the environment's proxy for *url*.

@@ -68,6 +68,7 @@ class Gate(aiohttp.Payload):
         self.opened: bool = False
         self.refusal: str | None = None
         self.transport: asyncio.Transport | None = None  # what the request was written to
+        self._socket_transport: asyncio.Transport | None = None  # the same, or what is below its TLS
         self.until = inf  # when the transport's timer ends the wait
         self.scope: Deadline | None = None  # what limits the current wait
 
@@ -118,6 +119,7 @@ class Gate(aiohttp.Payload):
             raise RefusedError(self.refusal)
         self.opened = self._sealed = True
         self.transport = protocol.transport
+        self._socket_transport = _below_tls(protocol.transport)
         self.exchange.started = now
 
     def _objection(self, protocol: Any, now: float) -> str | None:  # Any: as in _open
@@ -187,8 +189,14 @@ class Gate(aiohttp.Payload):
         Without *force*, an open connection is left alone, because another request may use it already.
         """
         if self.transport is not None and (force or self.transport.is_closing()):
-            _discard_unsent(self.transport)
-            self.transport.abort()
+            assert self._socket_transport is not None
+            _discard_unsent(self._socket_transport)
+            self._socket_transport.abort()
+
+
+def _below_tls(transport: asyncio.Transport) -> asyncio.Transport:
+    """Return what sends the bytes of *transport*: closed twice, asyncio's TLS transport loses it."""
+    return getattr(getattr(transport, "_ssl_protocol", None), "_transport", None) or transport
 
 
 def _discard_unsent(transport: asyncio.Transport) -> None:

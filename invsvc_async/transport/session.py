@@ -10,6 +10,8 @@ import asyncio
 import logging
 import random
 import re
+from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -20,6 +22,7 @@ from yarl import URL
 
 from invsvc_async.api.operations import Kind
 from invsvc_async.codec import envelope as wire
+from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import (
     ConfigurationError,
     NotSentError,
@@ -156,7 +159,9 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     warned: set[str] = msgspec.field(default_factory=set)
     prepared: dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]] = msgspec.field(default_factory=dict)
     closed: bool = False
-    pauses: set[asyncio.Future[None]] = msgspec.field(default_factory=set)
+    waits: Deadlines | None = None  # that end when it is closed
+    runs: dict[object, asyncio.Task[Any] | None] = msgspec.field(default_factory=dict)  # of writes
+    idle: asyncio.Event = msgspec.field(default_factory=asyncio.Event)  # once it is closed: no run is left
 
     def __repr__(self) -> str:
         return object.__repr__(self)  # without the credential
@@ -177,30 +182,55 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
             found = self.prepared[key] = CIMultiDictProxy(headers)
         return found
 
+    def until_closed(self) -> Deadline:
+        """Limit a wait to the time until the client is closed, which ends it with ``TimeoutError``."""
+        loop = asyncio.get_running_loop()
+        if self.waits is None or self.waits.loop is not loop:
+            self.waits = Deadlines(loop)
+        return Deadline(loop, inf, self.waits)
+
     async def pause(self, seconds: float) -> bool:
         """Sleep for *seconds*. Return ``False``, perhaps earlier, if the client is closed."""
-        if self.closed:
-            return False
-        sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
-        self.pauses.add(sleeping)
-        try:
-            await asyncio.wait((sleeping,))
-        finally:
-            self.pauses.discard(sleeping)
-            sleeping.cancel()
+        if not self.closed:
+            with suppress(TimeoutError), self.until_closed():
+                await self.clock.sleep(seconds)
         return not self.closed
 
+    async def tracked(self, begin: Callable[[], Awaitable[T]]) -> T:
+        """Await the run of a write. Until it ends, :meth:`aclose` does not return."""
+        run = object()
+        self.runs[run] = asyncio.current_task()
+        try:
+            return await begin()
+        finally:
+            self.runs.pop(run, None)
+            if self.closed and not self.runs:
+                self.idle.set()
+
     async def aclose(self) -> None:
-        """Close connections and journal, and end all pauses. Intents of writes in flight are kept."""
+        """
+        Close connections and journal, and end all waits of writes. Intents in doubt are kept.
+
+        Called within a write, as by its reader, it does not wait for writes to end.
+        """
+        self.transport.check_loop(closing=True)
         self.closed = True
-        for sleeping in self.pauses:
-            sleeping.cancel()
         try:
             await self.transport.aclose()
-        except asyncio.CancelledError:
-            await self._close_journal()  # nobody may call this again: its thread would keep the file
-            raise
-        await self._close_journal()
+            await self._end_runs()
+        finally:  # also if it is cancelled: nobody may call this again, and its thread would keep the file
+            await self._close_journal()
+
+    async def _end_runs(self) -> None:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        for wait in () if self.waits is None or self.waits.loop is not loop else tuple(self.waits.open):
+            if wait.task is not task:
+                wait.expire()
+        # The runs of a loop that is closed will not end.
+        self.runs = {run: of for run, of in self.runs.items() if of is not None and of.get_loop() is loop}
+        if self.runs and task not in self.runs.values():
+            self.idle.clear()
+            await self.idle.wait()
 
     async def _close_journal(self) -> None:
         if self.writes.journal is not None:

@@ -114,6 +114,7 @@ class Transport:
         self._emptied = asyncio.Event()
         self._timer_at = inf  # when the timer fires: at the earliest deadline in flight, or before it
         self._timer: asyncio.TimerHandle | None = None
+        self._room: asyncio.TimerHandle | None = None
 
     def __del__(self) -> None:
         # Not session.closed: a connector that is collected with this may have closed itself just before.
@@ -140,7 +141,13 @@ class Transport:
                 if deadline < self._timer_at:
                     self._watch(deadline)
                 if not limiter.enter(lane):
+                    if self._knee is not None:
+                        self._make_room(self._knee, waits=True)
                     await limiter.wait(lane)
+                if self._knee is not None and lane == "call":
+                    self._knee.begin(gate, gate.now())
+                    if limiter.has_waiting:
+                        self._make_room(self._knee)
                 try:
                     response = await self._request(session, gate)
                     try:
@@ -153,6 +160,8 @@ class Transport:
                     finally:
                         _close(response)
                 finally:
+                    if self._knee is not None:
+                        self._knee.end(gate)
                     limiter.leave(lane)
         except Exception as error:  # noqa: BLE001 - the gate shows how it ended, not the exception
             self._explain(gate, error)
@@ -207,16 +216,15 @@ class Transport:
             ConfigurationError: It belongs to another event loop.
 
         """
-        in_use = self._loop is not None and not self._loop.is_closed()
-        if in_use:
-            self._refuse_other_loop()
+        self.check_loop(closing=True)
         self._closed = True
         try:
-            if in_use:
+            if self._loop is not None and not self._loop.is_closed():
                 await self._interrupt()
         finally:  # also if it is cancelled
-            if self._timer is not None:
-                self._timer.cancel()
+            for timer in (self._timer, self._room):
+                if timer is not None:
+                    timer.cancel()
             if self._session is not None and not self._user_supplied:
                 await self._session.close()
 
@@ -250,15 +258,17 @@ class Transport:
         bytes(_LONG_ANSWER)
         self._loop = loop
 
-    def check_loop(self) -> None:
+    def check_loop(self, *, closing: bool = False) -> None:
         """
         Check that this is the event loop that the transport belongs to, if it was used already.
+
+        *closing*: or that loop is closed.
 
         Raises:
             ConfigurationError: It is another one.
 
         """
-        if self._loop is not None:
+        if self._loop is not None and not (closing and self._loop.is_closed()):
             self._refuse_other_loop()
 
     def _refuse_other_loop(self) -> None:
@@ -344,22 +354,35 @@ class Transport:
     def _learn(self, knee: AdaptiveLimit, exchange: Exchange) -> None:
         # The time of a 5xx says nothing about the load: it is quick in an outage, and slow at a gateway.
         answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
-        if answered or (exchange.end is End.LOST and exchange.timed_out):
-            size, refused = knee.size, exchange.timed_out or exchange.status == 429
-            knee.note(exchange.started, exchange.ended, refused=refused, in_flight=self._limiter.calls)
-            if knee.size != size:
-                self._limiter.resize_calls(knee.size)
+        timed_out = exchange.end is End.LOST and exchange.timed_out
+        if answered or timed_out:
+            knee.note(
+                exchange.started, exchange.ended, refused=exchange.status == 429, timed_out=timed_out,
+                in_flight=self._limiter.calls,
+            )  # fmt: skip
+        self._make_room(knee)
+
+    def _make_room(self, knee: AdaptiveLimit, *, waits: bool = False) -> None:
+        """Start calls in place of those that hang; again when the next one does, while a call *waits*."""
+        assert self._loop is not None
+        limiter, now = self._limiter, self._loop.time()
+        limiter.resize_calls(knee.size + knee.hanging(now))
+        if self._room is not None:
+            self._room.cancel()
+            self._room = None
+        if (waits or limiter.has_waiting) and (due := knee.next_hangs_at()) < inf:
+            self._room = self._loop.call_at(due, self._make_room, knee)
 
     def _conclude(self, gate: Gate) -> None:
         gate.seal()
         exchange = gate.exchange
-        if exchange.end is None:
-            exchange.end = End.LOST if gate.opened else End.NOT_SENT
-            gate.drop()
         exchange.ended = self._clock.now()
         self._in_flight.discard(gate)
         if self._closed and not self._in_flight:
             self._emptied.set()
+        if exchange.end is None:
+            exchange.end = End.LOST if gate.opened else End.NOT_SENT
+            gate.drop()  # last: it calls what is not ours
 
 
 def _hear(gate: Gate, response: aiohttp.ClientResponse) -> None:

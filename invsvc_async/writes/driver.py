@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.api.operations import WEBHOOKS_GET
 from invsvc_async.errors import (
     ConfigurationError,
     InvsvcError,
@@ -23,7 +22,8 @@ from invsvc_async.models.webhooks import Webhook
 from invsvc_async.reconcile.compare import url_key
 from invsvc_async.reconcile.decide import ANSWERED, answered_at_once, decide
 from invsvc_async.reconcile.enums import NO_EFFECT
-from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.error_form import error_of
+from invsvc_async.reconcile.facts import Known, began_at
 from invsvc_async.reconcile.findings import is_unique, no_such_read
 from invsvc_async.reconcile.history import (
     Attempt,
@@ -45,7 +45,7 @@ from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.transport.session import DecisionReport, stamp_of
 from invsvc_async.transport.transport import CLOSED
 from invsvc_async.transport.write_register import can_overtake
-from invsvc_async.writes.new_intent import intent_of, line_of, line_of_thing, tagged_body
+from invsvc_async.writes.new_intent import intent_of, line_of, tagged_body
 from invsvc_async.writes.results import of_another, result_of
 from invsvc_async.writes.start import close_lines_of_leftovers, new_start, taken_up
 from invsvc_async.writes.state_reads import StateReader, facts_of
@@ -55,8 +55,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import Decision, Event, History
+    from invsvc_async.reconcile.history import Decision, Event, History, Secret
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.journal import Journal
@@ -116,9 +115,9 @@ class Driver(Generic[T]):
         self.history: History = ()
         self._gathered: Known | None = None
         self.first: Send | None = None
-        self._seen: tuple[Wire, ...] = ()  # the last known states of the thing before the run
         self.error: InvsvcError | None = None  # of the last attempt that failed
         self.value: T | None = None  # of a readable answer
+        self._accepted: T | None = None  # of a 202, which says that the write will be done
         self.done: Done | None = None
         self.found: T | None = None  # the value, if the verdict has one
         self._outcome: Outcome[T] | None = None
@@ -142,7 +141,7 @@ class Driver(Generic[T]):
 
     def drive(self) -> Awaitable[None]:
         """Run until there is a verdict. If cancelled, leave the intent in ``client.unsettled``."""
-        return self.session.around(self.request, self._drive())
+        return self.session.around(self.request, self.session.tracked(self._drive))
 
     async def _drive(self) -> None:
         session, writes, line = self.session, self.writes, self.line
@@ -170,9 +169,11 @@ class Driver(Generic[T]):
             raise
         finally:
             if line is not None:
-                if self.done is not ANSWERED and not was_known and self._was_in_doubt():
-                    writes.lines.close(line, self.intent.identity, self._known().free_at, session.clock)
-                writes.lines.leave(line, session.clock)
+                try:
+                    if self.done is not ANSWERED and not was_known and self._was_in_doubt():
+                        writes.lines.close(line, self.intent.identity, self._known().free_at, session.clock)
+                finally:
+                    writes.lines.leave(line, session.clock)
 
     def _start(self, known: Outcome[Any] | None) -> None:
         """Start, or go on after a cancelled await. *known* was its outcome when this run was asked for."""
@@ -190,7 +191,7 @@ class Driver(Generic[T]):
                 return
             # Meanwhile a later write was sent, or another run of this client sent it or found the verdict.
             start = taken_up(self.session, latest or self.current_intent())
-        self._intent, self.history, self.first, self._seen = start
+        self._intent, self.history, self.first = start
         if self.history:
             self._use_known_verdict(known)
 
@@ -202,7 +203,7 @@ class Driver(Generic[T]):
         start = new_start(self.spec, self.line, self.intent)
         if self._never_left():  # what it read before its first send is read again
             self.history, self._call_ends = start.history, None
-        self._intent, self.first, self._seen, self._gathered = start.intent, start.first, start.seen, None
+        self._intent, self.first, self._gathered = start.intent, start.first, None
 
     def _is_up_to_date(self, latest: Intent | None) -> bool:
         """Return whether neither another run sent this write meanwhile nor a newer write was sent."""
@@ -249,16 +250,24 @@ class Driver(Generic[T]):
                 self._add(Closed(self.session.clock.now()))
                 decision = decide(self._known())
             self._report(decision)
-            match decision:
-                case Done():
-                    return decision
-                case Send():
-                    await self._send(decision)
-                case Read():
-                    self._add(await self._look(decision.reader))
-                case Wait(seconds):
-                    await self.session.pause(seconds)
-                    self._add(Tick(self.session.clock.now()))
+            if isinstance(decision, Done):
+                return decision
+            try:
+                with self.session.until_closed():
+                    await self._do(decision)
+            except (TimeoutError, ConfigurationError):
+                if not self.session.closed:
+                    raise
+
+    async def _do(self, decision: Send | Read | Wait) -> None:
+        match decision:
+            case Send():
+                await self._send(decision)
+            case Read():
+                self._add(await self._look(decision.reader))
+            case Wait(seconds):
+                await self.session.pause(seconds)
+                self._add(Tick(self.session.clock.now()))
 
     def _add(self, event: Event) -> None:
         self.history = (*self.history, event)
@@ -352,17 +361,22 @@ class Driver(Generic[T]):
 
     def _attempt(self, exchange: Exchange, send: Send) -> Attempt:
         assert exchange.end is not None
-        readable, own, stamp, retry_after = False, False, None, None
+        readable, own, of_authentication, stamp, retry_after = False, False, False, None, None
         failure: InvsvcError | None = None
         try:
             envelope = self.view.opened(self.request, exchange)
-            self.value = self._value_in(envelope)
-            if _shows_mode(type(self.value)):
-                self.session.saw(getattr(self.value, "livemode", None))
+            value = self._value_in(envelope)
+            if _shows_mode(type(value)):
+                self.session.saw(getattr(value, "livemode", None))
             readable, stamp, own = True, envelope.stamp, True
-            self._learn(exchange, stamp)
+            if exchange.status == 202:
+                self._accepted = value
+            else:
+                self.value = value
+                self._learn(exchange, stamp)
         except ServiceError as error:
             failure, stamp, own, retry_after = error, stamp_of(error), error.own_envelope, error.retry_after
+            of_authentication = error.of_authentication
         except TransportError as error:
             failure = error
         except Exception as error:  # noqa: BLE001 - the request was sent, and the attempt must be recorded
@@ -375,6 +389,7 @@ class Driver(Generic[T]):
             status=exchange.status,
             readable=readable,
             own_envelope=own,
+            of_authentication=of_authentication,
             error=facts_of(failure) if failure else None,
             stamp=stamp,
             retry_after=retry_after,
@@ -437,7 +452,10 @@ class Driver(Generic[T]):
                 "deployment lacks the read, and updates in doubt stay UNKNOWN. Set "
                 "ReconcilePolicy(journey_reader=…) to a read that it has, or to None.",
             )
-        return reading
+        slack = self.intent.policy.clock_slack
+        if self.session.server_clock.is_steady(began_at(self.history, reading), slack):
+            return reading
+        return attrs.evolve(reading, steady=False)
 
     async def _look_before(self, looks: StateReader, name: str) -> Reading:
         """Read before the first send, which has the other half of the call's time."""
@@ -459,13 +477,15 @@ class Driver(Generic[T]):
     # --- the end
 
     async def _conclude(self, done: Done) -> None:
+        if self.value is None and self.operation.finder == "created_webhook":
+            found = (done.value or {}).get("id")
+            self.value = self._accepted if getattr(self._accepted, "id", "") == found else None
         plain = self.value is not None and done.verdict is _APPLIED
         if plain and done.evidence.duplicates:
             done = self._with_duplicates(done)
         found = self.value if plain else await self._value_of(done)
         if done.verdict is _APPLIED:
             self._claim(done)
-            self._keep_earlier(done)
         if self.verdicts is not None:  # before a newer write to its thing can be sent
             self._outcome = self._outcome_of(done, found)
             await self.verdicts.settled(self._outcome)
@@ -517,17 +537,24 @@ class Driver(Generic[T]):
 
     def _outcome_of(self, done: Done, value: T | None) -> Outcome[T]:
         known = self._known()
-        lost = (
-            done.verdict is Verdict.APPLIED
-            and self.operation.finder == "created_webhook"
-            and self.value is None
-        )
+        error, refusal = self.error, known.refusal
+        if error is None and isinstance(refusal, ErrorFacts):  # the last send was one of another process
+            error = error_of({**attrs.asdict(refusal), "operation": self.operation.name})
+        creates = done.verdict is Verdict.APPLIED and self.operation.finder == "created_webhook"
         outcome: OutcomeBase[T] = OutcomeBase(
             verdict=done.verdict, message=done.reason, evidence=done.evidence, value=value,
-            error=self.error, attempts=len(known.attempts), resends=known.resends, secret_lost=lost,
-            history=self.history, started_as=self.intent, livemode=self.session.livemode,
+            error=error, attempts=len(known.attempts), resends=known.resends,
+            secret=self._secret() if creates else None, history=self.history, started_as=self.intent,
+            livemode=self.session.livemode,
         )  # fmt: skip
         return cast("Outcome[T]", outcome)
+
+    def _secret(self) -> Secret | None:
+        """Return who has the secret of the webhook that was created."""
+        if self.value is not None:
+            return None if getattr(self.value, "secret", None) is None else "returned"
+        before = (sent.end for sent in self.intent.sent)  # by runs before this one
+        return "not stored" if any(end is not None and end.kind == "applied" for end in before) else "lost"
 
     async def _value_of(self, done: Done) -> T | None:
         if done.verdict is not Verdict.APPLIED:
@@ -552,25 +579,14 @@ class Driver(Generic[T]):
             if isinstance(each, dict) and isinstance(each.get("id"), str):
                 self.writes.claim(each["id"], identity, is_certain=tagged, has_unique_tag=tagged)
 
-    def _keep_earlier(self, done: Done) -> None:
-        """Note for a while what the webhook was before: a read that lags may still show it."""
-        finder, now, own = self.operation.finder, self.session.clock.now(), self.writes.own
-        if finder == "created_webhook":
-            found = getattr(self.value, "id", None) or (done.value or {}).get("id")
-            if isinstance(found, str):
-                own.changed(line_of_thing(WEBHOOKS_GET, found), now, {})
-        elif finder in ("updated_webhook", "deleted_webhook") and self.line is not None:
-            states = self._seen if done is ANSWERED and self._seen else (*self._seen, self._known().before)
-            own.changed(self.line, now, *states)
-
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""
         intent, sent = self.current_intent(), bool(self._known().sends)
         self._keep_as_last_user()
-        if self.journal is not None:
-            self.journal.shelved(intent, sent=sent)
         if sent:
             self._leave_open(intent)
+        if self.journal is not None:  # last: it may be the user's, and raise
+            self.journal.shelved(intent, sent=sent)
 
     # --- reporting
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b32encode
 from hashlib import blake2b
+from math import isfinite
 from secrets import token_bytes, token_hex
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +13,7 @@ from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import holds_broken
 from invsvc_async.models.common import Model
 from invsvc_async.reconcile.compare import url_key
-from invsvc_async.reconcile.findings import is_unique, shows_earlier
+from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.own_writes import milliseconds, version_of
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Bounds
-    from invsvc_async.reconcile.own_writes import Earlier, LastState, Listed, UrlIds
+    from invsvc_async.reconcile.own_writes import LastState, Listed, UrlIds
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import ClientOptions
 
@@ -35,6 +36,7 @@ __all__ = [
     "intent_of",
     "line_of",
     "line_of_thing",
+    "line_of_url",
     "new_tag",
     "request_of",
     "spec_of_intent",
@@ -69,7 +71,7 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     """
     operation = request.operation
     if operation.finder == "created_webhook":
-        line = f"tag {tag}" if is_unique(tag) else f"url {url_key(str(request.body['url']))}"
+        line = f"tag {tag}" if is_unique(tag) else line_of_url(str(request.body["url"]))
     elif request.raw_path is not None:
         if request.method == "POST":
             return None
@@ -80,16 +82,22 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
         line = f"{operation.path} {team}"
     else:
         return line_of_thing(operation, *request.path.values())
-    return line if len(line) <= _SHORT else _shortened(line)
+    return _shortened(line)
+
+
+def line_of_url(url: str) -> str:
+    """Return the line of the creates of webhooks with *url* that have no unique tag."""
+    return _shortened(f"url {url_key(url)}")
 
 
 def line_of_thing(operation: Operation, *ids: str) -> str:
     """Return the line of the writes to the thing that *operation* reads or writes at *ids*."""
-    line = f"{operation.path.partition('{')[0]}{'/'.join(ids)}"
-    return line if len(line) <= _SHORT else _shortened(line)
+    return _shortened(f"{operation.path.partition('{')[0]}{'/'.join(ids)}")
 
 
 def _shortened(line: str) -> str:
+    if len(line) <= _SHORT:
+        return line
     whole = line.encode(errors="replace")
     if len(whole) <= 4 * _SHORT:
         return line
@@ -147,7 +155,6 @@ class Before(NamedTuple):
     ids: UrlIds | None = None
     listed: Listed | None = None
     never_listed: bool = False  # an untagged create, and no list of webhooks was seen
-    earlier: tuple[Earlier, ...] = ()  # states of a webhook before the last changes
 
 
 def before(spec: WriteSpec, line: str | None) -> Before:
@@ -159,8 +166,7 @@ def before(spec: WriteSpec, line: str | None) -> Before:
         return Before(now, bounds)
     own = session.writes.own
     if finder != "created_webhook":
-        earlier = () if finder == "journey" else own.earlier(line)
-        return Before(now, bounds, session.writes.last_state(spec.team, line), earlier=earlier)
+        return Before(now, bounds, session.writes.last_state(spec.team, line))
     if is_unique(spec.tag):
         return Before(now, bounds)
     listed = own.last_list(spec.team)
@@ -169,9 +175,11 @@ def before(spec: WriteSpec, line: str | None) -> Before:
 
 def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> Intent:
     """Return *intent* with what was known before its first send. *passed* is the baseline of the user."""
-    state = passed
+    state, seen = passed, None
     if known.last is not None and (passed is None or _is_fresher(known.last, passed)):
         state = known.last.state
+        if known.bounds is not None and isfinite(known.last.ended):
+            seen = known.last.ended + known.bounds.high
     strangers, forgotten_until = set(intent.strangers), intent.forgotten_until
     if known.ids is not None:
         earliest = None
@@ -183,14 +191,11 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
         forgotten_until = NEVER_LISTED
     if known.listed is not None:
         strangers |= known.listed.ids(url_key(intent.body["url"]))
-    baseline = _without_secret(state)
-    since = known.at - intent.policy.settle_after_loss
-    earlier = [_without_secret(each.state) for each in known.earlier if each.until >= since]
     return revised(
         intent,
         bounds=known.bounds,
-        baseline=baseline,
-        may_lag=shows_earlier(intent.body, baseline, earlier),
+        baseline=_without_secret(state),
+        baseline_at=seen,
         strangers=tuple(sorted(strangers)),
         forgotten_until=forgotten_until,
     )

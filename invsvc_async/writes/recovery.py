@@ -88,9 +88,9 @@ async def _found(
     """Settle what dead processes left open; return the outcomes, and with *given* also older verdicts."""
     # A journal that processes share takes over from those that are dead, of which some may only be stopped.
     # One that a single process owns has what the process before it left: that one is dead.
-    take_over = getattr(journal, "take_over", None)
-    if take_over is not None:
-        await take_over(same_mode=same_mode)
+    is_shared = getattr(journal, "is_shared", False)
+    if is_shared:
+        await journal.take_over(same_mode=same_mode)  # type: ignore[attr-defined]
         view.session.writes.left_open.leftovers = None  # look again
     undelivered = [outcome async for outcome in journal.unheard()] if given else []
     opened = view.session.clock.now()  # since then, this process has the journal
@@ -98,7 +98,7 @@ async def _found(
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(intent: Intent) -> Outcome[Any]:
-        gone = take_over is None or journal.sender_is_gone(intent.identity)  # type: ignore[attr-defined]
+        gone = not is_shared or journal.sender_is_gone(intent.identity)  # type: ignore[attr-defined]
         driver = _run_of(view, intent, journaled=True, gone_since=opened if gone else None)
         driver.journal = None  # nothing is sent; if it is cancelled, its entry stays as it is
         async with limit:

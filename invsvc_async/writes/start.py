@@ -16,7 +16,6 @@ from invsvc_async.writes.new_intent import before, line_of, request_of, with_bef
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import History, Send
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.journal import Journal
@@ -32,7 +31,6 @@ class Start(NamedTuple):
     intent: Intent | Callable[[], Intent]  # or what makes it: few writes need it
     history: History = ()
     first: Send | None = None  # what ``decide`` would say at the start, if that is known
-    seen: tuple[Wire, ...] = ()  # the last known states of the thing, as models or wire data
 
 
 def new_start(spec: WriteSpec, line: str | None, intent: Intent | Callable[..., Intent]) -> Start:
@@ -45,12 +43,9 @@ def new_start(spec: WriteSpec, line: str | None, intent: Intent | Callable[..., 
         knows_clock=known.bounds is not None,
         never_listed=known.never_listed,
     )
-    seen = () if known.last is None else (known.last.state,)
-    if spec.baseline is not None:
-        seen = (*seen, spec.baseline)
     if callable(intent):
-        return Start(partial(intent, known), (), first, seen)
-    return Start(with_before(intent, known, spec.baseline), (), first, seen)
+        return Start(partial(intent, known), (), first)
+    return Start(with_before(intent, known, spec.baseline), (), first)
 
 
 def taken_up(

@@ -17,7 +17,7 @@ from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, ErrorFacts, Holds, Reading, Superseded
 from invsvc_async.settings import JOURNEY_READER, CallOptions
 from invsvc_async.transport.session import Request, stamp_of
-from invsvc_async.writes.new_intent import line_of
+from invsvc_async.writes.new_intent import line_of, line_of_url
 from invsvc_async.writes.results import of_another
 
 if TYPE_CHECKING:
@@ -80,12 +80,13 @@ class StateReader:
             envelope = self._view.opened(request, exchange)
             return self._seen(request, exchange, envelope)
         except ServiceError as error:
-            if error.status == 404 and error.own_envelope and request.operation.name == "webhooks.get":
+            status = 404 if error.status == 410 and error.own_envelope else error.status
+            if status == 404 and error.own_envelope and request.operation.name == "webhooks.get":
                 self._learn(request, exchange, {}, stamp_of(error))
             return Reading(
                 started=seen_from,
                 ended=ended,
-                status=error.status,
+                status=status,
                 own_envelope=error.own_envelope,
                 stamp=stamp_of(error),
                 error=facts_of(error),
@@ -137,12 +138,17 @@ class StateReader:
     def _with_claims(self, reading: Reading) -> Reading:
         """Return *reading* with the items that belong to other intents. They may share the list."""
         claims, own = self._writes.claims, self._intent.identity
+        own_line = line_of_url(self._intent.body["url"])
         certain, guessed = set[str](), set[str]()
         for item in reading.seen or ():
             known_as = item.get("id") if isinstance(item, dict) else None
             claim = claims.get(known_as) if isinstance(known_as, str) else None
             if claim is not None and known_as is not None and claim[0] != own:
                 (certain if claim[1] else guessed).add(known_as)
+            elif isinstance(known_as, str):
+                line = line_of_url(str(item.get("url")))
+                if line != own_line and line in self._writes.lines:
+                    guessed.add(known_as)
         if not (certain or guessed):
             return reading
         return attrs.evolve(reading, claimed_by_others=frozenset(certain), guessed=frozenset(guessed))

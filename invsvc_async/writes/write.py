@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from invsvc_async.models.common import UNSET
 from invsvc_async.reconcile.enums import Verdict
-from invsvc_async.settings import ReconcilePolicy
+from invsvc_async.settings import ReconcilePolicy, warn_if_never_sent_again
 from invsvc_async.writes.driver import Driver, new_run
 from invsvc_async.writes.new_intent import intent_of, new_tag, spec_of_intent
 from invsvc_async.writes.start import taken_up
@@ -95,7 +95,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         Send it, find out what became of it, and return that. Does not raise for errors of the service.
 
         Raises:
-            ConfigurationError: The client is closed, or belongs to another event loop; nothing was sent.
+            ConfigurationError: The client is closed or belongs to another event loop, or the write has a key
+                of your own; nothing was sent.
             JournalError: The intent could not be stored, so nothing was sent; or nothing more, if it is in
                 ``client.unsettled``.
 
@@ -149,6 +150,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         clock_slack: float | Unset = UNSET,
         clock_band: float | Unset = UNSET,
         absence_within: float | Unset = UNSET,
+        reads_lag: float | Unset = UNSET,
         journey_reader: AnyReader | Literal["journeys.get"] | None | Unset = UNSET,
         journey_reads_show_drafts: bool | Unset = UNSET,
         tag_creates: bool | Unset = UNSET,
@@ -171,11 +173,15 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             from invsvc_async.errors import ConfigurationError
 
             raise ConfigurationError(f"policy: must be ReconcilePolicy(…), not {type(other).__name__}.")
-        return self._but(policy=attrs.evolve(policy or self._spec.policy, **changes))
+        changed = attrs.evolve(policy or self._spec.policy, **changes)
+        warn_if_never_sent_again(changed, self._spec.options.timeouts)
+        return self._but(policy=changed)
 
     def keyed(self, key: str) -> Write[T_co]:
         """
-        Return the same write under a user-supplied key, for batches. This one cannot be used any more.
+        Return the same write under a user-supplied key, for a batch or an outbox.
+
+        Awaiting it elsewhere raises ``ConfigurationError``. This one cannot be used any more.
 
         Raises:
             InvalidRequestError: The key does not have 1 to 200 printable characters.
@@ -286,6 +292,14 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     def _new_driver(self) -> Driver[T_co]:
         spec = self._spec
+        # Only the store of a batch or an outbox gives a key of the user's own a meaning.
+        if spec.key is not None if spec.resumes is None else spec.resumes.nonce is not None:
+            from invsvc_async.errors import ConfigurationError
+
+            raise ConfigurationError(
+                f"{spec.operation.name}: the key {spec.key!r} has a meaning only in an outbox or a batch, so "
+                "nothing was sent. Use Outbox.enqueue or Batch.run (invsvc batch), or leave the key out."
+            )
         if spec.resumes is None:
             return new_run(spec, self._intent)
         intent = attrs.evolve(spec.resumes, policy=spec.policy)

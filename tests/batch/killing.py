@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import AsyncIterator, Iterator
 
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.durable.entry import Entry
     from tests.batch.killing_troubles import Moved
 
 FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.15, hang=0.3)

@@ -58,17 +58,22 @@ BAD = {
     "emptied": (emptied, "it is new, but run.db.epoch counts 5 sends", "Put that journal back"),
     "text": (lambda path: path.write_text("x" * 5000), "is not a SQLite database", "choose another path"),
     "future": (
-        lambda path: changed(path, "PRAGMA user_version = 99"),
-        "it has version 99, and this package reads version 1",
-        "Use the version of the package",
+        lambda path: changed(path, "UPDATE facts SET value = '99' WHERE name = 'schema'"),
+        "its tables have version 99, and this package reads version 1",
+        "Finish what is open in it with that version",
+    ),
+    "of the development": (
+        lambda path: changed(path, "DELETE FROM facts WHERE name = 'schema'"),
+        "its tables have no version, and this package reads version 1",
+        "begin a new one in its place",
     ),
     "foreign": (
         lambda path: changed(path, "PRAGMA application_id = 7"),
         "another program's database",
         "Choose another path",
     ),
-    "outbox": (
-        lambda path: changed(path, "UPDATE facts SET value = 'an outbox' WHERE name = 'kind'"),
+    "of a client": (
+        lambda path: changed(path, "UPDATE facts SET value = 'the journal of a client' WHERE name = 'kind'"),
         "it is the journal of a client, not a batch",
         "Choose another path",
     ),
@@ -105,7 +110,7 @@ async def test_bad_journal(service, client, journal, kind, capsys, monkeypatch):
         "arguments": {"url": "https://a.example", "events": ["invoice.created"]},
     }
     file.write_text(json.dumps(line) + "\n")
-    assert await asyncio.to_thread(run, ["batch", str(file), "--journal", str(journal)]) == 1
+    assert await asyncio.to_thread(run, ["batch", str(file), "--journal", str(journal), "--no-secrets"]) == 1
     assert wrong in capsys.readouterr().err
     assert service.arrivals() == sent
 

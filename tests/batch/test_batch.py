@@ -9,6 +9,7 @@ import os
 import pytest
 
 from invsvc_async import (
+    AmbiguousWriteError,
     ApiKey,
     CallOptions,
     Client,
@@ -19,6 +20,7 @@ from invsvc_async import (
 )
 from invsvc_async.batch import Batch
 from invsvc_async.batch.intake import AT_ONCE
+from invsvc_async.batch.reports.not_applied import groups_of
 from tests.batch.conftest import HOOK, POLICY
 from tests.batch.writing import all_of, creates, updates
 from tests.support.database import database
@@ -342,3 +344,22 @@ async def test_write_in_doubt_gives_its_place_up(service, client, tmp_path):
         results = await all_of(batch, updates(client, hooks, "a"))
     assert [result.thing for result in results] == [hooks[1].id, hooks[0].id]
     assert [result.resends for result in results] == [0, 1]
+
+
+async def test_list_of_webhooks_that_is_full(service, client, tmp_path, caplog):
+    """It is said once, before the first create. A create that the list shows is certain, and there is one advice for others."""
+    for _ in range(99):
+        service.seed_webhook()
+    await client.webhooks.get(service.seed_webhook().id)  # shows the clock, so no create has to read first
+    service.script("webhooks.create", "apply, then reset", "reset", "pass", "reset")
+    async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
+        results = await all_of(batch, creates(client, 5))
+        (group,) = await groups_of(batch.entries)
+    assert caplog.text.count("the list of webhooks is full") == 1
+    unknown = [each for each in results if each.verdict is Verdict.UNKNOWN]
+    assert (len(results), len(unknown), group.count, group.cause) == (5, 2, 2, "list full")
+    for each in unknown:
+        with pytest.raises(AmbiguousWriteError) as caught:
+            each.outcome.unwrap()
+        assert group.advice in str(caught.value)
+    assert len(service.ledger.effects("webhooks.create")) == 3

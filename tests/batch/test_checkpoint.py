@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
-import sys
 from collections import Counter
 
 import pytest
@@ -219,43 +217,6 @@ async def test_journal_that_another_run_used_since_the_check(client, path, file)
         )
         with pytest.raises(Exception, match="used by another run meanwhile"):
             await run(client, path, writes)
-
-
-def zstd(data):
-    if sys.version_info >= (3, 14):
-        from compression import zstd as library
-
-        return library.compress(data)
-    import zstandard
-
-    return zstandard.ZstdCompressor().compress(data)
-
-
-@pytest.mark.parametrize("packed", [gzip.compress, zstd], ids=["gzip", "zstd"])
-async def test_compressed_file(service, client, path, file, packed):
-    """It is read like any other, in several pieces too, and skipped up to the checkpoint."""
-    text = "".join(create(i) for i in range(300)).encode()
-    file.write_bytes(packed(text[:10_000]) + packed(text[10_000:]))
-    results, _ = await run(client, path, file)
-    assert len(results) == 300
-    assert unread(file, client, path) == 0
-    file.write_bytes(packed(text + create(300).encode()))
-    results, progress = await run(client, path, file)
-    assert (len(results), progress.skipped) == (1, 300)
-
-    file.write_bytes(packed(text)[:-20])
-    with pytest.raises(InvalidRequestError, match="cannot be read"):
-        await run(client, path, file)
-    assert service.arrivals("webhooks.create") == 301
-
-
-async def test_file_of_zstd_without_a_library(client, path, file, monkeypatch):
-    """The error says what to install."""
-    for name in ("compression.zstd", "zstandard"):
-        monkeypatch.setitem(sys.modules, name, None)
-    file.write_bytes(b"\x28\xb5\x2f\xfd rest")
-    with pytest.raises(InvalidRequestError, match=r"invsvc-async\[zstd\]"):
-        await run(client, path, file)
 
 
 async def test_file_with_a_byte_order_mark(client, path, file):

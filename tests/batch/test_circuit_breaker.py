@@ -305,7 +305,8 @@ async def test_lost_answers_in_a_row(service, tmp_path, caplog, end):
     """Writes that were sent and got no answer pause the batch. None counts as unsent: each is applied once."""
     fast = fast_client_of(service, timeout=Timeouts(attempt=3.0))
     async with fast as client, Batch.open(tmp_path / "run.db", client, concurrency=8) as batch:
-        service.script("webhooks.create", *[f"apply, then {end}", end] * 4)
+        # Writes that hang for a while let others begin, and these hang too.
+        service.script("webhooks.create", *[f"apply, then {end}", end] * (8 if end == "hang" else 4))
         service.script("webhooks.list", *["503"] * 4)
         async with asyncio.timeout(300):
             await all_of(batch, creates(client, 40))

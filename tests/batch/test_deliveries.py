@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,7 +12,6 @@ import pytest
 from invsvc_async import InvalidRequestError, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.deliveries import Deliveries
-from invsvc_async.batch.journals.open import entries_of
 from tests.batch.writing import all_of, creates
 from tests.support.children import first_lines, read_on, started
 from tests.support.database import database
@@ -197,25 +194,6 @@ async def test_results_of_a_process_that_was_stopped_for_a_while(service, client
     assert {*seen, *mine} == {*service.book().webhooks.items}
     assert len(mine) > 100
     assert len(mine.intersection(seen[before:])) <= 1  # which it was given before it was stopped
-
-
-async def test_journal_without_positions(client, tmp_path):
-    """What an older version has finished counts as taken; a report reads its file as it is."""
-    path = tmp_path / "run.db"
-    async with Batch.open(path, client, **SECRETS) as batch:
-        await taken_of(batch, creates(client, 10), 5)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript("DROP INDEX finished; ALTER TABLE entries DROP COLUMN position")
-    entries = entries_of(path, reading=True)
-    await entries.open()
-    assert [entry.position for entry in await entries.done(None, 0, 100)] == [None] * 10
-    await entries.aclose()
-    async with Batch.open(path, client, **SECRETS) as batch:
-        results = await all_of(batch, creates(client, 11))
-        assert [result async for result in batch.results(since=0)] == [
-            result async for result in batch.results() if result.key == "row-10"
-        ]
-    assert [result.key for result in results] == ["row-10"]
 
 
 def test_results_taken_out_of_order():

@@ -26,8 +26,8 @@ from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.pacing import Slots
-from invsvc_async.journal import sqlite_entries
-from invsvc_async.journal.entry import LostChunkError, State
+from invsvc_async.durable import sqlite_file
+from invsvc_async.durable.entry import LostChunkError, State
 from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates
@@ -122,7 +122,7 @@ async def test_cancelled_run_shelves_at_once(service, client, tmp_path):
         running = asyncio.create_task(all_of(batch, creates(client, 4)))
         await service.arrived("webhooks.create", 4)
         running.cancel()
-        await asyncio.wait([running], timeout=1.0)
+        await asyncio.wait([running], timeout=10.0)  # half of what the attempts have
         assert running.cancelled()
         summary = await batch.summary()
     assert (summary.sending, len(client.unsettled)) == (4, 4)
@@ -312,7 +312,7 @@ async def test_end_that_is_cancelled(service, client, tmp_path):
 
 async def test_opening_that_is_cancelled(client, tmp_path, monkeypatch):
     """The journal is closed, so that it can be opened again."""
-    begun, may_end, real = threading.Event(), threading.Event(), sqlite_entries.check_file
+    begun, may_end, real = threading.Event(), threading.Event(), sqlite_file.check_file
     async with Batch.open(tmp_path / "run.db", client):
         pass
 
@@ -321,7 +321,7 @@ async def test_opening_that_is_cancelled(client, tmp_path, monkeypatch):
         may_end.wait(30)
         real(*values)
 
-    monkeypatch.setattr(sqlite_entries, "check_file", check)
+    monkeypatch.setattr(sqlite_file, "check_file", check)
     opening = asyncio.create_task(Batch.open(tmp_path / "run.db", client).__aenter__())
     await asyncio.to_thread(begun.wait, 30)
     opening.cancel()
@@ -433,11 +433,11 @@ async def test_callback_that_is_cancelled_by_itself(service, client, tmp_path):
 async def test_place_of_one_who_was_cancelled():
     """A place that is given back in the round in which one who waits is cancelled goes to the next."""
     slots = Slots(1, None, lambda: None)
-    assert slots.take()
-    first, second = (asyncio.create_task(slots.take_again()) for _ in range(2))
+    assert slots.take("before")
+    first, second = (asyncio.create_task(slots.take_again(name)) for name in ("first", "second"))
     await asyncio.sleep(0)
     first.cancel()
-    slots.leave()
+    slots.leave("before")
     await asyncio.wait([first, second], timeout=1)
 
     assert first.cancelled()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -12,11 +11,11 @@ import attrs
 import msgspec
 import pytest
 
-from invsvc_async import TokenProvider, Verdict
+from invsvc_async import ConfigurationError, TokenProvider, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.item import Item
-from invsvc_async.batch.last_writes import MOST_GRAPH, LastWrite, Left, learn, left_by
 from invsvc_async.codec import decode, structure
+from invsvc_async.durable.last_writes import MOST_GRAPH, LastWrite, Left, learn, left_by
 from invsvc_async.errors import JournalError
 from invsvc_async.models import Journey
 from invsvc_async.reconcile.own_writes import OwnWrites
@@ -589,22 +588,7 @@ def test_item_as_a_journal():
             asked()
 
 
-# --- journals of before
-
-
-async def test_file_of_before_learns_which_write_was_last(service, tmp_path):
-    """A journal without states gets them when it is opened: which write of each thing was the last applied."""
-    path, journey = tmp_path / "run.db", service.seed_journey()
-    service.script("journeys.update", "403")
-    async with opened(service, path) as (client, batch):
-        await all_of(batch, renames(client, journey, "k1", "k2"))
-    with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE states")
-    connection.close()
-    async with opened(service, path) as (_, batch):
-        await batch.retry(verdict=Verdict.REFUSED)
-        [again] = await all_of(batch)
-    assert (again.verdict, done_by(service)) == (Verdict.NOT_APPLIED, ["k2"])
+# --- in another process
 
 
 async def test_in_flight_and_fresh(service, client, journal):
@@ -688,20 +672,18 @@ async def test_journey_that_its_client_has_written_before_it_resumes_the_batch(s
     assert done_by(service) == ["newer"]
 
 
-@pytest.mark.parametrize("follow", ["settle", "resume"])
-async def test_write_that_the_journal_of_its_client_has_too(service, tmp_path, follow):
+async def test_write_that_the_journal_of_its_client_has_too(service, tmp_path):
     """Once its batch has sent it, that journal says no more of it: it would not know what came after."""
     hook = service.seed_webhook(description="before")
-    service.script("webhooks.update", "hang", *{"resume": ["reset"]}.get(follow, []))
+    service.script("webhooks.update", "hang")
     own = tmp_path / "journal.db"
     async with client_of(service, journal=own) as client:
         lost = client.webhooks.update(hook.id, description="k1").keyed("k1")
         await shelve_one(service, client, tmp_path / "run.db", lost, "webhooks.update")
         [intent] = client.unsettled
-        settling = client.settle(intent) if follow == "settle" else client.resume(intent).outcome()
-        running = asyncio.create_task(settling)
-        if follow == "resume":
-            await service.arrived("webhooks.update", 2)
+        with pytest.raises(ConfigurationError, match=r"Use Outbox\.enqueue or Batch\.run"):
+            await client.resume(intent)
+        running = asyncio.create_task(client.settle(intent))
         service.script("webhooks.get", "403", "403")
         assert (await running).verdict is Verdict.UNKNOWN
         async with Batch.open(tmp_path / "run.db", client) as batch:

@@ -8,24 +8,27 @@ from types import SimpleNamespace
 
 import pytest
 
+from invsvc_async import Batch, Timeouts
 from invsvc_async.batch.pacing import Slots
+from tests.batch.conftest import client_of
+from tests.batch.test_batch import creates
 
 
 def filled(**settings):
     """Return full places, and a counter of the notifications that there is room."""
     told = []
     slots = Slots(1, settings.get("rate"), lambda: told.append(1))
-    assert slots.take()
+    assert slots.take("first")
     return slots, told
 
 
 async def test_write_that_is_sent_again_goes_first():
     """While one waits, no new write is begun; it gets the place that is given back, and then there is no room."""
     slots, told = filled()
-    waiting = asyncio.create_task(slots.take_again())
+    waiting = asyncio.create_task(slots.take_again(object()))
     await asyncio.sleep(0)
-    slots.leave()
-    assert not slots.take()
+    slots.leave("first")
+    assert not slots.take("first")
     await waiting
     assert (slots.in_use, slots.free, told) == (1, 0, [1])
 
@@ -33,12 +36,12 @@ async def test_write_that_is_sent_again_goes_first():
 async def test_write_that_is_cancelled_while_it_waits():
     """It loses its place in the queue, which goes to the next one."""
     slots, _ = filled()
-    gone, stays = (asyncio.create_task(slots.take_again()) for _ in range(2))
+    gone, stays = (asyncio.create_task(slots.take_again(object())) for _ in range(2))
     await asyncio.sleep(0)
     gone.cancel()
     with pytest.raises(asyncio.CancelledError):
         await gone
-    slots.leave()
+    slots.leave("first")
     await stays
     assert slots.in_use == 1
 
@@ -46,9 +49,9 @@ async def test_write_that_is_cancelled_while_it_waits():
 async def test_write_that_is_cancelled_in_the_moment_of_its_turn():
     """The place that it was just handed goes on to the next."""
     slots, _ = filled()
-    gone, stays = (asyncio.create_task(slots.take_again()) for _ in range(2))
+    gone, stays = (asyncio.create_task(slots.take_again(object())) for _ in range(2))
     await asyncio.sleep(0)
-    slots.leave()
+    slots.leave("first")
     gone.cancel()
     with pytest.raises(asyncio.CancelledError):
         await gone
@@ -59,11 +62,11 @@ async def test_write_that_is_cancelled_in_the_moment_of_its_turn():
 async def test_pace_that_a_service_holds_up():
     """The timer that was set for the next send gives way to a later one, and the end forgets it."""
     slots = Slots(4, 0.5, lambda: None)
-    assert slots.take()
-    assert not slots.take()
+    assert slots.take("first")
+    assert not slots.take("second")
     first = slots._timer
     slots._due += 60  # as after a Retry-After
-    assert not slots.take()
+    assert not slots.take("first")
     assert first.cancelled()
     assert slots._timer.when() > first.when()
     slots.close()
@@ -80,10 +83,50 @@ def test_pace_on_uvloop():
         begun = loop.time()
         slots._loop = SimpleNamespace(time=lambda: begun, call_at=loop.call_at)
         for slots._due in (begun + 0.0001, begun + 0.2):
-            assert not slots.take()
+            assert not slots.take("first")
         await ready.wait()
         slots.close()
 
     ready = asyncio.Event()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(paced())
+
+
+async def test_writes_that_hang_count_for_the_most_only():
+    """They leave the adaptive limit after a while, one by one, and somebody is told; there are never more than the most."""
+    room = asyncio.Event()
+    slots = Slots(10, None, room.set)
+    for begun in (4, 8, 10):
+        while slots.in_use < begun:
+            assert slots.take(slots.in_use)
+        assert not slots.take("one more")
+        if begun < 10:
+            assert slots.limit.startswith("adaptive limit: 4 in flight")
+            room.clear()
+            await room.wait()
+    assert slots.limit == "concurrency: 10 in flight"
+    slots.leave(9)
+    assert (slots.in_use, slots.free) == (9, 1)
+    slots.close()
+
+
+async def test_batch_beside_requests_that_hang(service, tmp_path):
+    """All others are done while they hang, and what limits the run then is said."""
+    service.script("webhooks.create", *["pass"] * 40, *["hang"] * 30)
+    progress = None
+
+    def show(latest):
+        nonlocal progress
+        progress = latest
+
+    patient = Timeouts(attempt=300.0, call=300.0)
+    async with (
+        client_of(service, max_concurrency=150, timeout=patient) as client,
+        Batch.open(tmp_path / "run.db", client, concurrency=100, on_progress=show) as batch,
+        asyncio.timeout(100),
+    ):
+        run = batch.run(creates(client, 300))
+        for _ in range(270):
+            assert (await anext(run)).applied
+        assert service.arrivals("webhooks.create") == 300
+        await batch.stop(0.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 
 import pytest
 
@@ -164,7 +163,7 @@ async def test_copy_without_the_file_beside_it(service, client, tmp_path):
     assert service.arrivals("webhooks.create") == 7
 
 
-@pytest.mark.parametrize("kind", ["lost", "other", "damaged", "before"])
+@pytest.mark.parametrize("kind", ["lost", "other", "damaged"])
 async def test_file_beside_another_journal(service, client, tmp_path, kind):
     """The words say which it is, and what to do; nothing is sent."""
     path, other = tmp_path / "run.db", tmp_path / "other.db"
@@ -181,11 +180,6 @@ async def test_file_beside_another_journal(service, client, tmp_path, kind):
         case "damaged":
             beside.write_bytes(beside.read_bytes()[:20])
             words = "the file run.db.epoch is damaged"
-        case "before":  # a copy from before the package counted
-            with sqlite3.connect(path) as connection:
-                connection.execute("DELETE FROM facts WHERE name IN ('epoch', 'sends')")
-            connection.close()
-            words = "older copy, which lacks the last 5 sends"
     sent = service.arrivals()
     found = await refused(path, client, words, creates(client, 6))
     assert "Nothing was sent" in found

@@ -134,11 +134,12 @@ async def test_trouble_under_a_worker_that_stores_nothing(service, trouble, word
 
 async def test_tables_that_are_restored_under_a_running_worker(service, client):
     """It stops in words before it sends again what the copy has as open, although no connection ended."""
-    seen, restored = [], asyncio.Event()
+    seen, copied, restored = [], asyncio.Event(), asyncio.Event()
+    holds = {"row-1": copied, "row-4": restored}
 
     async def on_secret(key, _hook):
-        if key == "row-4":
-            await restored.wait()
+        if key in holds:
+            await holds[key].wait()
 
     connection = await asyncpg.connect(database().address, server_settings={"search_path": "invsvc_alive"})
     with pytest.raises(JournalError, match="the tables were made anew"):
@@ -149,6 +150,7 @@ async def test_tables_that_are_restored_under_a_running_worker(service, client):
                 seen.append(result.key)
                 if len(seen) == 1:
                     await connection.execute("CREATE TABLE copy AS TABLE entries")
+                    copied.set()
                 if len(seen) == 4:
                     await connection.execute(
                         "BEGIN; CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew TABLE copy;"

@@ -69,13 +69,21 @@ class Things:
     service: object
     client: object
     ids: dict
+    again: str = ""  # what the write "a" writes: the state of an earlier one
 
     def writes(self, *values):
         return [
-            getattr(self.client, kind).update(self.ids[kind], **{FIELD[kind]: value}).keyed(f"{kind} {value}")
+            getattr(self.client, kind)
+            .update(self.ids[kind], **{FIELD[kind]: self.again if value == "a" else value})
+            .keyed(f"{kind} {value}")
             for value in values
             for kind in KINDS
         ]
+
+    def change(self, value):
+        """Change both things as somebody else does."""
+        self.service.change_journey(self.ids["journeys"], name=value)
+        self.service.change_webhook(self.ids["webhooks"], description=value)
 
     def script(self, *steps):
         for kind in KINDS:
@@ -194,6 +202,85 @@ async def test_restored_copy_that_is_run_without_the_later_write(things, journal
     assert found == {f"{kind} C": Verdict.APPLIED for kind in KINDS}
 
 
+async def retried(journal, things):
+    """Retry what is unknown, as another process does; return how many writes, and the verdict of each key."""
+    async with client_of(things.service) as client, Batch.open(journal.address, client) as batch:
+        many = await batch.retry(verdict=Verdict.UNKNOWN)
+        return many, {result.key: str(result.verdict) for result in await all_of(batch)}
+
+
+async def restored_after_lost(things, journal, kept, lost, then):
+    """Run *kept*, copy the journal, run *lost* as well, restore it, and run everything with *then*."""
+    await run(journal.address, things.client, things.writes(*kept))
+    await journal.back_up()
+    await run(journal.address, things.client, things.writes(*kept, *lost))
+    await journal.put_back()
+    return await run_anew(journal, things, *kept, *lost, *then, restored=True)
+
+
+async def test_writes_behind_the_one_that_the_state_shows(things, journal):
+    """C and D are UNKNOWN at first: B's state says that they have not arrived, or were undone. A retry sends them."""
+    found = await restored_after_lost(things, journal, "A", "B", "CD")
+    assert things.effects() == dict.fromkeys(KINDS, "AB")
+    for kind in KINDS:
+        assert found[f"{kind} B"] == Verdict.APPLIED
+        assert found[f"{kind} C"] == found[f"{kind} D"] == Verdict.UNKNOWN
+    many, found = await retried(journal, things)
+    assert many == 4
+    assert set(found.values()) == {str(Verdict.APPLIED)}
+    assert things.effects() == dict.fromkeys(KINDS, "ABCD")
+
+
+async def test_copy_whose_last_write_is_what_the_state_shows(things, journal):
+    """Nothing was lost: what the input has behind the last write of the copy is sent by a retry, in order."""
+    found = await restored_after_lost(things, journal, "AB", "", "CD")
+    assert things.effects() == dict.fromkeys(KINDS, "AB")
+    assert {found[f"{kind} {each}"] for kind in KINDS for each in "CD"} == {str(Verdict.UNKNOWN)}
+    many, found = await retried(journal, things)
+    assert (many, set(found.values())) == (4, {str(Verdict.APPLIED)})
+    assert things.effects() == dict.fromkeys(KINDS, "ABCD")
+
+
+async def test_retry_of_some_after_a_restore(things, journal):
+    """A later one that is sent alone overtakes those before it, which are not sent over it."""
+    await restored_after_lost(things, journal, "A", "B", "CD")
+    async with client_of(things.service) as client, Batch.open(journal.address, client) as batch:
+        await batch.retry(verdict=Verdict.UNKNOWN, keys=[f"{kind} D" for kind in KINDS])
+        await all_of(batch)
+    assert things.effects() == dict.fromkeys(KINDS, "ABD")
+    _, found = await retried(journal, things)
+    assert set(found.values()) == {str(Verdict.NOT_APPLIED)}
+    assert things.effects() == dict.fromkeys(KINDS, "ABD")
+
+
+async def test_state_that_comes_back_after_a_restore(things, journal):
+    """A, B, A: the state is that of the last one, so that B came before it, and is not sent again."""
+    again = attrs.evolve(things, again="A")
+    found = await restored_after_lost(again, journal, "A", "Ba", "C")
+    assert things.effects() == dict.fromkeys(KINDS, "ABA")
+    for kind in KINDS:
+        assert found[f"{kind} a"] == Verdict.APPLIED
+        assert found[f"{kind} B"] == found[f"{kind} C"] == Verdict.UNKNOWN
+    _, found = await retried(journal, again)
+    assert things.effects() == dict.fromkeys(KINDS, "ABAC")
+    for kind in KINDS:
+        assert found[f"{kind} C"] == Verdict.APPLIED
+        assert found[f"{kind} B"] in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
+
+
+async def test_state_of_somebody_else_after_a_restore(things, journal):
+    """Nothing tells what became of B, C and D, and a retry sends none of them over somebody else's change."""
+    await run(journal.address, things.client, things.writes("A"))
+    await journal.back_up()
+    await run(journal.address, things.client, things.writes("A", "B"))
+    await journal.put_back()
+    things.change("X")
+    found = await run_anew(journal, things, "A", "B", "C", "D", restored=True)
+    assert set(found.values()) == {str(Verdict.UNKNOWN)}
+    await retried(journal, things)
+    assert things.effects() == dict.fromkeys(KINDS, "ABX")
+
+
 async def test_restored_on_the_command_line(service, journal, tmp_path, capsys, monkeypatch):
     """Without --restored nothing is sent; with it, nothing is sent again. Later runs do not need it."""
     monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
@@ -210,7 +297,7 @@ async def test_restored_on_the_command_line(service, journal, tmp_path, capsys, 
 
     async def batch(*options):
         code = await asyncio.to_thread(
-            command_line, ["batch", str(file), "--journal", str(journal.address), *options]
+            command_line, ["batch", str(file), "--journal", str(journal.address), "--no-secrets", *options]
         )
         printed = capsys.readouterr()
         return code, printed.out + printed.err

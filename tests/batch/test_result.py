@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from invsvc_async import Outcome, Verdict
-from invsvc_async.journal.outcome_record import Record, decoded, encoded, record_of
+from invsvc_async import JournalError, Outcome, Verdict
+from invsvc_async.batch.result import Result, outcome_in
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.intents import Commons
+from invsvc_async.durable.records import Record, _decode, encoded, record_of
 from invsvc_async.models import Webhook
 from invsvc_async.reconcile.history import Attempt, End, Evidence, Reading
 from invsvc_async.reconcile.intent import Intent, Scope
@@ -34,7 +37,7 @@ def outcome(history, basis="answered", **facts):
             Record(basis="answered", thing="wh_1", took=1.5, tries=2, again=1, reads=1),
         ),
         (
-            outcome((LOST, READ), basis="state", secret_lost=True),
+            outcome((LOST, READ), basis="state", secret="lost"),
             Record(why="m", basis="state", thing="wh_1", took=0.7, reads=1, lost=True),
         ),
     ],
@@ -45,7 +48,7 @@ def test_record_there_and_back(found, record):
     made = record_of(found)
 
     assert made == record
-    assert decoded(encoded(made)) == record
+    assert _decode(encoded(made)) == record
 
 
 def test_record_of_a_refusal():
@@ -55,3 +58,20 @@ def test_record_of_a_refusal():
     assert (made.why, made.thing, made.tries) == ("m", None, 1)
     assert made.story is not None
     assert "webhooks.delete" in made.story
+
+
+def done(text):
+    return Entry(key="k", state=State.DONE, operation="webhooks.create", verdict="applied", outcome=text)
+
+
+def test_result_whose_duplicates_are_not_known():
+    """It names none."""
+    assert Result.of(done('{"duplicates":null}')).duplicates == ()
+
+
+@pytest.mark.parametrize("text", ["{", '{"tries":"many"}', '{"value":1e99999999999999999999}'])
+def test_damaged_record(text):
+    """It is an error of the journal, for batches and for outboxes."""
+    for read in (Result.of, lambda entry: outcome_in(entry, Commons())):
+        with pytest.raises(JournalError, match="cannot be read"):
+            read(done(text))

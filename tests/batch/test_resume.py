@@ -141,7 +141,7 @@ async def test_unknown_writes_are_settled_when_tried_again(service, client, tmp_
 async def test_results_are_kept(service, client, tmp_path):
     """The journal tells verdict, reason and evidence of each write after the run, in the input's order."""
     service.script("webhooks.create", "400", "apply, then reset")
-    async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
+    async with Batch.open(tmp_path / "run.db", client, concurrency=1, on_secret=lambda *_: None) as batch:
         live = {result.key: result for result in await all_of(batch, creates(client, 3))}
         kept = [result async for result in batch.results()]
         refused = [result.key async for result in batch.results(verdict="refused")]

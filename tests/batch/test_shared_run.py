@@ -14,7 +14,8 @@ import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Timeouts, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.journal.entry import Entry, State
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.reconcile.compare import url_key
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates, unlisted
 from tests.support.database import database
@@ -115,13 +116,12 @@ async def test_clock_of_the_database_that_steps(service, journal):
             await grow_old(one)
         await running
         summary = await one.summary()
-        # One that is stopped before it notices that its chunk was taken over still has the intents.
-        async with asyncio.timeout(120):
-            while one.progress.under_way or two.progress.under_way:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.01)
         await two.stop()
         await other
-        assert [*client.unsettled, *its.unsettled] == []  # what was taken over is settled there
+        # One that ends before it notices that its chunk was taken over still has the intents.
+        for owner in (client, its):
+            for intent in [*owner.unsettled]:
+                assert (await owner.settle(intent)).verdict is Verdict.APPLIED
     urls = [entry.body["url"] for entry in service.ledger.effects()]
     assert (summary.verdicts, len(urls), len(set(urls))) == ({Verdict.APPLIED: 90}, 90, 90)
 
@@ -297,6 +297,6 @@ async def test_writes_to_things_with_long_names(service, client, journal):
         await all_of(batch, [client.webhooks.create(url=shorter, events=["invoice.created"])])
         rows = await batch.entries.fetch("SELECT DISTINCT thing FROM entries")
     long, whole = sorted((row["thing"] for row in rows), key=len)
-    assert whole == f"url {shorter}"
-    assert long.startswith("url https://me.example/")
+    assert whole == f"url {url_key(shorter)}"
+    assert long.startswith("url me.example/")
     assert len(long) < 600

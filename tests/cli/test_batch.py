@@ -82,7 +82,7 @@ async def test_batch_runs_and_is_skipped_when_run_again(service, invsvc, here):
     """A file is written, its secrets kept for the owner alone; run again, nothing is sent."""
     file = write_file(here / "writes.jsonl", *map(line, range(5)))
     code, out, _ = await invsvc(file, "--journal", "run.db", "--secrets-to", "secrets.jsonl")
-    again, out_again, _ = await invsvc("--journal", "run.db", file, "--json")
+    again, out_again, _ = await invsvc("--journal", "run.db", "--no-secrets", file, "--json")
 
     secrets = [json.loads(each)["secret"] for each in (here / "secrets.jsonl").read_text().splitlines()]
     assert (code, again, service.arrivals("webhooks.create"), len(set(secrets))) == (0, 0, 5, 5)
@@ -95,7 +95,7 @@ async def test_file_with_bad_lines_sends_nothing(service, invsvc, here):
     """Each bad line is named with its number and reason, and nothing is sent."""
     file = write_file(here / "writes.jsonl", *BAD)
     for more in ((), ("--dry-run",)):
-        code, _, err = await invsvc(file, "--journal", "run.db", *more)
+        code, _, err = await invsvc(file, "--journal", "run.db", "--no-secrets", *more)
         assert code == 2
         assert [words for words in WORDS if words not in err] == []
     assert (service.ledger.entries, (here / "run.db").exists()) == ([], False)
@@ -104,22 +104,62 @@ async def test_file_with_bad_lines_sends_nothing(service, invsvc, here):
 async def test_bad_lines_can_be_left_out(service, invsvc, here):
     """With `--skip-bad` the others are written, and what was left out is named and counted: exit code 5."""
     file = write_file(here / "writes.jsonl", *BAD)
-    code, out, err = await invsvc(file, "--journal", "run.db", "--skip-bad")
+    code, out, err = await invsvc(file, "--journal", "run.db", "--no-secrets", "--skip-bad")
     assert (code, service.arrivals("webhooks.create")) == (5, 1)
     assert "line 2: is not JSON" in err
     assert "skipped lines    8, which are not valid" in out
 
-    code, out, _ = await invsvc(file, "--journal", "run.db", "--skip-bad")  # which reads none of them again
+    code, out, _ = await invsvc(
+        file, "--journal", "run.db", "--no-secrets", "--skip-bad"
+    )  # which reads none of them again
     assert (code, service.arrivals("webhooks.create")) == (5, 1)
     assert "skipped lines    8, which are not valid" in out
 
-    _, out, _ = await invsvc(file, "--journal", "another.db", "--skip-bad", "--json")
+    _, out, _ = await invsvc(file, "--journal", "another.db", "--no-secrets", "--skip-bad", "--json")
     assert (json.loads(out)["bad"], json.loads(out)["total"]) == (8, 1)
+
+
+async def test_table_as_input(service, invsvc, here):
+    """Of 20,000 lines that are no JSON the first are named, then the form of the input."""
+    file = write_file(here / "writes.csv", "url,events", *["https://a.example,invoice.created"] * 20_000)
+    code, _, err = await invsvc(file, "--journal", "run.db")
+    assert (code, service.ledger.entries) == (2, [])
+    assert len(err.splitlines()) <= 5
+    assert "and 19,999 more" in err
+    assert "must have one write per line" in err
+
+
+async def test_many_bad_lines(invsvc, here):
+    """The first are named; those that are skipped are all named."""
+    file = write_file(here / "writes.jsonl", line(0), *["not JSON"] * 100)
+    _, _, err = await invsvc(file, "--journal", "run.db")
+    assert (err.count("is not JSON"), "and 80 more" in err) == (20, True)
+    _, _, err = await invsvc(file, "--journal", "run.db", "--skip-bad")
+    assert err.count("is not JSON") == 100
+
+
+async def test_progress_in_a_file(service, invsvc, here, monkeypatch):
+    """Where no bar can be shown, lines say how far the batch is, before its end."""
+    monkeypatch.setattr("invsvc_async.cli.commands.batch_run._EVERY", 0.0)
+    file = write_file(here / "w.jsonl", line(1), line(2))
+    _, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets")
+    lines = out.splitlines()
+    assert lines[0].split(": ")[0] in {"0 of 2", "1 of 2", "2 of 2"}
+    assert "2 applied" in next(each for each in lines if each.startswith("2 of 2:"))
+    _, out, _ = await invsvc("w.jsonl", "--journal", "another.db", "--json", "--no-secrets")
+    assert json.loads(out)["total"] == 2
+
+
+async def test_report_of_a_database_that_is_away(invsvc, monkeypatch):
+    """A person waits for seconds, not for a minute."""
+    monkeypatch.setattr("invsvc_async.storage.postgres_pool.AT_ONCE", 0.0)
+    code, _, err = await invsvc("report", "postgresql://u:hush-hush@127.0.0.1:9/db")
+    assert (code, "the journal's database" in err, "hush-hush" in err) == (1, True, False)
 
 
 async def test_empty_file_is_refused(invsvc, here):
     """An empty file is a mistake, in words."""
-    code, _, err = await invsvc(write_file(here / "writes.jsonl", ""), "--journal", "run.db")
+    code, _, err = await invsvc(write_file(here / "writes.jsonl", ""), "--journal", "run.db", "--no-secrets")
     assert code == 2
     assert "must have one write per line" in err
     assert "contains no writes" in err
@@ -137,7 +177,7 @@ async def test_dry_run_of_a_sound_file(service, invsvc, here):
 async def test_dry_run_as_json(invsvc, here):
     """It is one object: how many are good and bad, and what is wrong with each."""
     file = write_file(here / "w.jsonl", line(1), "not json")
-    code, out, _ = await invsvc(file, "--journal", "run.db", "--dry-run", "--json")
+    code, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets", "--dry-run", "--json")
     told = json.loads(out)
     assert (code, told["good"], told["bad"]) == (2, 1, 1)
     assert [(each["line"], each["reason"].partition(" (")[0]) for each in told["problems"]] == [
@@ -152,7 +192,7 @@ async def test_exit_code_tells_how_it_ended(service, invsvc, here, steps, code):
     if code == 3:
         service.script("webhooks.list", "pass", *["403"] * 9)
     file = write_file(here / "writes.jsonl", *map(line, range(2)))
-    assert (await invsvc(file, "--journal", "run.db", "--concurrency", "1"))[0] == code
+    assert (await invsvc(file, "--journal", "run.db", "--no-secrets", "--concurrency", "1"))[0] == code
 
 
 async def test_exit_code_of_overtaken_writes(service, invsvc, here):
@@ -165,7 +205,7 @@ async def test_exit_code_of_overtaken_writes(service, invsvc, here):
         )
         for name in ("k1", "k2")
     ]
-    run = (write_file(here / "writes.jsonl", *lines), "--journal", "run.db")
+    run = (write_file(here / "writes.jsonl", *lines), "--journal", "run.db", "--no-secrets")
     assert (await invsvc(*run))[0] == 1
     assert (await invsvc("retry", "--journal", "run.db", "--failed"))[0] == 0
     code, out, _ = await invsvc(*run)
@@ -182,7 +222,7 @@ async def test_refused_key_stops_it(service, invsvc, here):
     """The exit code is 1 and the reason is shown. Nothing is refused, so a valid key sends all of it."""
     file = write_file(here / "writes.jsonl", *map(line, range(3)))
     service.revoke(service.api_key)
-    code, out, err = await invsvc(file, "--journal", "run.db", "--json")
+    code, out, err = await invsvc(file, "--journal", "run.db", "--no-secrets", "--json")
     assert (code, json.loads(out)["verdicts"]) == (1, {})
     assert "the service refuses the credential (HTTP 403)" in err
 
@@ -192,7 +232,7 @@ async def test_stop_after(service, invsvc, here, limit, code):
     """The batch stops after so many failures; a limit that cannot work sends nothing."""
     service.script("webhooks.create", *["422"] * 5)
     file = write_file(here / "writes.jsonl", *map(line, range(5)))
-    options = ("--journal", "run.db", "--concurrency", "1", "--stop-after", limit)
+    options = ("--journal", "run.db", "--no-secrets", "--concurrency", "1", "--stop-after", limit)
     assert (await invsvc(file, *options))[0] == code
     assert service.arrivals("webhooks.create") == {"2": 2, "0.05": 5, "9": 5}.get(limit, 0)
 
@@ -202,7 +242,7 @@ async def test_signal_ends_it_resumably(service, here, number):
     """A signal lets what is in flight end, says how to resume, and the same command does the rest."""
     service._app.latency = 0.05
     file = write_file(here / "writes.jsonl", *map(line, range(30)))
-    running = await child(file, "--journal", "run.db", "--concurrency", "3")
+    running = await child(file, "--journal", "run.db", "--no-secrets", "--concurrency", "3")
     await service.arrived("webhooks.create", 4)
     running.send_signal(number)
     _, err = await running.communicate()
@@ -210,7 +250,7 @@ async def test_signal_ends_it_resumably(service, here, number):
     assert b"run the same command again to resume" in err
     assert b"Traceback" not in err
 
-    rest = await child(file, "--journal", "run.db", "--concurrency", "3")
+    rest = await child(file, "--journal", "run.db", "--no-secrets", "--concurrency", "3")
     await rest.communicate()
     assert (rest.returncode, service.arrivals("webhooks.create")) == (0, 30)
 
@@ -218,7 +258,7 @@ async def test_signal_ends_it_resumably(service, here, number):
 async def test_prune_empties_what_is_done(invsvc, here):
     """Pruned, a journal says nothing more of what was written, and skips it still."""
     file = write_file(here / "writes.jsonl", *map(line, range(3)))
-    await invsvc(file, "--journal", "run.db")
+    await invsvc(file, "--journal", "run.db", "--no-secrets")
     code, out, _ = await invsvc("prune", "--journal", "run.db", "--done-before", "2020-05-01")
     assert (code, out) == (
         0, "0 writes emptied\n  3 left as they are: finished later than that, or empty already\n"
@@ -241,7 +281,7 @@ async def test_prune_says_what_it_kept(service, invsvc, here):
     service.script("webhooks.create", "pass", "apply, then reset", "403")
     service.script("webhooks.list", *["403"] * 9)
     file = write_file(here / "writes.jsonl", *map(line, range(3)))
-    assert (await invsvc(file, "--journal", "run.db", "--concurrency", "1"))[0] == 3
+    assert (await invsvc(file, "--journal", "run.db", "--no-secrets", "--concurrency", "1"))[0] == 3
     assert (await invsvc("retry", "--journal", "run.db", "--verdict", "refused"))[0] == 0
     code, out, _ = await invsvc("prune", "--journal", "run.db", "--days", "0")
     assert code == 0
@@ -263,6 +303,57 @@ async def test_journal_as_an_argument_or_an_option(invsvc, here, command):
     for wrong in ((), ("run.db", "--journal", "run.db")):
         code, _, err = await invsvc(*command.split(), *wrong)
         assert (code, "JOURNAL: give it once" in err) == (2, True)
+
+
+async def test_webhooks_without_a_place_for_their_secrets(service, invsvc, here):
+    """Nothing is sent, and both ways on are named; thrown away on purpose, all of them count as lost."""
+    file = write_file(here / "writes.jsonl", *map(line, range(5)))
+    code, out, err = await invsvc(file, "--journal", "run.db")
+    assert (code, out, service.arrivals()) == (2, "", 0)
+    assert "--secrets-to" in err
+    assert "--no-secrets" in err
+
+    service.script("webhooks.create", "pass", "apply, then reset")
+    code, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets", "--json")
+    assert (code, json.loads(out)["secrets_lost"], service.arrivals("webhooks.create")) == (0, 5, 5)
+    report = json.loads((await invsvc("report", "run.db", "--json"))[1])
+    assert (report["secrets_lost"], len(report["lost_secrets"])) == (5, 5)
+    both = await invsvc(file, "--journal", "run.db", "--no-secrets", "--secrets-to", "secrets.jsonl")
+    assert both[0] == 2
+
+
+async def test_webhooks_that_an_earlier_run_left(service, invsvc, here):
+    """They are done by this run, whatever its own input, so their secrets need a place too."""
+    file = write_file(here / "writes.jsonl", *map(line, range(3)))
+    service.script("webhooks.create", "422", "422", "422")
+    assert (await invsvc(file, "--journal", "run.db", "--secrets-to", "secrets.jsonl"))[0] == 1
+    await invsvc("retry", "run.db", "--failed")
+    rename = {
+        "operation": "journeys.update",
+        "arguments": {"journey": service.seed_journey().id, "name": "x"},
+    }
+    other = write_file(here / "other.jsonl", rename)
+    before = service.arrivals()
+
+    assert (await invsvc(other, "--journal", "run.db"))[0] == 2
+    assert (await invsvc(file, "--journal", "run.db"))[0] == 2, "all of its lines were read before"
+    assert service.arrivals() == before
+    code, out, _ = await invsvc(other, "--journal", "run.db", "--secrets-to", "secrets.jsonl", "--json")
+    assert (code, json.loads(out)["secrets_lost"]) == (0, 0)
+    assert len((here / "secrets.jsonl").read_text().splitlines()) == 3
+    assert (await invsvc(other, "--journal", "run.db"))[0] == 0, "no webhook is left to be made"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("worker", "postgresql://127.0.0.1:1/x"), ("writes.jsonl", "--journal", "postgresql://127.0.0.1:1/x")],
+)
+async def test_shared_batch_needs_a_place_for_secrets(service, invsvc, here, words):
+    """Another machine may put webhooks in, at any time."""
+    rename = {"operation": "journeys.update", "arguments": {"journey": "jrn_1", "name": "x"}}
+    write_file(here / "writes.jsonl", rename)
+    code, _, err = await invsvc(*words)
+    assert (code, "--no-secrets" in err) == (2, True)
 
 
 async def test_secrets_that_are_lost_are_named(service, invsvc, here):
@@ -289,13 +380,15 @@ async def test_retry_of_keys_that_are_not_there(invsvc, here):
     file = write_file(here / "writes.jsonl", line(1))
     await invsvc(file, "--journal", "run.db", "--secrets-to", "secrets.jsonl")
     code, out, err = await invsvc("retry", "run.db", "--key", "row-1", "--key", "row-2")
-    assert (code, out[:9], "2 keys not scheduled" in err) == (0, "0 writes ", True)
+    assert (code, out[:9], "2 keys not scheduled" in err) == (1, "0 writes ", True)
 
 
 async def test_retry_of_one_verdict_in_any_spelling(service, invsvc, here):
     """Words of a verdict are separated by a space, a hyphen or an underscore."""
     service.script("webhooks.create", "403")
-    assert (await invsvc(write_file(here / "writes.jsonl", line(0)), "--journal", "run.db"))[0] == 1
+    assert (await invsvc(write_file(here / "writes.jsonl", line(0)), "--journal", "run.db", "--no-secrets"))[
+        0
+    ] == 1
     for spelling in ("not applied", "not-applied", "not_applied"):
         code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", spelling)
         assert (code, out) == (0, "0 writes scheduled: no write that has ended is chosen\n")
@@ -307,12 +400,12 @@ async def test_retry_makes_writes_to_do_again(service, invsvc, here):
     """Refused writes made to do again are written by the next run; what is applied is not taken back."""
     service.script("webhooks.create", "403", "403")
     file = write_file(here / "writes.jsonl", *map(line, range(3)))
-    assert (await invsvc(file, "--journal", "run.db"))[0] == 1
+    assert (await invsvc(file, "--journal", "run.db", "--no-secrets"))[0] == 1
     code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", "refused")
     assert (code, out) == (0, "2 writes scheduled: run the batch\n")
     code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", "refused", "--json")
     assert (code, json.loads(out)) == (0, {"to_do": 0})
-    assert (await invsvc(file, "--journal", "run.db"))[0] == 0
+    assert (await invsvc(file, "--journal", "run.db", "--no-secrets"))[0] == 0
     assert service.arrivals("webhooks.create") == 5
     for wrong, words in (("applied", "applied writes are done"), ("late", "must be one of applied")):
         code, _, err = await invsvc("retry", "--journal", "run.db", "--verdict", wrong)
@@ -347,7 +440,7 @@ async def test_worker_takes_part_until_interrupted(service, here, number):
 
 async def test_worker_of_a_file(invsvc, here):
     """A journal in a file has no workers: the words say what to give instead."""
-    code, _, err = await invsvc("worker", "--journal", "run.db")
+    code, _, err = await invsvc("worker", "--journal", "run.db", "--no-secrets")
     assert code == 2
     assert "a journal in a file cannot be shared" in err
 
@@ -392,7 +485,7 @@ async def test_file_that_can_be_read_once_only(service, invsvc, here, pipe, monk
     (here / "spool").mkdir()
     path, feed = pipe
     feeding = feed(*map(line, range(5)))
-    code, out, _ = await invsvc(path, "--journal", "run.db")
+    code, out, _ = await invsvc(path, "--journal", "run.db", "--no-secrets")
     await feeding
 
     assert (code, service.arrivals("webhooks.create")) == (0, 5)
@@ -404,7 +497,7 @@ async def test_pipe_with_bad_lines_sends_nothing(service, invsvc, pipe):
     """They are named as those of a file are."""
     path, feed = pipe
     feeding = feed(*BAD)
-    code, _, err = await invsvc(path, "--journal", "run.db")
+    code, _, err = await invsvc(path, "--journal", "run.db", "--no-secrets")
     await feeding
 
     assert (code, service.arrivals()) == (2, 0)
@@ -415,7 +508,7 @@ async def test_pipe_with_bad_lines_sends_nothing(service, invsvc, pipe):
 async def test_signal_while_a_pipe_gives_nothing(here, pipe, number):
     """A pipe that gives nothing is waited for until a signal ends it."""
     path, _ = pipe
-    running = await child(path, "--journal", "run.db")
+    running = await child(path, "--journal", "run.db", "--no-secrets")
     feeding = await asyncio.to_thread(path.open, "wb")  # once it is open at both ends, it is being read
     with feeding:
         running.send_signal(number)
@@ -436,7 +529,7 @@ async def test_file_that_changes_once_it_was_checked(service, invsvc, here, monk
         return found
 
     monkeypatch.setattr(file_check, "check_file", then_changed)
-    code, _, err = await invsvc(file, "--journal", "run.db")
+    code, _, err = await invsvc(file, "--journal", "run.db", "--no-secrets")
 
     assert code == 1
     assert f"the file was changed after the check: it had 2 writes, and now has {lines}" in err

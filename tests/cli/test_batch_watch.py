@@ -11,11 +11,12 @@ from types import SimpleNamespace
 from unittest.mock import AsyncMock
 
 import aiohttp
+import attrs
 import pytest
 
 from invsvc_async.batch import Batch
 from invsvc_async.batch.reports import live_file
-from invsvc_async.batch.run_status import note_pause
+from invsvc_async.batch.run_status import note_status
 from invsvc_async.cli.commands import batch_watch
 from invsvc_async.simulator.loopback_page import local
 from tests.batch.conftest import client_of, service  # noqa: F401 - pytest finds it by name
@@ -77,7 +78,7 @@ async def test_data(watched):
     assert [(each["verdict"], each["count"], len(each["writes"])) for each in told["groups"]] == [
         ("refused", 10, 5)
     ]
-    assert (told["workers"], told["pauses"]) == (None, [])
+    assert (told["workers"], told["limits"]) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ async def test_requests_of_other_machines():
     checked = local(AsyncMock(return_value="the page"))
 
     assert (await checked(SimpleNamespace(remote="192.0.2.7"))).status == 403
-    assert await checked(SimpleNamespace(remote="127.0.0.1")) == "the page"
+    assert await checked(SimpleNamespace(remote="127.0.0.1", host="127.0.0.1:80", headers={})) == "the page"
 
 
 async def test_batch_that_nothing_runs(client, tmp_path, monkeypatch):
@@ -209,7 +210,7 @@ def test_command(tmp_path, monkeypatch, capsys):
 
     assert run(["batch", "watch", str(tmp_path / "none.db")]) == 1
     assert run(["batch", "watch", str(tmp_path / "run.db")]) == 1
-    assert "not a batch's journal" in capsys.readouterr().err
+    assert "not the journal of a batch" in capsys.readouterr().err
 
 
 async def test_process(client, tmp_path):
@@ -276,10 +277,12 @@ async def test_page_in_a_browser(client, tmp_path, capsys):
             assert key in await page.run("document.querySelector('details li').textContent")
 
             await all_of(batch, creates(client, 3, start=3))
-            note_pause(batch.entries, "the service answers HTTP 503", 40.0)
+            away = "the service answers HTTP 503"
+            pause = attrs.evolve(batch.progress, paused=away, limited_by=away, next_probe=40.0)
+            note_status(batch.entries, pause, {})
             words = await page.until("document.querySelector('.pause')?.textContent")
             assert words.startswith("Paused: the service answers HTTP 503. Next probe in ")
-            note_pause(batch.entries, None, 0.0)
+            note_status(batch.entries, attrs.evolve(pause, limited_by=None), {})
             await page.until("document.querySelector('.pause') === null")
             await page.until("document.querySelector('#legend .applied').textContent === 'applied: 6'")
             assert await page.run("document.querySelector('details').open")

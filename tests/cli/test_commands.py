@@ -17,12 +17,14 @@ import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from invsvc_async import ConfigurationError, Intent
+from invsvc_async import ConfigurationError
 from invsvc_async.batch.secrets_file import SecretsFile
 from invsvc_async.cli.app import _report, run
+from invsvc_async.testing.service_thread import serving
 from tests.cli.conftest import ENVIRONMENT, child
 
 pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
@@ -52,6 +54,24 @@ def test_get_as_json(invsvc):
 
     assert told["triggerType"] == "invoice.created"
     assert isinstance(told["created_at"], int)
+
+
+@pytest.mark.parametrize("words", ["get users usr_1", "list webhooks", "write journeys.update jrn_1 name=A"])
+def test_answer_of_something_else(invsvc, monkeypatch, words):
+    """How it begins is said, not where a program finds the whole."""
+    operation = {"get": "users.get", "list": "webhooks.list", "write": "journeys.update"}[words.split()[0]]
+    Path("invsvc.toml").write_text(
+        'default_profile = "d"\n[profiles.d.reconcile]\nsettle_after_loss = 0\nsettle_after_error = 0\n'
+    )
+    with serving(seed=7) as service:  # of its own: not all of these answers are asked for
+        monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+        monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+        service.script(operation, *["html"] * 9)
+        ran = invsvc(*words.split())
+
+    assert ran.code != 0
+    assert ".raw" not in ran.out + ran.err
+    assert "It begins with" in ran.out + ran.err
 
 
 def test_get_that_is_not_there(invsvc):
@@ -291,17 +311,27 @@ def test_file_without_a_secret(invsvc, served, here):
 
 
 def test_write_from_a_file(invsvc, here):
-    """A file holds one write as data, under its key."""
-    one = {
-        "operation": "journeys.update",
-        "arguments": {"journey": "jrn_1", "description": None},
-        "key": "row-1",
-    }
+    """A file holds one write as data."""
+    one = {"operation": "journeys.update", "arguments": {"journey": "jrn_1", "description": None}}
     (here / "one.json").write_text(json.dumps(one))
 
     told = json.loads(invsvc("write", "--file", "one.json", "--json").out)
 
-    assert (told["verdict"], told["applied"], told["intent"]["key"]) == ("applied", True, "row-1")
+    assert (told["verdict"], told["applied"]) == ("applied", True)
+
+
+def test_key_of_a_single_write(invsvc, served, here):
+    """It would have no meaning, so it is refused before anything is sent, and the batch is named."""
+    one = {"operation": "journeys.update", "arguments": {"journey": "jrn_1", "name": "x"}, "key": "row-1"}
+    (here / "one.json").write_text(json.dumps(one))
+    before = served.ask("/_simulator/arrivals")
+
+    ran = invsvc("write", "--file", "one.json")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "the key 'row-1' has a meaning only in an outbox or a batch" in ran.err
+    assert "invsvc batch" in ran.err
+    assert served.ask("/_simulator/arrivals") == before
 
 
 @pytest.mark.parametrize(
@@ -382,36 +412,28 @@ def test_write_whose_fate_is_open(invsvc, served, here):
     assert served.ask("/_simulator/arrivals?operation=sheets.save_mapping") == arrivals
 
 
-def open_write(served, here, key="row-1"):
+def open_write(served, here):
     """Script a write whose answer is lost and that has no read, in a file."""
     served.script("sheets.save_mapping", "apply, then reset")
-    one = {"operation": "sheets.save_mapping", "arguments": {"fields": {"amount": "Monto"}}, "key": key}
+    one = {"operation": "sheets.save_mapping", "arguments": {"fields": {"amount": "Monto"}}}
     (here / "one.json").write_text(json.dumps(one))
     return "write", "--file", "one.json"
 
 
 def test_intent_whose_key_is_no_file_name(invsvc, served, here):
     """It is kept under a name that any key has, for its owner alone."""
-    ran = invsvc(*open_write(served, here, "customer 7/row 17"), "--json")
+    assert invsvc(*open_write(served, here)).code == 3
+    (kept,) = here.glob("invsvc-intent-*.json")
+    (here / "one.json").write_text(json.dumps(json.loads(kept.read_text()) | {"key": "customer 7/row 17"}))
+    kept.unlink()
+
+    ran = invsvc("resume", "one.json", "--same-mode", "--json")
     (kept,) = here.glob("invsvc-intent-*.json")
 
     assert (ran.code, json.loads(ran.out)["verdict"]) == (3, "unknown")
     assert json.loads(kept.read_text())["key"] == "customer 7/row 17"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert kept.name in ran.err
-
-
-def test_intents_of_writes_with_one_key(invsvc, served, here):
-    """Each is kept: a later write with the same key is another one, and both may have happened."""
-    for _ in range(2):
-        assert invsvc(*open_write(served, here)).code == 3
-    kept = sorted(here.glob("invsvc-intent-*.json"))
-
-    assert len({Intent.from_json(each.read_text()).identity for each in kept}) == 2
-    assert kept[-1].name == "invsvc-intent-row-1.json"
-
-    assert invsvc("resume", kept[0].name).code == 3
-    assert sorted(here.glob("invsvc-intent-*.json")) == kept
 
 
 def test_intent_that_cannot_be_kept(invsvc, served, here, monkeypatch):
@@ -429,7 +451,7 @@ def test_intent_that_cannot_be_kept(invsvc, served, here, monkeypatch):
 
     assert (ran.code, json.loads(ran.out)["verdict"]) == (3, "unknown")
     error, intent = [json.loads(each) for each in ran.err.splitlines() if each.startswith("{")]
-    assert intent["key"] == "row-1"
+    assert intent["operation"] == "sheets.save_mapping"
     assert "Read-only file system" in error["error"]["message"]
     assert "Read-only file system" in ran.err
 

@@ -150,7 +150,7 @@ def test_stats(stored):
     found = json.loads(stored("stats", "--json").out)
     backlog = found.pop("backlog")
     assert (backlog["due"], backlog["dead"], backlog["late"] > 0) == (1, 2, True)
-    assert not any(one["is_estimate"] for one in found.values())
+    assert not any(one["has_more"] for one in found.values())
     assert {state: one["count"] for state, one in found.items()} == {"open": 1, "handled": 2, "dead": 2}
     lines = stored("stats").out.splitlines()
     assert lines[0] == "state\tevents\toldest"

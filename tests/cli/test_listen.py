@@ -317,3 +317,30 @@ def test_command_until_ctrl_c(tmp_path):
 
     assert said.startswith("Listening on http://127.0.0.1:")
     assert (child.returncode, rest) == (0, "")
+
+
+async def test_stored_line_that_is_no_event(tmp_path, capfd):
+    """The error shows how it begins; nobody on a command line has its `.raw`."""
+    lines = [(1, json.dumps({"body": '{"type": "nothing"}'}).encode())]
+    assert await replayed(listener_of(tmp_path), Path("a file"), lines) == 1
+    said = capfd.readouterr().err
+    assert """It begins with '{"type": "nothing"}'""" in said
+    assert ".raw" not in said
+
+
+async def test_password_in_the_address_of_the_application(tmp_path, capfd):
+    """It is in no error, whether the application is away, answers an error or the address cannot be used."""
+    body = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
+    lines = [(1, json.dumps({"body": json.dumps(body)}).encode())]
+
+    async def refuse(_request):
+        return web.Response(status=500)
+
+    async with taking(refuse) as address:
+        host = address.removeprefix("http://")
+        for place in (f"u:hush-hush@{host}", "u:hush-hush@127.0.0.1:9/in", "u:hush-hush@127.0.0.1:x/in"):
+            assert await replayed(listener_of(tmp_path, f"http://{place}"), Path("a file"), lines) == 1
+
+    said = capfd.readouterr().err
+    assert said.count("--replay") == 3
+    assert "hush-hush" not in said

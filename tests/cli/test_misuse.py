@@ -35,6 +35,11 @@ HOOK = ("webhooks.create", "url=https://me.example/in", "events=invoice.created"
         ("list invoices.egress --resume zzz", 2, "is damaged"),
         ("list webhooks --resume zzz", 2, "has no pages"),
         ("write", 2, "give either an operation"),
+        (
+            'write webhooks.create url=https://a.example events:=["invoice.create"]',
+            2,
+            "Did you mean invoice.created",
+        ),
         ("write webhooks.create", 2, "url: missing; events: missing"),
         ("write webhooks.delete wh_1 --story nowhere/story.json", 2, "nowhere is not a directory"),
         ("settle nofile.json", 2, "does not exist"),

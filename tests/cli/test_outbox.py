@@ -69,6 +69,9 @@ async def test_writes_are_listed_shown_retried_and_dropped(service, place, invsv
         async with outbox.dispatching():
             await verdict_of(outbox, "refused")
         await enqueued(place, outbox, client, service, "waiting", "gone")
+        await outbox._store.entries.put_fact("untold refused", "OSError: no")  # as on_result has raised
+    for command in (("list", place), ("list", place, "--state", "untold"), ("show", place, "refused")):
+        assert "OSError: no" in (await invsvc(*command))[1]
     code, out, _ = await invsvc("list", place, "--json")
     listed = {row["key"]: row["state"] for row in json.loads(out)}
     assert (code, listed) == (0, {"refused": "refused", "waiting": "open", "gone": "open"})
@@ -104,7 +107,7 @@ async def sending(place, client, service, folder):
     async with Outbox.open(place, client) as outbox:
         await enqueued(place, outbox, client, service, "one")
     own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
-    working = child("outbox", "work", place, "--json", env={**ENVIRONMENT, **own}, cwd=folder)
+    working = child("outbox", "work", place, "--json", "--no-secrets", env={**ENVIRONMENT, **own}, cwd=folder)
     assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {"state": "sending"}
     await service.arrived("webhooks.update")
     return working

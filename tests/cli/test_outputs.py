@@ -152,7 +152,7 @@ def test_two_outputs_to_a_stream(invsvc, here, device):
 
 def test_outbox_that_does_not_exist(invsvc, here):
     """A misspelt path is an error: nothing would ever be sent from a new file."""
-    ran = invsvc("outbox", "work", "nope.db")
+    ran = invsvc("outbox", "work", "nope.db", "--no-secrets")
 
     assert (ran.code, list(here.iterdir())) == (1, [])
     assert "nope.db: the file does not exist" in ran.err

@@ -205,7 +205,36 @@ def test_receiver_that_is_away(offline):
     """The failure is told."""
     ran = offline("trigger", "invoice.created", "--to", "http://127.0.0.1:1/in")
     assert (ran.code, "Cannot connect" in ran.out) == (1, True)
+    assert "nothing answers at 127.0.0.1:1/in. Start the receiver, or correct --to" in ran.err
+    ran = offline("trigger", "invoice.created", "--to", "http://u:hush-hush@127.0.0.1:1/in")
+    assert "hush-hush" not in ran.out + ran.err
+    ran = offline("trigger", "invoice.created", "--to", "http://u:hush-hush@127.0.0.1:x/in")
+    assert (ran.code, "hush-hush" in ran.out + ran.err) == (2, False)
     assert offline("trigger", "invoice.created", "--to", "ftp://x").code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["trigger", "invoice.created", "--to"], ["listen", "--replay", "events.jsonl", "--forward"],
+        ["serve", "--deliver-to"],
+    ],
+)  # fmt: skip
+def test_plain_http_to_another_machine(offline, behind, here, monkeypatch, words):
+    """Secrets and events leave this machine over plain HTTP only if that is allowed."""
+    monkeypatch.setattr(asyncio.Event, "wait", pytest.fail)  # serve would wait for its end
+    monkeypatch.setenv("INVSVC_SHARED_HEADER", f"{SHARED.name}={SHARED.value}")
+    body = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
+    (here / "events.jsonl").write_text(json.dumps({"body": json.dumps(body)}))
+    elsewhere = behind.url.replace("127.0.0.1", "0.0.0.0")  # noqa: S104 - it reaches this machine
+
+    refused = offline(*words, elsewhere)
+
+    assert (refused.code, "--allow-insecure-http" in refused.err, behind.receipts) == (2, True, [])
+    assert SHARED.value not in refused.out + refused.err
+    if words[0] != "serve":
+        assert offline(*words, elsewhere, "--allow-insecure-http").code == 0
+        assert behind.receipts == [200]
 
 
 @pytest.mark.no_secret_scan  # the service prints its keys

@@ -584,6 +584,30 @@ def test_knee_when_it_is_refused():
     assert sizes == [20, 20, 20, 10, 5, 2, 1, 1, 1, 1]
 
 
+def test_request_that_times_out_while_others_are_answered():
+    """It says nothing about the load, and does not count any more long before; a timeout without answers halves."""
+    knee = AdaptiveLimit(first=40)
+    knee.note(1.0, 31.0, timed_out=True, in_flight=40)
+    assert knee.size == 20
+    knee.note(35.0, 35.5, in_flight=20)
+    knee.note(34.0, 64.0, timed_out=True, in_flight=20)
+    assert knee.size == 20
+
+
+def test_requests_that_hang_do_not_count():
+    """Several usual answers later, but not before a second, a request in flight counts no longer."""
+    knee = AdaptiveLimit(first=4)
+    knee.begin("hangs", 0.0)
+    knee.begin("young", 0.5)
+    assert [(knee.hanging(at), knee.next_hangs_at()) for at in (0.9, 1.0)] == [(0, 1.0), (1, 1.5)]
+    knee.end("young")
+    knee.end("hangs")
+    for _ in range(3):
+        knee.note(1.0, 2.0, in_flight=1)
+    knee.begin("slow", 2.0)
+    assert [knee.hanging(at) for at in (6.5, 7.5)] == [0, 1]
+
+
 def test_knee_that_is_refused_again():
     """After one refusal it continues from half; after two with nothing learnt between, it seeks again."""
     knee = steering()
@@ -631,7 +655,7 @@ async def test_batch_whose_requests_time_out():
         for at in range(0, 60, 10):
             slots._knee.note(at, at + 5.0, refused=True, in_flight=1)
 
-        assert [slots.take() for _ in range(left + 1)] == [True] * left + [False]
+        assert [slots.take(at) for at in range(left + 1)] == [True] * left + [False]
         slots.close()
 
 

@@ -43,6 +43,9 @@ LOCAL = {
     "on",
     "on_test",
     "receive_until",
+    "doubts",
+    "refusal",
+    "counted",
     "matches",
     "to_dict",
     "to_json",
@@ -53,7 +56,7 @@ QUIET = re.compile(
     r"(simulator\.\w+|testing\.VirtualClock|events\.\w*Store|ApiKey|OAuthToken|PersonToken|TokenProvider)\."
     r"|Batch\.(stop|summary|warn_once)$|batch\.Result\.of$|Client\.(of|for_team|aclose)$"
     r"|Intent\.to_json$|Outcome\.(explain|to_json)$|Pages\.token_after$|Write\.(with_policy|tagged|send|throw|close)$"
-    r"|events\.(InboxPolicy\.delay|Receiver\.(receive|receive_until|answer|aiohttp_handler|stats|health|observe)|SyncReceiver\.(stop|receive|answer|wsgi_app|django_view)|SharedHeader\.matches)$"
+    r"|events\.(InboxPolicy\.delay|Receiver\.(receive|receive_until|doubts|refusal|counted|answer|aiohttp_handler|stats|health|observe)|SyncReceiver\.(stop|receive|answer|wsgi_app|django_view)|SharedHeader\.matches)$"
     r"|readers\.(get|reminder_operation)$|simulator\.routes$"
 )  # what gives no error of its own to look after
 

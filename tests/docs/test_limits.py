@@ -87,6 +87,18 @@ def test_names_that_doctor_asks() -> None:
     assert {*CANDIDATES, *IMPORTS} == set(ParameterNames.__annotations__)
 
 
+def test_names_that_doctor_tries() -> None:
+    """The page lists them, in their order."""
+    page = (ROOT / "docs/how-to/doctor.md").read_text(encoding="utf-8")
+
+    for role, names in {**CANDIDATES, **IMPORTS}.items():
+        assert re.search(
+            rf"^\|.*`{role}`.* \| {re.escape(', '.join(f'`{each}`' for each in names))} \|$",
+            page,
+            re.MULTILINE,
+        )
+
+
 def test_names_that_a_row_tells_are_those_of_the_table() -> None:
     """What the rows say is open, or assumed, is so in the table of operations."""
     for name, place in (

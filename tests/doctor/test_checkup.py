@@ -53,6 +53,57 @@ async def test_names_that_the_service_honours(names):
     assert all(each.certain for each in found.names)
 
 
+BRACKETS = {"created_after": "created[gte]", "created_before": "created[lte]", "order_by": "sort"}
+
+
+async def test_names_with_brackets(tmp_path, monkeypatch, capsys):
+    """README's first list, with the file that is printed, has what the service's own filter gives."""
+    monkeypatch.chdir(tmp_path)
+    async with Simulator(names=BRACKETS) as service:
+        monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+        monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+        assert await asyncio.to_thread(run, ["doctor", "--toml"]) == 0
+        printed = capsys.readouterr().out
+        (tmp_path / "invsvc.toml").write_text(printed)
+        async with Client.from_env() as client:
+            everything = [each async for each in client.invoices.egress(status="valid")]
+            since = sorted(each.created_at for each in everything)[len(everything) // 2]
+            found = [each async for each in client.invoices.egress(status="valid", created_after=since)]
+
+    assert tomllib.loads(printed)["profiles"]["default"]["names"] == BRACKETS
+    assert 0 < len(found) < len(everything)
+    assert {each.uuid for each in found} == {each.uuid for each in everything if each.created_at >= since}
+
+
+async def test_names_that_nobody_knows_are_not_disabled(tmp_path, monkeypatch, capsys):
+    """Nothing is advised for them but to look their names up: a filter is not switched off unasked."""
+    monkeypatch.chdir(tmp_path)
+    async with Simulator(names=dict.fromkeys(OTHERS, "strange")) as service:
+        monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+        monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+        assert await asyncio.to_thread(run, ["doctor", "--toml"]) == 0
+
+    printed = capsys.readouterr().out
+    assert "names" not in tomllib.loads(printed)["profiles"]["default"]
+    assert "# names.created_after: none of created_after, created[gte]," in printed
+
+
+@pytest.mark.parametrize("reaction", ["empty", "refused"])
+async def test_name_that_does_not_filter(reaction):
+    """A parameter that empties the list whatever its value, or only refuses an invalid one, is not advised."""
+
+    async def ask(query):
+        rows = [{"uuid": number} for number in range(3)]
+        if "from" in query and reaction == "empty":  # the sender, for example
+            rows.clear()
+        refused = reaction == "refused" and not query.get("from", "0").isdecimal()
+        return Answer(status=400 if refused else 200, items=rows)
+
+    (told,) = await find_names(ask, {"created_after": ("created_after", "from")})
+
+    assert (told.name if told.certain else None) is None
+
+
 async def test_names_that_nobody_knows():
     """A parameter whose name is none of the known ones is said to be honoured under none, not guessed."""
     async with Simulator(names=dict.fromkeys(OTHERS, "strange")) as service:
@@ -70,7 +121,7 @@ async def test_names_of_the_table_database_listing(names):
     async with Simulator(names=names) as service:
         found = await examined(service, credential=PersonToken(service.person_token))
 
-    told = {each.role: each.name for each in found.names if each.certain}
+    told = {each.role: each.name for each in found.names}
     assert (told["dbtable_limit"], told["dbtable_state"]) == tuple(names.values() or ("limit", "state"))
 
 

@@ -55,9 +55,8 @@ class KeptInPostgres(Kept):
         """Advance the store's clock."""
         connection = await asyncpg.connect(self._dsn)
         try:
-            for table in (self._table, f"{self._table}_kept"):
-                turn = f"UPDATE {table} SET due = due - $1 * interval '1 second'"  # noqa: S608 - our own table
-                await connection.execute(turn, seconds)
+            turn = f"UPDATE {self._table} SET due = due - $1"  # noqa: S608 - our own table
+            await connection.execute(turn, seconds)
         finally:
             await connection.close()
 

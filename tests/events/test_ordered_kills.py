@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 # The end of all leases, once those who held them are dead.
 EXPIRE_SQLITE = "UPDATE delivery SET due = 0 WHERE state = 'open' AND token <> '' AND due < 9e999"
 EXPIRE_POSTGRES = """
-    UPDATE invsvc_delivery SET due = now() WHERE state = 'open' AND token <> '' AND due < 'infinity'
+    UPDATE invsvc_delivery SET due = 0 WHERE state = 'open' AND token <> '' AND due < 'infinity'
 """
 
 

@@ -127,13 +127,20 @@ class Load:
 
 
 async def run(
-    customers: int, events: int, seed: int, *, every: float = 1.0, most: int = 10_000, patience: float = 300.0
+    customers: int,
+    events: int,
+    seed: int,
+    *,
+    every: float = 1.0,
+    most: int = 10_000,
+    patience: float = 300.0,
+    faults: Faults = FAULTS,
 ) -> Survived:
     """Serve *customers* and *events*; *every* so many seconds, kill a worker, *most* of all."""
     chance, begun, reached, kills = random.Random(seed), time.monotonic(), 0, 0  # noqa: S311 - moments, no secrets
     async with (
         fresh_database(f"killed{seed}", WATCHED) as place,
-        Simulator(seed=seed, faults=FAULTS, latency=0.005) as service,
+        Simulator(seed=seed, faults=faults, latency=0.005) as service,
         served(
             f"uvicorn --port 0 --no-access-log --workers {WORKERS} --factory tests.examples.killed_app:create_app",
             INVSVC_BASE_URL=service.base_url, INVSVC_API_KEY=service.api_key, EVENTS_KEY=KEY, DATABASE_URL=place,
@@ -165,7 +172,11 @@ async def run(
     )  # fmt: skip
 
 
-COUNTS = {Verdict.APPLIED: (1, 1), Verdict.UNKNOWN: (0, 1)}  # of webhooks, by verdict; otherwise none
+COUNTS = {
+    Verdict.APPLIED: (1, 1),
+    "secret lost": (1, 1),
+    Verdict.UNKNOWN: (0, 1),
+}  # of webhooks, by verdict; otherwise none
 OPEN = "SELECT name FROM customers WHERE verdict IS NULL"
 
 
@@ -186,6 +197,8 @@ async def judged(tables, service, load) -> tuple[list[str], dict[str, int], int]
         least, most = COUNTS.get(row["verdict"], (0, 0))
         if not least <= effects[name] <= most:
             wrong.append(f"{name}: {effects[name]} webhooks, and the verdict {row['verdict']}")
+        if row["verdict"] == Verdict.APPLIED and row["secret"] is None:
+            wrong.append(f"{name}: applied, and nobody has the secret")
     if load.answers["registration 202"] > len(customers):
         wrong.append("a registration was answered with 202, and is not there")
     handled = {row["key"] for row in await tables.fetch("SELECT key FROM events")}

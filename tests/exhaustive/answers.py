@@ -22,6 +22,7 @@ class Ending:
     end: End = End.ANSWERED
     status: int | None = None
     own: bool = True
+    of_authentication: bool = False
     readable: bool = False
     bare: bool = False  # a success that shows no thing
     effect: Literal["yes", "no", "maybe"] = "no"
@@ -43,6 +44,7 @@ class Ending:
         return Attempt(
             started=started, ended=started + self.lasts(timeout), end=self.end,
             status=self.status, readable=self.readable, own_envelope=self.own, error=facts,
+            of_authentication=self.of_authentication,
             value=value if self.readable and not self.bare else None, stamp=stamp if self.own else None,
             retry_after=self.retry_after, token_renewed=self.renewed, timeout=timeout,
         )  # fmt: skip
@@ -59,7 +61,9 @@ MISSING = Ending(code=4, name="404", status=404, error="resource_not_found")
 CONFLICT = Ending(code=5, name="409", status=409, error="resource_conflict")
 UNSENT = Ending(code=6, name="not sent", end=End.NOT_SENT, own=False, took=0.125)
 LATE = Ending(code=30, name="the proof is old", end=End.NOT_SENT, own=False, took=0.0)
-RENEWED = Ending(code=7, name="401, token renewed", status=401, own=False, renewed=True)
+RENEWED = Ending(
+    code=7, name="401, token renewed", status=401, own=False, of_authentication=True, renewed=True
+)
 UNAUTHORIZED = Ending(code=8, name="401", status=401)
 LIMITED = Ending(code=9, name="429, retry after", status=429, retry_after=1.0, error="rate_limit_exceeded")
 CREDITS = Ending(code=10, name="429, credits", status=429, error="business_rule_violation")
@@ -73,8 +77,27 @@ REDIRECT = _doubt(17, "302", status=302, own=False)
 RESET = _doubt(18, "reset", end=End.LOST, own=False)
 HUNG = _doubt(19, "no answer", end=End.LOST, own=False, took=None)
 CUT = _doubt(20, "cut after the head", end=End.LOST, status=200, own=False)
+FORBIDDEN = _doubt(21, "403 of a gateway", status=403, own=False)
+NOWHERE = _doubt(22, "404 of a gateway", status=404, own=False)
+STALE = _doubt(23, "401 of a gateway", status=401, own=False)
+THROTTLED = _doubt(24, "429 of a gateway", status=429, own=False, retry_after=1.0)
+ACCEPTED = _doubt(25, "202", status=202, readable=True)
+DISAPPEARED = Ending(code=26, name="410", status=410, error="resource_not_found")
 
-DOUBTS = (ERROR, GATEWAY_ERROR, BAD_GATEWAY, OWN_UNAVAILABLE, TIMEOUT, GARBLED, REDIRECT, RESET, HUNG, CUT)
+FOREIGN_REFUSALS = (FORBIDDEN, NOWHERE, STALE, THROTTLED)
+DOUBTS = (
+    ERROR,
+    GATEWAY_ERROR,
+    BAD_GATEWAY,
+    OWN_UNAVAILABLE,
+    TIMEOUT,
+    GARBLED,
+    REDIRECT,
+    RESET,
+    HUNG,
+    CUT,
+    ACCEPTED,
+)
 REFUSALS = (INVALID, CONFLICT, UNAUTHORIZED, CREDITS)
 ENDINGS = (OK, *REFUSALS, UNSENT, RENEWED, LIMITED, *DOUBTS)
 

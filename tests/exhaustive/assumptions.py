@@ -30,7 +30,6 @@ def _removed() -> dict[str, list[SetUp]]:
             "reopened, reads that lag", ["webhooks.create, equal"], reopened=0.0625, stale=1.5
         ),
         "somebody deletes our new webhook": each("deleted", both, first=DOUBTS, **_by("delete")),
-        "somebody changes the URL of an untagged one": each("moved", CREATE, first=DOUBTS, **_by("move")),
         "somebody reverts a webhook's update": each(
             "reverted", ("webhooks.update",), model=Hook(undone=True), first=DOUBTS, **_by("revert")
         ),

@@ -126,8 +126,6 @@ def _learn(
             own.created(run.line, event.value["id"], event.value["created_at"])
     elif event.readable:
         state = {} if finder == "deleted_webhook" else event.value
-        last = own.last(thing, team)
-        own.changed(thing, event.ended, run.intent.baseline if last is None else last.state)
         if state is None:
             own.forget(thing)
         else:

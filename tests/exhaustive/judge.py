@@ -21,6 +21,7 @@ LONGEST_READ = 5.0
 SHORTEST = 5.0
 TRIES = 4
 
+_REFUSALS = (401, 403, 404, 409, 410, 429)  # which only the absence of an effect makes final, in doubt
 _HAPPENED = {Verdict.APPLIED: True, Verdict.NOT_APPLIED: False, Verdict.REFUSED: False}
 
 
@@ -39,6 +40,9 @@ def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
         hold(PROOF, send.not_after is None, "a first send needs no proof")
         return
     last, policy = run.history[-1], setup.policy
+    is_first = not any(isinstance(each, Attempt) for each in run.history)
+    left = run.intent.sent[-1].end if is_first and run.intent.sent else None
+    hold(PROOF, left is None or left.refusal is None, "sent again after a refusal")
     hold(
         PROOF,
         isinstance(last, Reading) and run.absent,
@@ -84,7 +88,7 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
             hold(TRUTH, not _seen(setup, node, run), f"{done.verdict}, but it happened")
             hold(WINDOW, setup.lenient or not pending, f"{done.verdict}, but it may still happen")
             last = next((each for each in reversed(run.history) if isinstance(each, Attempt)), None)
-            echoed = run.doubt and last is not None and last.status in (404, 409)
+            echoed = run.doubt and last is not None and last.status in _REFUSALS
             hold(ENDING, not echoed or done.verdict is Verdict.REFUSED, "an echo that is not told")
             if done.verdict is Verdict.NOT_APPLIED and run.doubt:
                 hold(

@@ -110,6 +110,7 @@ class Hook:
     path: ClassVar[dict[str, str]] = {"id": "wh_1"}
     undone: bool = False  # whether others may bring the old value back, which nothing can detect
     values: tuple[int | None, ...] = (WANTED,)  # what each run writes; None: it removes the webhook
+    words: str = "text {}"  # how the request says it; the service trims it and folds its case
     step: Step = NO_STEP
     timed = False
 
@@ -125,7 +126,7 @@ class Hook:
     def body_of(self, run: int) -> Any:
         """Return the body of *run*."""
         value = self._value(run)
-        return None if value is None else {"description": f"text {value}"}
+        return None if value is None else {"description": self.words.format(value)}
 
     def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
         """Write the wanted value, or remove it."""
@@ -184,6 +185,7 @@ class Form(NamedTuple):
     tag: str | None = None
     url: str = URL
     team: str | None = None
+    stored: str | None = None  # how the service stores the URL, if not as it was sent
 
 
 @attrs.frozen
@@ -226,7 +228,8 @@ class Listing:
     def _list(self, hook: tuple[int, int, float, int]) -> Any:
         body = self.body_of(0 if hook[3] == OTHER else hook[3])
         theirs = "mine" if hook[3] == OTHER and not self.borrowed else body.get("description")
-        return _listed(hook[0], hook[1], hook[2], theirs, body["url"])
+        stored = self.form(hook[3]).stored if hook[3] != OTHER else None
+        return _listed(hook[0], hook[1], hook[2], theirs, stored or body["url"])
 
     def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
         """Make one more webhook."""
@@ -312,3 +315,46 @@ class Team:
     def wanted(self, thing: Thing, run: int) -> bool:
         """Return whether it is there."""
         return bool(thing[0])
+
+
+@attrs.frozen
+class Put:
+    """What a PUT replaces, for which the specification has no read: (value,).  What the caller's own reader finds is told."""
+
+    operation = "sheets.save_mapping"
+    path: ClassVar[dict[str, str]] = {}
+    values: tuple[int, ...] = (WANTED,)  # what each run writes
+    step: Step = NO_STEP
+    timed = False
+
+    def operation_of(self, run: int) -> str:
+        """Name the operation of *run*."""
+        return self.operation
+
+    def body_of(self, run: int) -> Any:
+        """Return the body of *run*."""
+        return {"fields": {"value": self.values[run]}}
+
+    def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
+        """Write the wanted value."""
+        return (self.values[run],), 1
+
+    def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
+        """Nobody else changes it."""
+        return None
+
+    def show(self, thing: Thing) -> Any:
+        """Return what the user-supplied reader sees."""
+        return thing
+
+    def finding(self, thing: Thing, run: int) -> Finding:
+        """Return what the user-supplied reader finds for *run*."""
+        return Applied(self.answer(thing, 1)) if self.wanted(thing, run) else Absent()
+
+    def answer(self, thing: Thing, number: int) -> Any:
+        """Answer with the value."""
+        return {"value": thing[0]}
+
+    def wanted(self, thing: Thing, run: int) -> bool:
+        """Return whether the value is there."""
+        return bool(thing[0] == self.values[run])

@@ -140,11 +140,37 @@ MUTANTS = (
         "a full list",
     ),
     # answers
-    _known("an echo believed", '            return "echo"\n', '            return "not applied"\n', "again"),
+    _known(
+        "an echo believed",
+        'return "echo" if status in (404, 409, 410) else "not applied"',
+        'return "not applied"',
+        "again",
+    ),
+    _known("a 410 not taken for an echo", "(404, 409, 410)", "(404, 409)", "echoes"),
+    _known(
+        "a gateway's refusal believed",
+        " and (attempt.own_envelope or attempt.of_authentication)",
+        "",
+        "refused by a gateway",
+    ),
+    _known("the authentication layer's refusal doubted", " or attempt.of_authentication", "", "calm"),
+    _known("a 202 taken for done", " and status != 202", "", "accepted"),
+    _decide(
+        "a gateway's refusal sent again",
+        "    if known.refusal is not None:\n",
+        "    if False:\n",
+        "refused by a gateway, again",
+    ),
+    _known(
+        "a stored refusal sent again",
+        "return None if last is None else last.refusal",
+        "return None",
+        "refused by a gateway, killed",
+    ),
     _known(
         "an unreadable success believed",
-        '"applied" if attempt.readable else "long"',
-        '"applied"',
+        '"applied" if attempt.readable and status != 202 else "long"',
+        '"applied" if status != 202 else "long"',
         "no second send",
     ),
     _known("a 408 taken as a refusal", " and status != 408", "", "no second send"),
@@ -169,6 +195,18 @@ MUTANTS = (
         "webhooks.create: again",
     ),
     _find(
+        "a URL in other words taken for another one",
+        "return in_time and but_for_url",
+        "return False",
+        "stored in other words",
+    ),
+    _find(
+        "a URL of our own taken for ours in other words",
+        " and known_as not in reading.guessed",
+        "",
+        "two of two URLs",
+    ),
+    _find(
         "an unsure match taken as ours",
         " and all(_surely_after(known, reading, hook) for hook in exact)",
         "",
@@ -179,7 +217,7 @@ MUTANTS = (
         "our tag ignored",
         "    return tag is not None and (text",
         "    return False and (text",
-        "tagged: others act",
+        "tagged: stored in other words",
     ),
     _find(
         "a mark of one's own taken for proof",
@@ -187,12 +225,6 @@ MUTANTS = (
         "    if tagged:\n",
         "marks of others",
         "one mark, in turn",
-    ),
-    _find(
-        "a moved one with a mark of one's own taken for absent",
-        "if not _has_our_url(known, hook) and not _bears_our_tag(known, hook):",
-        "if not _has_our_url(known, hook):",
-        "marks of one's own, others act",
     ),
     _decide("duplicates known at once", "len(known.sends) > 1", "len(known.sends) > 9", "create: again"),
     _known(
@@ -221,7 +253,25 @@ MUTANTS = (
         "if False:",
         "published",
     ),
+    _find(
+        "words taken for another's, journeys",
+        "_in_other_words(known, reading.seen) or finding if blames",
+        "finding if blames",
+        "journeys.update: in other words",
+    ),
     # changes of webhooks
+    _find(
+        "words taken for another's, webhooks",
+        "_in_other_words(known, reading.seen) or finding if blames",
+        "finding if blames",
+        "webhooks.update: in other words",
+    ),
+    _find(
+        "a reader's absence of a change believed",
+        'known.method != "POST" and not known.is_newest(reading)',
+        "False",
+        "sheets.save_mapping, then another",
+    ),
     _find(
         "any difference taken as absence",
         "if not _agrees(reading.seen, baseline, sent):",

@@ -10,7 +10,7 @@ import attrs
 
 from invsvc_async.settings import ReconcilePolicy
 from tests.exhaustive import answers as a
-from tests.exhaustive.models import ELSE, OLD, TAGS, THIRD, WANTED, Form, Hook, Journey, Listing
+from tests.exhaustive.models import ELSE, NULL, OLD, TAGS, THIRD, WANTED, Form, Hook, Journey, Listing
 from tests.exhaustive.world_setup import NARROW, WIDE, Crash, SetUp
 
 if TYPE_CHECKING:
@@ -84,6 +84,13 @@ UNLIKE: dict[str, dict[str, Any]] = {
     },
 }
 SEQUENCES = {**CHANGES, **CREATES}
+UNDATED: dict[str, dict[str, Any]] = {
+    "journeys.update, then back, no time": {
+        **DRAFT,
+        "model": Journey(values=(WANTED, OLD), dated=False),
+        "thing": (OLD, 0, NULL, 0),
+    }
+}
 THREE: dict[str, dict[str, Any]] = {
     "journeys.update, three": {**DRAFT, "model": Journey(values=(WANTED, ELSE, OLD)), "runs": 3},
     "webhooks.update, three": {**HOOK, "model": Hook(values=(WANTED, ELSE, OLD)), "runs": 3},
@@ -93,7 +100,7 @@ THREE: dict[str, dict[str, Any]] = {
 
 def each(name: str, only: Iterable[str] = tuple(SEQUENCES), **facts: Any) -> list[SetUp]:
     """Make the world *name* for every sequence, or for some."""
-    every = {**SEQUENCES, **UNLIKE, **THREE}
+    every = {**SEQUENCES, **UNDATED, **UNLIKE, **THREE}
     return [SetUp(name=f"{sequence}: {name}", **{**every[sequence], **facts}) for sequence in only]
 
 
@@ -116,6 +123,7 @@ def _alone() -> list[SetUp]:
         *each("in sequence, reads that lag", stale=1.5),
         *each("in sequence, reads that lag, clocks unknown", stale=1.5, bounds=None),
         *each("in sequence, reads that lag", ["webhooks.update, three"], stale=1.5),
+        *each("in sequence, reads that lag by 5 s", (*CHANGES, *UNDATED), stale=LAG),
     ]
 
 
@@ -168,6 +176,8 @@ def _acting() -> list[SetUp]:
     return setups
 
 
+LAG = 4.9  # s: reads may lag by less than 5
+UPDATES = ("webhooks.update, then another", "webhooks.update, then back", "webhooks.update, then deleted")
 STEPPED = ("journeys.update, then another", "webhooks.update, then back", "webhooks.create, equal")
 STEPS = (99.0, 100.25, 100.625, 117.5)
 
@@ -208,7 +218,8 @@ def _between() -> list[SetUp]:
             facts: dict[str, Any] = {"model": model, "acts": names, "acting": 1, "between": True}
             setups += each("changed in between", [sequence], **facts)
             setups += each("changed in between, passed", [sequence], **facts, passed=True)
-    return setups
+    lags = {"acts": ("equal", "other"), "acting": 1, "between": True, "stale": LAG, "policy": ONCE}
+    return [*setups, *each("changed in between, reads that lag", UPDATES, **lags, first=(a.RESET,))]
 
 
 def _reopened() -> list[SetUp]:
@@ -227,6 +238,7 @@ def _reopened() -> list[SetUp]:
             misses=(a.DENIED,),
             fails=1,
         ),
+        *each("reopened, reads that lag", (*UPDATES, *UNDATED), **new, aware=True, stale=LAG),
         *each("reopened, clock known, stale", CHANGES, **new, aware=True, passed=True),
         *each("reopened, clock known, wide", CREATES, **new, aware=True, bounds=(-0.25, 0.25), stamped=False),
         *each("reopened, clock known, settled once more", CREATES, **new, aware=True, afterwards=AGAIN),
@@ -244,6 +256,8 @@ def _side_by_side() -> list[SetUp]:
     setups += each(
         "side by side, left", (*changes, *UNLIKE), **two, apart=0.25, crashes=(elsewhere,), policy=ONCE
     )
+    lags: dict[str, Any] = {"apart": 3.0, "stale": LAG, "baseline": False, "policy": ONCE}
+    setups += each("side by side, reads that lag", UPDATES[2:], **two, **lags)
     setups += each("side by side, wide", (*changes, *UNLIKE), **two, apart=0.25, bounds=WIDE, stamped=False)
     return setups
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from tests.exhaustive.mutate import Mutant
 
 _SET_ASIDE = "known_as in reading.claimed_by_others or known_as in known.strangers"
-_NOT_WRITTEN = 'if written or placed == "after" else'
+_NOT_WRITTEN = 'written = placed == "after" or _is_written('
 _FULL = "if reading.full or reading.raw_count >= 100:"
 
 
@@ -28,8 +28,8 @@ OLD_RULES = (
     _mutant(
         "a webhook that differs is superseded",
         "findings",
-        "if not known.intent.may_lag and any(_agrees(before,",
-        "if baseline or any(_agrees(before,",
+        "if any(_agrees(before, baseline, sent) for before in seen_before):\n            return Superseded",
+        "if baseline:\n            return Superseded",
         "webhooks.update: others act",
         "beside another",
     ),
@@ -59,8 +59,8 @@ OLD_RULES = (
     _mutant(
         "the upper bound excludes",
         "findings",
-        "return _is_in_time(known, known.sends, hook) or _is_exact(known, hook)",
-        "return _is_in_time(known, known.sends, hook)",
+        "return in_time or _is_exact(known, hook)",
+        "return in_time",
         "late",
     ),
     _mutant("times to come believed", "facts", "at > now + slack or ", "", "dated ahead"),
@@ -148,8 +148,8 @@ CARRIED = (
     _mutant(
         "a carried window by the high bound",
         "facts",
-        "self.policy.clock_slack - self.bounds.low)",
-        "self.policy.clock_slack - self.bounds.high)",
+        "window + self.policy.clock_slack - self.bounds.low)",
+        "window + self.policy.clock_slack - self.bounds.high)",
         "killed, slow reads",
     ),
     _mutant(
@@ -177,14 +177,14 @@ CARRIED = (
         "a journey equal in the band taken as ours",
         "findings",
         _NOT_WRITTEN,
-        'if written or placed in ("after", "band") else',
+        'written = placed in ("after", "band") or _is_written(',
         "already so since just now",
     ),
     _mutant(
         "a journey equal to its baseline taken as written",
         "findings",
-        "return not _shows(baseline, _known_of(",
-        "return True or not _shows(baseline, _known_of(",
+        "and not _shows(baseline, _known_of(",
+        "and True or not _shows(baseline, _known_of(",
         "journeys.update: already so",
     ),
     _mutant(
@@ -217,7 +217,7 @@ NEWER = (
         "a journey equal, whatever the baseline",
         "findings",
         _NOT_WRITTEN,
-        "if True else",
+        "written = True or _is_written(",
         "already so",
         "journeys.update, then the same",
     ),
@@ -232,7 +232,7 @@ NEWER = (
     _mutant(
         "an echo not looked at",
         "decide",
-        'if echo is not None and kind_of(echo) == "echo":',
+        "if known.refusal is not None:",
         "if False:",
         "echoes",
     ),
@@ -281,31 +281,68 @@ NEWER = (
     ),
     _mutant(
         "an early read that lags believed",
+        "facts",
+        "return min(seen + self.policy.reads_lag, self.over)",
+        "return min(seen, self.over)",
+        "webhooks.update: reads that lag",
+    ),
+    _mutant(
+        "a webhook that is not shown yet taken for deleted",
         "findings",
-        "return known.intent.may_lag and reading.started < known.over",
-        "return False",
+        "return Applied(gone) if _is_current(known, reading) else Holds(gone)",
+        "return Applied(gone)",
+        "webhooks.delete: reads that lag",
+    ),
+    _mutant(
+        "a journey without a time, by a read that lags",
+        "findings",
+        "return _is_current(known, reading) and not _shows(",
+        "return not _shows(",
+        "no time: in sequence, reads that lag",
+        "not dated",
+    ),
+    _mutant(
+        "a baseline that was seen at the send, as if long before",
+        "facts",
+        "seen = min(seen, at + self.policy.clock_slack - self.bounds.low)",
+        "seen = float('-inf')",
+        "webhooks.update: reads that lag",
+    ),
+    _mutant(
+        "a baseline read just now, as if long before",
+        "facts",
+        "None if self.bounds is None else event.ended + self.bounds.high",
+        "0.0",
+        "webhooks.update: reads that lag, read first",
+    ),
+    _mutant(
+        "a state that was learnt just now, as if long before",
+        "new_intent",
+        "seen = known.last.ended + known.bounds.high",
+        "seen = 0.0",
         "webhooks.update, then back: in sequence, reads that lag",
+    ),
+    _mutant(
+        "a stored baseline without its time",
+        "stored_intent",
+        "baseline_at=known.before_at",
+        "baseline_at=0.0",
+        "webhooks.update: reads that lag",
     ),
     _mutant(
         "a stranger blamed for a read that lags",
-        "findings",
-        "if not known.intent.may_lag and any(",
-        "if any(",
-        "then another: left, reads that lag",
+        "facts",
+        "if isinstance(event, Reading) and event.started >= since:",
+        "if isinstance(event, Reading) and event.started >= self.sends[0].began:",
+        "webhooks.update: reads that show a third state, read first",
+        "in sequence, reads that lag by 5 s",
     ),
     _mutant(
-        "a state wanted again not thought of",
-        "findings",
-        "_agrees(state, body, sent) or baseline is None",
-        "baseline is None",
-        "webhooks.update, then back: in sequence, reads that lag",
-    ),
-    _mutant(
-        "a baseline that lags not thought of",
-        "findings",
-        " or baseline is None or _agrees(state, baseline, known)",
-        "",
-        "then another: left, reads that lag",
+        "a short window for a create",
+        "facts",
+        'if kind == "short" and self.method != "POST":',
+        'if kind == "short":',
+        "500s that commit 3 s later",
     ),
     _mutant(
         "states of ours not learnt",

@@ -11,11 +11,11 @@ import attrs
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.history import Closed, Done, End, Read, Reading, Send, Tick, Verdict, Wait
 from invsvc_async.reconcile.own_writes import OwnWrites
-from invsvc_async.writes.new_intent import before, with_before
+from invsvc_async.writes.new_intent import before, line_of_url, with_before
 from tests.exhaustive.answers import LATE
 from tests.exhaustive.client import claims_of, closes_at, cut_short, ended, overtaking, take_up
 from tests.exhaustive.judge import ENDING, MOST_STEPS, PROOF, hold, judge, judge_send
-from tests.exhaustive.models import Listing, Team
+from tests.exhaustive.models import Listing, Put, Team
 from tests.exhaustive.world import Pending, Thing, World, dated, evolve, landed, stamp
 
 if TYPE_CHECKING:
@@ -154,19 +154,23 @@ class Steps:
             visible=bool(node.effects(run.number)) and earlier is None,
         )
         begun, claims = run.local(), self._claimed(node, run)
-        for code, facts in self._readings(model.show(thing if earlier is None else earlier), moment):
+        seen = model.show(thing if earlier is None else earlier)
+        if isinstance(model, Put):
+            seen = model.finding(seen, run.number)
+        for code, facts in self._readings(seen, moment):
             reading = Reading(
                 started=begun, ended=begun + took, claimed_by_others=claims[0], guessed=claims[1], **facts
             )
             later = run._replace(now=run.now + took, history=(*run.history, reading))
-            truth = (thing, earlier, len(node.world.pending), len(node.world.effects))
+            # Not None, whose hash is another one in each process.
+            truth = (thing, earlier or (), len(node.world.pending), len(node.world.effects))
             sign = hash((node.sign, run.number, code, moment, run.now, truth))
             yield node.with_run(later, sign=sign, heard=node.hearing(run, reading))
 
     def _readings(self, seen: Any, moment: float) -> Iterator[tuple[int, dict[str, Any]]]:
         """Return what the wire may carry where *seen* is the truth, each with a code of its own."""
         setup = self.setup
-        if isinstance(setup.model, Team):
+        if isinstance(setup.model, Team | Put):
             yield 40, {"finding": seen}
             return
         facts: dict[str, Any] = {
@@ -192,8 +196,20 @@ class Steps:
         ]
         return (
             frozenset(number for number, _, certain, _ in others if certain),
-            frozenset(number for number, _, certain, _ in others if not certain),
+            frozenset(number for number, _, certain, _ in others if not certain) | self._of_open(node, run),
         )
+
+    def _of_open(self, node: Node, run: Run) -> set[str]:
+        """Return the ids of the webhooks whose URL is that of another run of its client, not yet done."""
+        if not isinstance(self.setup.model, Listing):
+            return set()
+        hooks = self.setup.model.show(node.world.thing)
+        lines = {
+            each.line
+            for each in node.runs
+            if each.client == run.client and each.line != run.line and each.first is not None
+        }
+        return {hook["id"] for hook in hooks if line_of_url(hook["url"]) in lines}
 
     # --- sends
 
@@ -258,7 +274,7 @@ class Steps:
             told=run.told or told,
             shown=run.shown or told,
             read_late=False,
-            echo=run.doubt and ending.status in (404, 409),
+            echo=run.doubt and ending.status in (404, 409, 410),
             spared=False,
             visible=False,
         )

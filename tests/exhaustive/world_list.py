@@ -20,13 +20,16 @@ from tests.exhaustive.models import (
     OLD,
     PUBLISHED,
     SAME,
+    TAGS,
     WANTED,
+    Form,
     Hook,
     Journey,
     Listing,
+    Put,
     Team,
 )
-from tests.exhaustive.sequences import SIBLINGS
+from tests.exhaustive.sequences import ELSEWHERE, LAG, LEFT, ONCE, RESUMED_LAST, SIBLINGS
 from tests.exhaustive.world import OTHER
 from tests.exhaustive.world_setup import START, WIDE, Crash, SetUp
 
@@ -75,6 +78,9 @@ AFTER = (
 )
 
 
+_CURRENT = ReconcilePolicy(reads_lag=0.0)  # reads show no earlier state, so that windows are the shortest
+
+
 def each(name: str, only: tuple[str, ...] = tuple(BASES), **facts: Any) -> list[SetUp]:
     """Make the world *name* for every write, or for some."""
     return [SetUp(name=f"{write}: {name}", **{**BASES[write], **facts}) for write in only]
@@ -87,7 +93,7 @@ def _reads() -> list[SetUp]:
         *each("failing reads", first=DOUBTS, again=(a.OK, a.RESET), misses=a.PASSING, fails=1, calm=True),
         *each("reads that fail twice", first=often, again=(a.OK, a.RESET), **passing, calm=True),
         *each("refused reads", first=FEW, again=FEW, misses=REFUSING, fails=1),
-        *each("slow reads", first=FEW, took=4.0, fresh=True, calm=True),
+        *each("slow reads", first=FEW, took=4.0, fresh=True, calm=True, policy=_CURRENT),
         *each(
             "clocks unknown",
             first=FEW,
@@ -144,7 +150,11 @@ def _sends() -> list[SetUp]:
         *each("closed", first=(*FEW, a.UNSENT), closing=True),
         *each("soon too old", first=DOUBTS, policy=ReconcilePolicy(absence_within=10.0)),
         *each(
-            "echoes", first=(a.ERROR,), again=(a.MISSING, a.CONFLICT), misses=(*a.PASSING, *REFUSING), fails=1
+            "echoes",
+            first=(a.ERROR,),
+            again=(a.MISSING, a.CONFLICT, a.DISAPPEARED),
+            misses=(*a.PASSING, *REFUSING),
+            fails=1,
         ),
     ]
 
@@ -176,7 +186,14 @@ def _kills() -> list[SetUp]:
         *each("killed, clock ahead", first=DOUBTS, stamped=False, jump=512.0, **crashes),
         *each("killed, no times", first=DOUBTS, bounds=None, stamped=False, **crashes),
         *each("killed, wide", first=DOUBTS, bounds=WIDE, **crashes),
-        *each("killed, slow reads", first=(a.RESET,), crashes=_NEARLY_TOO_OLD, took=4.0, fresh=True),
+        *each(
+            "killed, slow reads",
+            first=(a.RESET,),
+            crashes=_NEARLY_TOO_OLD,
+            took=4.0,
+            fresh=True,
+            policy=_CURRENT,
+        ),
         *each(
             "killed, hosts that answer ahead",
             first=(a.RESET,),
@@ -301,6 +318,45 @@ def _changes() -> list[SetUp]:
 _TAKEN_BACK: dict[str, Any] = {"acts": ("take back",), "acting": 1}
 
 
+def _of_others() -> list[SetUp]:
+    """List worlds with answers of something between, and services that store what is sent in other words."""
+    foreign: dict[str, Any] = {"first": (a.OK, *a.FOREIGN_REFUSALS), "again": (a.OK, a.FORBIDDEN)}
+    elsewhere = Form(stored="https://stored.example/else")
+    stored = Listing(forms=(elsewhere,))
+    apart = Listing(forms=(Form(), Form(url="https://me.example/other")))
+    worded = Journey(body={"name": " NAME  1"})
+    puts: dict[str, Any] = {"thing": (OLD,), "reader": "own"}
+    both = {"model": Put(values=(WANTED, ELSE)), "runs": 2, "first": (a.OK, a.RESET), **puts}
+    return [
+        *each("refused by a gateway", **foreign, calm=True),
+        *each("refused by a gateway, failing reads", **foreign, misses=a.PASSING[:2], fails=1),
+        *each("refused by a gateway, killed", first=(a.FORBIDDEN,), crashes=CRASHES),
+        *each("refused by a gateway, again", first=(a.ERROR,), again=a.FOREIGN_REFUSALS, calm=True),
+        *each("refused by a gateway, settled once more", **foreign, afterwards=AFTER),
+        *each("refused by a gateway, no reader", TEAM, **{**foreign, "reader": None}),
+        *each("accepted", first=(a.ACCEPTED,), again=(a.OK, a.ACCEPTED), calm=True),
+        *each("accepted, killed", first=(a.ACCEPTED,), crashes=CRASHES),
+        *each("stored in other words", CREATE, model=stored, first=FEW),
+        *each(
+            "stored in other words",
+            TAGGED,
+            model=Listing(forms=(elsewhere._replace(tag=TAGS[0]),)),
+            first=FEW,
+            calm=True,
+        ),
+        *each("stored in other words, killed", CREATE, model=stored, first=(a.RESET,), crashes=CRASHES),
+        *each("stored in other words, none", CREATE, model=stored, first=DOUBTS, bounds=None, stamped=False),
+        *each("stored in other words, others act", CREATE, model=stored, first=DOUBTS, acts=("near", "away"), acting=1),
+        *each("two of two URLs", CREATE, model=apart, runs=2, first=(a.OK, *DOUBTS), calm=True),
+        *each("two of two URLs, one stored in other words", CREATE, model=attrs.evolve(apart, forms=(elsewhere, apart.forms[1])), runs=2, first=(a.OK, *DOUBTS)),
+        *each("in other words", JOURNEY, model=worded, first=FEW, acts=("side",), acting=1),
+        *each("in other words", ("webhooks.update",), model=Hook(words=" TEXT  {}"), first=FEW, acts=("side",), acting=1),
+        SetUp(name="sheets.save_mapping: killed", model=Put(), first=FEW, crashes=CRASHES, **puts),
+        SetUp(name="sheets.save_mapping, then another: left", **both, crashes=LEFT, policy=ONCE),
+        SetUp(name="sheets.save_mapping, then another: resumed", **both, crashes=(*RESUMED_LAST, *ELSEWHERE)),
+    ]  # fmt: skip
+
+
 def _creates() -> list[SetUp]:
     both = (*CREATE, *TAGGED)
     untimed: dict[str, Any] = {"bounds": None, "stamped": False}
@@ -377,6 +433,33 @@ def _before(look: int, seconds: float) -> tuple[tuple[int, int, float, int], ...
     return ((0, look, START - seconds, OTHER),)
 
 
+def _lagging() -> list[SetUp]:
+    """Let reads lag behind what somebody else did just before: a change from what is wanted, or a creation."""
+    just_now = START - 0.25
+    lags: dict[str, Any] = {"first": (a.OK, *DOUBTS), "stale": LAG, "seen": 0.125, "crashes": CRASHES[:4]}
+    unseen = {**lags, "baseline": False}
+    undated = {"model": Journey(dated=False), "thing": (OLD, 0, NULL, 0)}
+    setups: list[SetUp] = []
+    for name, facts in {"": lags, ", read first": unseen}.items():
+        for write, state in {"update": (WANTED, 0, 0), "delete": (OLD, 0, 1)}.items():
+            changed = {**facts, "earlier": ((just_now, state),)}
+            setups += each(f"reads that lag{name}", (f"webhooks.{write}",), **changed)
+        new = {**facts, "earlier": ((just_now, (OLD, 0, 1)),)}
+        setups += each(f"reads that lag behind its creation{name}", ("webhooks.update",), **new)
+        third = {**facts, "earlier": ((just_now, (ELSE, 0, 0)),)}
+        setups += each(f"reads that show a third state{name}", ("webhooks.update",), **third)
+        dated = {
+            **facts,
+            "thing": (OLD, 0, just_now, 0),
+            "earlier": ((just_now, (WANTED, 0, START - 1.0, 0)),),
+        }
+        setups += each(f"reads that lag{name}", JOURNEY, **dated)
+        null = {**facts, **undated, "earlier": ((just_now, (WANTED, 0, NULL, 0)),)}
+        setups += each(f"reads that lag, not dated{name}", JOURNEY, **null)
+    late: dict[str, Any] = {"first": (a.ERROR,), "again": (a.OK, a.ERROR), "late": 1.0, "policy": _CURRENT}
+    return [*setups, *each("500s that commit 3 s later", (*CREATE, *TAGGED, *TEAM), **late)]
+
+
 def _large() -> list[SetUp]:
     whole: dict[str, Any] = {
         "first": a.ENDINGS,
@@ -412,5 +495,7 @@ def _large() -> list[SetUp]:
     ]
 
 
-SMALL = [*_reads(), *_sends(), *_kills(), *_acting(), *_changes(), *_creates(), *SIBLINGS]
+SMALL = [
+    *_reads(), *_sends(), *_kills(), *_acting(), *_changes(), *_of_others(), *_creates(), *_lagging(), *SIBLINGS,
+]  # fmt: skip
 LARGE = _large()

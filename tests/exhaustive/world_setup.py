@@ -70,6 +70,8 @@ class SetUp:
         NARROW  # what the SDK knows of the clocks' difference, around the truth
     )
     baseline: bool = True  # the caller passed the thing as last known
+    seen: float = 10.0  # s before the first run in which that was seen
+    earlier: tuple[tuple[float, Thing], ...] = ()  # what reads that lag may show, and until when it was so
     stamped: bool = True  # answers carry a time
     misses: tuple[Miss, ...] = ()
     fails: int = 0
@@ -120,12 +122,13 @@ class SetUp:
             scope=Scope(base_url="https://host.example/v2", team=team), policy=self.policy, timeouts=self.timeouts,
             tag=model.form(run).tag if isinstance(model, Listing) else None, reader=self.reader,
             baseline=model.show(self.thing) if self.baseline and not creates and self.reader is None else None,
+            baseline_at=START + SERVER - self.seen if self.baseline and self.stamped else None,
             bounds=None if known is None else Bounds(low=SERVER + known[0], high=SERVER + known[1]),
         )  # fmt: skip
 
     def root(self) -> Node:
         """Return the place where every history of this world begins."""
-        world = World(self.thing, START - 10, acts=self.acting, past=() if self.stale else None)
+        world = World(self.thing, START - 10, acts=self.acting, past=self.earlier if self.stale else None)
         runs: list[Run] = []
         for number in range(self.runs):
             intent = self.intent(number)

@@ -16,7 +16,7 @@ from invsvc_async.simulator import Simulator
 from tests.support.virtual_time import LoopClock, VirtualTimeLoop, service_clock
 
 # The windows are those of the rules, shrunk: late commits of the tests stay well inside them.
-SHORT = ReconcilePolicy(settle_after_error=0.25, settle_after_loss=0.4, deadline=20.0)
+SHORT = ReconcilePolicy(settle_after_error=0.25, settle_after_loss=0.4, deadline=20.0, reads_lag=0.13)
 QUICK = Timeouts(attempt=0.3, connect=2.0, call=5.0)
 NO_WAIT = ReadRetries(initial=0.01, maximum=0.05)
 

@@ -292,6 +292,22 @@ async def test_service_clock_that_steps_in_mid_call_never_gives_a_false_verdict(
         assert outcome.verdict is Verdict.UNKNOWN
 
 
+async def test_service_clock_that_is_set_and_set_back_in_mid_call(service):
+    """Its own answers agree again when the write reads; those to other calls showed the step in between."""
+    async with client_of(service, timeout=Timeouts(attempt=1.0)) as client:
+        await client.webhooks.list()
+        service.clock.offset = -3600.0
+        service.script("webhooks.create", "apply, then hang")
+        task = asyncio.create_task(create(client).outcome())
+        await service.arrived("webhooks.create")
+        await client.webhooks.list()
+        service.clock.offset = 0.0
+        outcome = await task
+
+    assert outcome.verdict in (Verdict.APPLIED, Verdict.UNKNOWN)
+    assert len(effects(service)) == 1
+
+
 async def test_send_without_known_bounds(service, client):
     """Where the read before the first write fails, the write is sent all the same and settled truly."""
     service.script("webhooks.list", "503")

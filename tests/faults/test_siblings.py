@@ -18,7 +18,7 @@ from invsvc_async import (
     Timeouts,
     Verdict,
 )
-from invsvc_async.journal.sqlite_journal import SqliteJournal
+from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.simulator.state import Shelf
 from tests.faults.conftest import NO_WAIT, SHORT, client_of
 
@@ -27,6 +27,7 @@ pytestmark = pytest.mark.every_python
 URL = "https://me.example/in"
 PATIENT = Timeouts(attempt=30.0, call=60.0)
 NEVER = attrs.evolve(SHORT, resend="never")
+NO_LAG = attrs.evolve(SHORT, reads_lag=0.0)
 TIGHT = attrs.evolve(SHORT, clock_slack=0.05, clock_band=0.4)  # so that a gap between creates is short
 
 WIDE = attrs.evolve(NEVER, clock_slack=2.0, clock_band=6.0)
@@ -232,9 +233,8 @@ async def test_update_that_somebody_else_changed_while_we_looked(service, client
         await asyncio.sleep(0.02)
         service.change_webhook(hook.id, description="theirs")
 
-    outcome, _ = await asyncio.gather(
-        client.webhooks.update(hook.id, description="mine").outcome(), somebody()
-    )
+    write = client.webhooks.update(hook.id, description="mine").with_policy(NO_LAG)
+    outcome, _ = await asyncio.gather(write.outcome(), somebody())
     assert outcome.verdict is Verdict.SUPERSEDED
 
 
@@ -262,7 +262,7 @@ async def test_read_before_a_write_is_tried_again(service, client):
     hook = service.seed_webhook(description="start")
     service.script("webhooks.get", "503", "reset", "pass")
     service.script("webhooks.update", "apply, then reset")
-    outcome = await client.webhooks.update(hook.id, description="mine").outcome()
+    outcome = await client.webhooks.update(hook.id, description="mine").with_policy(NO_LAG).outcome()
 
     assert outcome.verdict is Verdict.APPLIED
     assert outcome.evidence.read_at < outcome.evidence.window_until
@@ -384,7 +384,7 @@ async def test_commit_that_is_seen_after_the_window(service):
     assert outcome.applied is not False
 
 
-class Canceller(SqliteJournal):
+class Canceller(ClientJournal):
     """A journal that cancels a write before it is sent."""
 
     armed = False

@@ -11,6 +11,7 @@ from invsvc_async.reconcile.history import Verdict
 from tests.interleavings.execution import Heard
 from tests.interleavings.journal import MemoryJournal, Stored
 from tests.interleavings.service import WRITER
+from tests.support.naming import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -186,7 +187,7 @@ def awaited_twice(kind: str, other: str) -> Callable[[Stage], Coroutine[Any, Any
     async def scene(stage: Stage) -> None:
         _seed(stage)
         one = stage.client("one")
-        write = KINDS[kind](one, "A").keyed("A")
+        write = named(KINDS[kind](one, "A"), "A")
         stage.keys["A"] = "A"
 
         async def waiter() -> None:

@@ -18,6 +18,7 @@ from invsvc_async.settings import ReadRetries, ReconcilePolicy, Timeouts
 from tests.interleavings.loop import RUN, START, ScriptedClock, ScriptedLoop
 from tests.interleavings.service import ATTEMPT, LONG, SHORT, WRITER, Service
 from tests.interleavings.wire import Wire
+from tests.support.naming import named
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -190,7 +191,7 @@ class Stage:
 
     async def live(self, writer: str, member: Member, write: Any) -> Outcome[Any] | None:
         """Send *write* and await its outcome; it may be cancelled by the schedule if the scene says so."""
-        write = write.keyed(writer)
+        write = named(write, writer)
         self.keys[writer] = writer
         task = asyncio.current_task()
         assert task is not None

@@ -71,7 +71,7 @@ def _released(stage: Stage, member: Member) -> Iterator[str]:
             _go_through(state.writes.lines, key)
     if len(state.writes.lines):
         yield f"0: {member.name} keeps lines that nobody needs"
-    if state.pauses or state.writes.listings._under_way or state.writes.listings._next:
+    if state.runs or state.writes.listings._under_way or state.writes.listings._next:
         yield f"0: {member.name} keeps a pause or a list"
 
 

@@ -31,7 +31,7 @@ class Wire:
     closed: bool = False
     _in_flight: set[asyncio.Future[None]] = attrs.field(factory=set)
 
-    def check_loop(self) -> None:
+    def check_loop(self, *, closing: bool = False) -> None:
         """Accept it: there is only one event loop."""
 
     async def send(self, exchange: Exchange) -> Exchange:

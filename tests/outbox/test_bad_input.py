@@ -19,7 +19,7 @@ from invsvc_async import (
     Verdict,
 )
 from invsvc_async.client import options_of
-from invsvc_async.journal.entry import Entry, State
+from invsvc_async.durable.entry import Entry, State
 from invsvc_async.outbox.run import OutboxRun
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of

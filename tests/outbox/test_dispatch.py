@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 
+import asyncpg
 import pytest
 
 from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Timeouts, Verdict
@@ -86,9 +87,7 @@ async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, addr
         Outbox.open(address, client) as outbox,
     ):
         service.script("webhooks.update", "hang", "slow 1.0")
-        single = asyncio.create_task(
-            client.webhooks.update(mine, description="single").keyed("order-17").outcome()
-        )
+        single = asyncio.create_task(client.webhooks.update(mine, description="single").outcome())
         await service.arrived("webhooks.update")
         single.cancel()
         await asyncio.wait([single])
@@ -104,8 +103,6 @@ async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, addr
 
 async def test_database_restarted_in_the_middle(service, client, outbox, address):
     """A restart of the database holds the dispatcher up, and loses nothing."""
-    import asyncpg
-
     async with outbox.dispatching():
         for _ in range(2):
             connection = await asyncpg.connect(database().address)
@@ -213,8 +210,8 @@ async def test_new_credential_where_several_have_an_outbox(service, client, outb
 
 async def test_schema_of_another_version(client, outbox, address):
     """It is refused in words, by a new process and by one that only looks."""
-    await outbox._store.fetch("UPDATE facts SET value = '9' WHERE name = 'outbox'")
-    with pytest.raises(JournalError, match="version 9, and this package reads version 1"):
+    await outbox._store.fetch("UPDATE facts SET value = '9' WHERE name = 'schema'")
+    with pytest.raises(JournalError, match="its tables have version 9, and this package reads version 1"):
         async with Outbox.open(address, client):
             pass
 
@@ -564,3 +561,60 @@ async def test_client_that_is_closed_too_early(service, connection, address, cap
         assert {entry.verdict for entry in await outbox.entries()} == {None}
     async with client_of(service) as client, Outbox.open(address, client) as outbox, outbox.dispatching():
         assert [(await verdict_of(outbox, key)).verdict for key in keys] == [Verdict.APPLIED] * 3
+
+
+_ROWS_READ = """
+SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE schemaname = $1 AND relname = 'entries'
+"""
+_COPIES = """
+INSERT INTO entries (seq, key, chunk, content, state, run, operation, common, intent)
+SELECT nextval('entries_seq_seq'), key || '-' || n, 1 + n % 64, content, 0, 0, operation, common, intent
+FROM entries, generate_series(1, $1::int) AS n
+"""
+
+
+async def test_backlog_is_read_once(service, client, address, connection):
+    """A fetch reads about what it returns, however much waits in each lane; nothing is sent twice or left out."""
+    many, sent = 64 * 100, 400
+    async with Outbox.open(address, client, concurrency=20) as outbox:
+        [key] = await enqueue(outbox, connection, client.webhooks.create(**HOOK))
+        schema = outbox._store.schema
+        await outbox._store.fetch(_COPIES, many)
+        await outbox._store.fetch("ANALYZE entries")
+    before = await connection.fetchval(_ROWS_READ, schema)
+    async with Outbox.open(address, client, concurrency=20) as outbox, outbox.dispatching():
+        await verdict_of(outbox, key)
+        await service.arrived("webhooks.create", sent)
+    read = await connection.fetchval(_ROWS_READ, schema) - before
+    done = await connection.fetchval(f"SELECT count(*) FROM {schema}.entries WHERE state = 2")  # noqa: S608 - our own text
+    assert done == service.arrivals("webhooks.create")
+    assert read < 40 * done
+
+
+async def test_commit_below_what_was_read(service, client, address, connection):
+    """A transaction that commits after those with higher numbers is found by its notification, not by a later poll."""
+    slow = address.replace("silence=1", "silence=240")  # a poll each minute
+    async with Outbox.open(slow, client) as outbox, outbox.dispatching():
+        async with connection.transaction():
+            late = await outbox.enqueue(connection, client.webhooks.create(**HOOK))
+            other = await asyncpg.connect(database().address)
+            for key in await enqueue(outbox, other, *(client.webhooks.create(**HOOK) for _ in range(130))):
+                await verdict_of(outbox, key)
+            await other.close()
+        assert (await verdict_of(outbox, late, 30)).verdict is Verdict.APPLIED
+
+
+async def test_write_reopened_behind_a_newer_one(service, client, address, connection):
+    """It is judged when the newer write to its thing ends, not at a later poll."""
+    slow = address.replace("silence=1", "silence=240")
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "403", "slow 0.5")
+    async with Outbox.open(slow, client) as outbox, outbox.dispatching():
+        [old] = await enqueue(outbox, connection, client.webhooks.update(hook, description="old"))
+        assert (await verdict_of(outbox, old)).verdict is Verdict.REFUSED
+        [new] = await enqueue(outbox, connection, client.webhooks.update(hook, description="new"))
+        await service.arrived("webhooks.update", 2)
+        assert await outbox.retry(old) == [old]
+        assert await outbox.get(new) is None
+        assert (await verdict_of(outbox, old, 30)).verdict is Verdict.NOT_APPLIED
+    assert [entry.body["description"] for entry in service.ledger.effects()] == ["new"]

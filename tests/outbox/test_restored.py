@@ -11,8 +11,8 @@ import asyncpg
 import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
-from invsvc_async.journal.entry import Entry, State
-from invsvc_async.outbox.unsendable import verdict_of_unfit
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.records import verdict_of_unfit
 from tests.batch.conftest import HOOK
 from tests.outbox.conftest import verdict_of
 from tests.outbox.test_dispatch import enqueue
@@ -218,6 +218,7 @@ async def test_rows_of_a_copy_that_do_not_fit(service, client, file):
         ('{"sent":[{"attempt_timeout":30,"end":{"kind":"not applied"}}]}', "not applied"),
         ('{"sent":[{"attempt_timeout":30,"end":{"kind":"long"}}]}', "unknown"),
         ('{"sent":[{"attempt_timeout":30}]}', "unknown"),
+        ('{"sent":{}}', "unknown"),
         ("{", "unknown"),
         (None, "not applied"),
     ],

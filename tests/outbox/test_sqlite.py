@@ -140,7 +140,7 @@ async def test_application_file_that_is_replaced(service, client, outbox, path, 
         async with asyncio.timeout(60):
             while "deleted or replaced" not in caplog.text:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.02)
-    with pytest.raises(JournalError, match=r"app\.db: the file was deleted or replaced"):
+    with pytest.raises(JournalError, match=r"app\.db: the file was emptied, deleted or replaced"):
         await outbox.get("order-1")
 
 
@@ -500,3 +500,29 @@ async def test_refused_write_beside_the_outbox_while_one_is_sent_again(service, 
     assert [each.verdict for each in (*newer, older)] == [Verdict.REFUSED, Verdict.REFUSED, Verdict.APPLIED]
     effects = service.ledger.effects("webhooks.update")
     assert [entry.body["description"] for entry in effects] == ["first", "older"]
+
+
+async def test_callback_that_fails_gets_its_verdict_again(service, client, outbox, path, connection, caplog):
+    """In the same process; until then another one, which only reads, shows the error."""
+    told = []
+
+    async def failing(result):
+        told.append(result.key)
+        if len(told) < 3:
+            raise OSError("no")
+
+    [key] = await enqueue(
+        outbox, connection, client.webhooks.update(service.seed_webhook().id, description="x")
+    )
+    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
+        async with outbox.dispatching(on_result=failing), asyncio.timeout(60):
+            while not await outbox.untold():  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            async with client_of(service) as other, Outbox.open(path, other, reading=True) as beside:
+                assert await beside.untold() == {key: "OSError: no"}
+                assert [entry.heard for entry in await beside.entries(state="untold")] == [False]
+            while await outbox.entries(state="untold"):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            assert (await outbox.entry(key)).heard
+            assert await outbox.untold() == {}
+    assert told == [key] * 3

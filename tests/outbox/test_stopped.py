@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import attrs
 
 from invsvc_async import Outbox, Timeouts, Verdict
-from invsvc_async.journal.entry import State
+from invsvc_async.durable.entry import State
 from tests.batch.conftest import POLICY, client_of
 from tests.outbox.conftest import verdict_of
 from tests.outbox.stopped import POINTS

@@ -7,6 +7,7 @@ import json
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from aiohttp import web
 
@@ -20,7 +21,7 @@ from invsvc_async.errors import (
     ServerError,
     ValidationFailedError,
 )
-from invsvc_async.reads.resume_token import Place, Position, write_token
+from invsvc_async.reads.resume_token import read_token, write_token
 from invsvc_async.settings import ParameterNames, ReadRetries
 from invsvc_async.simulator import Simulator
 from invsvc_async.transport.credentials import ApiKey
@@ -492,11 +493,13 @@ async def test_token_of_another_list(service, client):
 )
 async def test_token_with_values_that_no_list_has(lists, query):
     """A forged token is refused in words, even if the service would answer to it."""
-    lists.pages = [{"data": items(1, created_at=1_777_636_800_000, metadata={"a": "b"}), "has_more": True}]
-    place = Place(operation="invoices.egress", query=query, team=None, position=Position())
+    lists.pages = [{"data": items(1, created_at=1_777_636_800_000, metadata={"a": "b"}), "next": "a"}]
+    pages = lists.client.invoices.egress()
+    place = read_token(pages.token_after(await pages))
+    lists.asked.clear()
 
     with pytest.raises(InvalidRequestError, match="token: contains arguments"):
-        await folios(lists.client.invoices.egress().resume(write_token(place)))
+        await folios(pages.resume(write_token(attrs.evolve(place, query=query))))
     assert lists.asked == []
 
 

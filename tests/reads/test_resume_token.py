@@ -18,7 +18,7 @@ places = st.builds(
     operation=texts,
     query=st.dictionaries(texts, texts, max_size=4),
     team=st.none() | texts,
-    service=st.none() | texts.filter(bool),
+    service=texts,
     position=st.builds(Position, cursor=st.none() | texts, page=st.none() | st.integers(1, 2**53)),
 )
 
@@ -28,7 +28,7 @@ def spelt(fields: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(fields).encode()).decode().rstrip("=")
 
 
-SOUND = [2, "invoices.egress", {"limit": "5"}, None, "c", None, "5c5c"]
+SOUND = [1, "invoices.egress", {"limit": "5"}, None, "c", None, "5c5c"]
 
 
 @given(places)
@@ -51,12 +51,11 @@ def test_token_that_is_none(token: object) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        [3, *SOUND[1:]],
+        [2, *SOUND[1:]],
         [True, *SOUND[1:]],
-        [2, *SOUND[1:6]],
-        [1, *SOUND[1:]],
+        SOUND[:6],
         [*SOUND[:6], None],
-        [1, *SOUND[1:5]],
+        SOUND[:5],
         [*SOUND, 1],
         [*SOUND[:2], {"limit": 5}, *SOUND[3:]],
         [*SOUND[:4], 7, None, "5c5c"],
@@ -64,7 +63,7 @@ def test_token_that_is_none(token: object) -> None:
         [*SOUND[:5], True, "5c5c"],
         [*SOUND[:5], 2**53 + 1, "5c5c"],
         [*SOUND[:3], 7, None, None, "5c5c"],
-        [2, None, *SOUND[2:]],
+        [1, None, *SOUND[2:]],
         {"v": 1},
         "text",
     ],
@@ -73,13 +72,6 @@ def test_token_of_another_make(fields: object) -> None:
     """A wrong version, number or type of field is refused."""
     with pytest.raises(InvalidRequestError, match="token"):
         read_token(spelt(fields))
-
-
-def test_token_of_an_older_version() -> None:
-    """It names no service, and is read as before."""
-    place = read_token(spelt([1, *SOUND[1:6]]))
-
-    assert (place.position.cursor, place.service) == ("c", None)
 
 
 def test_token_beyond_its_bounds() -> None:

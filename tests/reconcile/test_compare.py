@@ -9,6 +9,7 @@ import pytest
 from invsvc_async.reconcile.compare import (
     names_another,
     normal_url,
+    reworded,
     rounded,
     same,
     same_graph,
@@ -147,6 +148,7 @@ def test_free_form_config_is_compared_as_it_is():
         ("https://me.example/a/b/..", "https://me.example/a/"),
         ("https://me.example/../../a/.", "https://me.example/a/"),
         ("https://Bücher.example/in", "https://xn--bcher-kva.example/in"),
+        ("https://straße.example/in", "https://xn--strae-oqa.example/in"),
         ("https://ü..example/in", "https://ü..example/in"),
         ("https://me.example/%7Ea b/%c3%bc/ü", "https://me.example/~a%20b/%C3%BC/%C3%BC"),
         ('https://me.example/{a}|"b"?q={c}', "https://me.example/%7Ba%7D%7C%22b%22?q=%7Bc%7D"),
@@ -204,16 +206,57 @@ def test_hook_fields_of_other_types_are_compared_plainly():
 
 
 @pytest.mark.parametrize(
-    ("url", "key"),
+    ("one", "other"),
     [
-        ("https://Me.example/in#part", "https://me.example/in"), ("https://me.example/in?a#b?c#d", "https://me.example/in?a"),
-        ("https://me.example", "https://me.example/"), ("https://[bad]/in#part", "https://[bad]/in"), ("http://[#", "http://["),
+        ("https://Me.example/in#part", "http://me.example:80/in/"),
+        ("https://u:p@me.example/a%20b?c=d%20e", "https://me.example/A+b?C=d+E"),
+        ("https://straße.example", "https://xn--strae-oqa.example/"),
+        ("https://straße.example:8443/", "https://strasse.example:8443"),
+        ("https://me.example/in?", "https://me.example/%69n"),
+        ("https://[bad]/in#part", "https://[bad]/in"),
+        ("http://[#", "http://["),
         ("https://me.example\uff03@b.example/#x", "https://me.example\uff03@b.example/"),
+        ("https://xn--.example/", "https://XN--.example"),
+    ],
+)
+def test_url_key(one, other):
+    """What a service may drop or respell does not count; what is no URL has a key too, in ASCII."""
+    assert url_key(one) == url_key(other)
+    assert url_key(one).isascii()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("https://me.example/in", "https://me.example/in2"), ("https://me.example/in", "https://me.example/in?a"),
+        ("https://me.example/", "https://you.example/"), ("https://me.example/", "https://me.example:8443/"),
+        ("https://me.example/?u=https://a.example/", "https://me.example/?u=https://b.example/"), ("/in", "/out"),
     ],
 )  # fmt: skip
-def test_url_key(url, key):
-    """The fragment does not count, and what is no URL has a key too: other programs' webhooks may have any text."""
-    assert url_key(url) == key
+def test_url_key_of_another_url(one, other):
+    """Another host, port, path or query is another URL."""
+    assert url_key(one) != url_key(other)
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        (" A  b\n", "a B"), ("Dunning, May", "dunning,"), ({"a": ["X ", {"b": ""}]}, {"a": ["x", None]}),
+        ("straße", "STRASSE"), (12345678901234567890, 12345678901234567000), (None, ""),
+    ],
+)  # fmt: skip
+def test_reworded(sent, shown):
+    """A service may trim, fold or cut texts, leave out what is empty, and round numbers."""
+    assert reworded(sent, shown)
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [("a", "b"), ("a", "ab"), ("a", None), ("a", ""), (1, 2), (["a"], ["a", "b"]), ({"a": 1}, {"b": 1}), ("1", 1), (True, 1)],
+)  # fmt: skip
+def test_not_reworded(sent, shown):
+    """Anything else is another value."""
+    assert not reworded(sent, shown)
 
 
 @pytest.mark.parametrize(

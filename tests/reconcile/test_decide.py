@@ -77,11 +77,15 @@ def intent(operation, **changes):
 CREATE = intent("webhooks.create")
 TAGGED = intent("webhooks.create", tag=TAG, body={**CREATE.body, "description": f"mine {TAG}"})
 OWN_TEXT = intent("webhooks.create", tag="mine-17", body={**CREATE.body, "description": "x mine-17"})
-UPDATE = intent("webhooks.update", baseline=HOOK)
-DELETE = intent("webhooks.delete")
-NEW_DELETE = intent("webhooks.delete", may_lag=True)
-DRAFT = intent("journeys.update", baseline=JOURNEY)
+LONG_AGO = {"baseline_at": AHEAD - 60}
+UPDATE = intent("webhooks.update", baseline=HOOK, **LONG_AGO)
+DELETE = intent("webhooks.delete", baseline=HOOK, **LONG_AGO)
+SHOWN = {**HOOK, "description": "mine"}
+NEW_UPDATE = attrs.evolve(UPDATE, baseline_at=AHEAD - 1.1)
+NEW_DELETE = intent("webhooks.delete", baseline=HOOK, baseline_at=AHEAD - 1)
+DRAFT = intent("journeys.update", baseline=JOURNEY, **LONG_AGO)
 TEAM = intent("teams.create")
+MADE_BY_READER = attrs.evolve(TEAM, reader="r")
 
 
 def attempt(at=0.0, **changes):
@@ -92,6 +96,11 @@ def attempt(at=0.0, **changes):
 def answered(status, at=0.0, code=None, **changes):
     error = ErrorFacts(kind="x", message="x", status=status, code=code)
     return attempt(at, status=status, own_envelope=True, error=error, stamp=stamp(at), **changes)
+
+
+def refused_by_gateway(status, at=0.0, **changes):
+    error = ErrorFacts(kind="x", message="x", status=status)
+    return attempt(at, status=status, error=error, **changes)
 
 
 def ok(at=0.0):
@@ -150,6 +159,7 @@ def graph_of(number):
 
 PLACED_BY_NOTHING = intent("journeys.update", bounds=None, baseline=journey(last_updated=5000))
 FIRST_READ = attrs.evolve(UPDATE, baseline=None, bounds=None)
+ONCE = attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never"))
 PATIENT = attrs.evolve(CREATE, policy=ReconcilePolicy(wait_when_limited=True, deadline=5.0))
 OWN = attrs.evolve(TEAM, reader="r")
 PUT_BY_OWN = attrs.evolve(OWN, operation="client.write", path={"method": "PUT", "path": "/x"})
@@ -170,7 +180,7 @@ VERDICTS = {
     "429 unasked": (CREATE, [answered(429, code="rate_limit_exceeded", retry_after=1.0)], Verdict.REFUSED, "answered"),
     "401 twice, renewed": (CREATE, [answered(401, token_renewed=True), answered(401, 0.1, token_renewed=True)], Verdict.REFUSED, "answered"),
     "429 and waiting allowed, out of time": (PATIENT, [limited(retry_after=5.5)], Verdict.REFUSED, "answered"),
-    "429 that says nothing": (PATIENT, [attempt(status=429, retry_after=1.0)], Verdict.REFUSED, "answered"),
+    "429 that says nothing": (PATIENT, [answered(429, retry_after=1.0)], Verdict.REFUSED, "answered"),
     "never left, four times": (CREATE, [not_sent(0), not_sent(1), not_sent(2), not_sent(5)], Verdict.NOT_APPLIED, "never sent"),
     "never left, little time": (CREATE, [not_sent(0), not_sent(59)], Verdict.NOT_APPLIED, "never sent"),
     "never left, woken too late": (CREATE, [not_sent(0), Tick(59.5)], Verdict.NOT_APPLIED, "never sent"),
@@ -185,6 +195,15 @@ VERDICTS = {
     "own reader holds, after": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Holds(1))], Verdict.APPLIED, "equal"),
     "own reader superseded, after": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Superseded("x"))], Verdict.SUPERSEDED, "baseline"),
     "own reader cannot tell, after": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, CannotTell("x"))], Verdict.UNKNOWN, "none"),
+    "202 without a reader": (TEAM, [attrs.evolve(ok(), status=202)], Verdict.UNKNOWN, "none"),
+    "202, shown": (UPDATE, [attrs.evolve(ok(), status=202), read(0.1, {**HOOK, "description": "mine"})], Verdict.APPLIED, "equal"),
+    "403 of a gateway without a reader": (TEAM, [refused_by_gateway(403)], Verdict.UNKNOWN, "none"),
+    "403 of the authentication layer": (TEAM, [refused_by_gateway(403, of_authentication=True)], Verdict.REFUSED, "answered"),
+    "403 of a gateway, shown": (DELETE, [refused_by_gateway(403), read(0.1, status=404)], Verdict.APPLIED, "gone"),
+    "404 of a gateway, to its read as well": (DELETE, [refused_by_gateway(404), read(0.1, status=404, own_envelope=False), read(AFTER, status=404, own_envelope=False)], Verdict.UNKNOWN, "none"),
+    "404 of a gateway, absent": (DELETE, [refused_by_gateway(404), read(AFTER, HOOK)], Verdict.REFUSED, "answered"),
+    "429 of a gateway, absent": (attrs.evolve(PATIENT, policy=ReconcilePolicy(wait_when_limited=True)), [refused_by_gateway(429, retry_after=1.0), read(AFTER, [])], Verdict.REFUSED, "answered"),
+    "403 of a gateway to a re-send, absent": (attrs.evolve(UPDATE, policy=ReconcilePolicy(max_resends=9)), [lost(), read(AFTER, HOOK), refused_by_gateway(403, 16), read(31.02, HOOK)], Verdict.REFUSED, "answered"),
     # reads that end it at once
     "settling read refused 401": (DELETE, [lost(), failed(0.1, 401)], Verdict.UNKNOWN, "none"),
     "settling read refused 403": (DELETE, [lost(), failed(0.1, 403)], Verdict.UNKNOWN, "none"),
@@ -194,19 +213,33 @@ VERDICTS = {
     # delete
     "delete, gone": (DELETE, [lost(), read(0.1, status=404)], Verdict.APPLIED, "gone"),
     "delete of a new one, gone": (NEW_DELETE, [lost(), read(0.1, status=404), read(AFTER, status=404)], Verdict.APPLIED, "gone"),
+    "delete of a new one, gone, when reads can show nothing older": (NEW_DELETE, [lost(), read(0.1, status=404), read(4.3, status=404)], Verdict.APPLIED, "gone"),
     # webhook update
     "update shown": (UPDATE, [lost(), read(0.1, {**HOOK, "description": "mine"})], Verdict.APPLIED, "equal"),
+    "update shown, when reads can show nothing older": (NEW_UPDATE, [lost(), read(0.1, SHOWN), read(4.2, SHOWN)], Verdict.APPLIED, "equal"),
+    "update shown, where reads do not lag": (attrs.evolve(NEW_UPDATE, policy=ReconcilePolicy(reads_lag=0.0)), [lost(), read(0.1, SHOWN)], Verdict.APPLIED, "equal"),
+    "update shown, seen otherwise by a read long before": (attrs.evolve(UPDATE, baseline=None), [read(-6, HOOK), lost(), read(0.1, SHOWN)], Verdict.APPLIED, "equal"),
     "update that changes nothing, after": (attrs.evolve(UPDATE, body={"description": "before"}), [lost(), read(AFTER, HOOK)], Verdict.APPLIED, "equal"),
     "update of events, shown in another order": (attrs.evolve(UPDATE, body={"events": ["b", "a"]}), [lost(), read(0.1, {**HOOK, "events": ["a", "b"]})], Verdict.APPLIED, "equal"),
     "update neither nor, after": (UPDATE, [lost(), read(AFTER, OTHER_HOOK)], Verdict.UNKNOWN, "none"),
-    "update neither nor, in both reads": (UPDATE, [lost(), read(0.1, OTHER_HOOK), read(AFTER, OTHER_HOOK)], Verdict.UNKNOWN, "none"),
-    "update neither nor, and the read before showed another": (UPDATE, [lost(), read(0.1, HOOK), read(AFTER, OTHER_HOOK)], Verdict.SUPERSEDED, "baseline"),
+    "update neither nor, in both reads": (UPDATE, [lost(), read(5.1, OTHER_HOOK), read(AFTER, OTHER_HOOK)], Verdict.UNKNOWN, "none"),
+    "update neither nor, and the read before showed another": (UPDATE, [lost(), read(5.1, HOOK), read(AFTER, OTHER_HOOK)], Verdict.SUPERSEDED, "baseline"),
     "update neither nor, and only the read before the send showed another": (UPDATE, [read(-0.1, HOOK), lost(), read(AFTER, OTHER_HOOK)], Verdict.UNKNOWN, "none"),
-    "update as its baseline, and the read before showed another": (UPDATE, [lost(), read(0.1, OTHER_HOOK), read(AFTER, HOOK)], Verdict.UNKNOWN, "none"),
-    "update neither nor, no baseline, and the read before showed another": (attrs.evolve(UPDATE, baseline=None), [lost(), read(0.1, HOOK), read(AFTER, OTHER_HOOK)], Verdict.UNKNOWN, "none"),
-    "update neither nor, and the read before showed a third state": (UPDATE, [lost(), read(0.1, {**HOOK, "description": "third"}), read(AFTER, OTHER_HOOK)], Verdict.UNKNOWN, "none"),
+    "update as its baseline, and the read before showed another": (UPDATE, [lost(), read(5.1, OTHER_HOOK), read(AFTER, HOOK)], Verdict.UNKNOWN, "none"),
+    "update neither nor, no baseline, and the read before showed another": (attrs.evolve(UPDATE, baseline=None), [lost(), read(5.1, HOOK), read(AFTER, OTHER_HOOK)], Verdict.UNKNOWN, "none"),
+    "update neither nor, and the read before showed a third state": (UPDATE, [lost(), read(5.1, {**HOOK, "description": "third"}), read(AFTER, OTHER_HOOK)], Verdict.UNKNOWN, "none"),
+    "update neither nor, and a read that may lag showed another": (UPDATE, [lost(), read(4.9, HOOK), read(AFTER, OTHER_HOOK)], Verdict.UNKNOWN, "none"),
+    "update as its baseline, and a read that may lag showed another": (attrs.evolve(UPDATE, policy=ReconcilePolicy(resend="never")), [lost(), read(4.9, OTHER_HOOK), read(AFTER, HOOK)], Verdict.NOT_APPLIED, "absence"),
+    "update gone, and a read that may lag showed it": (UPDATE, [lost(), read(4.9, HOOK), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
+    "update trimmed, after": (attrs.evolve(UPDATE, body={"description": " mine "}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": "mine"})], Verdict.UNKNOWN, "none"),
+    "update in another case, after": (attrs.evolve(UPDATE, body={"description": "Mine"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": "MINE"})], Verdict.UNKNOWN, "none"),
+    "update cut, after": (attrs.evolve(UPDATE, body={"description": "mine, and more"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": "mine, and"})], Verdict.UNKNOWN, "none"),
+    "update of the URL, respelled, after": (attrs.evolve(UPDATE, body={"url": "https://x.example/in"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "url": "https://X.example/in/"})], Verdict.UNKNOWN, "none"),
+    "update cut, and another field changed, after": (attrs.evolve(UPDATE, body={"description": "mine, and more", "status": "inactive"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": "mine, and"})], Verdict.SUPERSEDED, "baseline"),
+    "update trimmed, with a field that is not shown, after": (attrs.evolve(UPDATE, body={"description": " mine ", "colour": "red"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": "mine"})], Verdict.UNKNOWN, "none"),
+    "update emptied, after": (attrs.evolve(UPDATE, body={"description": "mine"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": ""})], Verdict.SUPERSEDED, "baseline"),
     "update gone, after": (UPDATE, [lost(), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
-    "update gone, and the read before showed it": (UPDATE, [lost(), read(0.1, HOOK), read(AFTER, status=404)], Verdict.SUPERSEDED, "baseline"),
+    "update gone, and the read before showed it": (UPDATE, [lost(), read(5.1, HOOK), read(AFTER, status=404)], Verdict.SUPERSEDED, "baseline"),
     "update gone before and after": (attrs.evolve(UPDATE, baseline={}), [lost(), read(AFTER, status=404)], Verdict.NOT_APPLIED, "absence"),
     "update gone before, by a read, and after": (attrs.evolve(UPDATE, baseline=None), [read(-0.1, status=404), lost(), read(AFTER, status=404)], Verdict.NOT_APPLIED, "absence"),
     "update gone before, by a gateway's word, and after": (attrs.evolve(UPDATE, baseline=None), [read(-0.1, status=404, own_envelope=False), lost(), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
@@ -224,6 +257,9 @@ VERDICTS = {
     "journey's graph, rounded and unchanged": (attrs.evolve(DRAFT, body={"graph": graph_of(EXACT)}, baseline=journey(graph=graph_of(ROUNDED)), policy=ReconcilePolicy(resend="never")), [lost(), read(AFTER, journey(graph=graph_of(ROUNDED)))], Verdict.NOT_APPLIED, "absence"),
     "journey's other object, shown without a null": (attrs.evolve(DRAFT, body={"new": {"viewport": None}}), [lost(), read(AFTER, journey(new={}, last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
     "journey's name, trimmed": (attrs.evolve(DRAFT, body={"name": " mine "}), [lost(), read(AFTER, journey(name="mine", last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
+    "journey's name, in another case": (attrs.evolve(DRAFT, body={"name": "Mine  too"}), [lost(), read(AFTER, journey(name="mine too", last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
+    "journey's name, cut": (attrs.evolve(DRAFT, body={"name": "mine, and more"}), [lost(), read(AFTER, journey(name="mine, and", last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
+    "journey's name, longer": (attrs.evolve(DRAFT, body={"name": "mine"}), [lost(), read(AFTER, journey(name="mine, and", last_updated=stamp(5)))], Verdict.SUPERSEDED, "baseline"),
     "journey's graph, with an empty config": (attrs.evolve(DRAFT, body={"graph": {**GRAPH, "nodes": [{"data": {}}]}}), [lost(), read(AFTER, journey(graph={**GRAPH, "nodes": [{"data": {"config": {}}}]}, last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
     "journey's empty description, as null": (attrs.evolve(DRAFT, body={"description": ""}), [lost(), read(AFTER, journey(description=None, last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
     "journey's name trimmed, its description changed": (attrs.evolve(DRAFT, body={"name": " mine ", "description": ""}), [lost(), read(AFTER, journey(name="mine", description="x", last_updated=stamp(5)))], Verdict.SUPERSEDED, "baseline"),
@@ -231,14 +267,15 @@ VERDICTS = {
     "journey placed by nothing, another time": (PLACED_BY_NOTHING, [lost(), read(AFTER, journey(last_updated=5001), stamp=None)], Verdict.UNKNOWN, "none"),
     "journey placed by nothing, no times": (attrs.evolve(PLACED_BY_NOTHING, baseline={"status": "draft"}), [lost(), read(AFTER, {"status": "draft"}, stamp=None)], Verdict.UNKNOWN, "none"),
     "journey equal before, updated after": (attrs.evolve(DRAFT, baseline=None), [lost(), read(0.5, journey(name="mine", last_updated=stamp(0.4)))], Verdict.APPLIED, "equal"),
+    "journey equal in the band, and later than its baseline": (attrs.evolve(DRAFT, baseline_at=AHEAD - 0.1), [lost(), read(0.1, journey(name="mine", last_updated=stamp(0.05)))], Verdict.APPLIED, "equal"),
     "journey equal before its baseline": (attrs.evolve(DRAFT, baseline=journey(last_updated=stamp(-5)), policy=ReconcilePolicy(resend="never")), [lost(), read(0.1, journey(name="mine", last_updated=stamp(-6))), read(AFTER, journey(last_updated=stamp(-5)))], Verdict.NOT_APPLIED, "absence"),
     "journey already so, after": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="mine"))], Verdict.APPLIED, "equal"),
     "journey changed since, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(5)))], Verdict.SUPERSEDED, "baseline"),
     "journey changed in the band, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.UNKNOWN, "none"),
-    "journey changed in the band, and the read before showed another time": (DRAFT, [lost(), read(0.1, JOURNEY), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.SUPERSEDED, "baseline"),
-    "journey changed in the band, and the read before showed another field": (DRAFT, [lost(), read(0.1, journey(name="y", last_updated=None)), read(AFTER, journey(name="x", last_updated=None))], Verdict.SUPERSEDED, "baseline"),
-    "journey changed in the band, and the read before showed the same": (DRAFT, [lost(), read(0.1, journey(name="x", last_updated=stamp(0.1))), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.UNKNOWN, "none"),
-    "journey changed in the band, and the read before showed a snapshot": (DRAFT, [lost(), read(0.1, journey(status="published")), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.UNKNOWN, "none"),
+    "journey changed in the band, and the read before showed another time": (DRAFT, [lost(), read(5.1, JOURNEY), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.SUPERSEDED, "baseline"),
+    "journey changed in the band, and the read before showed another field": (DRAFT, [lost(), read(5.1, journey(name="y", last_updated=None)), read(AFTER, journey(name="x", last_updated=None))], Verdict.SUPERSEDED, "baseline"),
+    "journey changed in the band, and the read before showed the same": (DRAFT, [lost(), read(5.1, journey(name="x", last_updated=stamp(0.1))), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.UNKNOWN, "none"),
+    "journey changed in the band, and the read before showed a snapshot": (DRAFT, [lost(), read(5.1, journey(status="published")), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.UNKNOWN, "none"),
     "journey changed at a time to come, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(AFTER + 0.251)))], Verdict.UNKNOWN, "none"),
     "journey changed at a time to come within the slack, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(AFTER + 0.25)))], Verdict.SUPERSEDED, "baseline"),
     "journey changed at a time to come, unstamped, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(AFTER + 0.3)), stamp=None)], Verdict.UNKNOWN, "none"),
@@ -269,15 +306,23 @@ VERDICTS = {
     "create found by the caller's own text alone": (OWN_TEXT, [lost(), read(0.1, [hook(description="mine-17")])], Verdict.APPLIED, "tag"),
     "create found by the caller's own text, edited": (OWN_TEXT, [lost(), read(0.1, [hook(description="x mine-17", events=[])])], Verdict.APPLIED, "tag"),
     "the caller's own text at another URL, after": (OWN_TEXT, [lost(), read(AFTER, [hook(url="https://x.example", description="x mine-17")])], Verdict.UNKNOWN, "none"),
+    "the caller's own text at another URL, edited, after": (OWN_TEXT, [lost(), read(AFTER, [hook(url="https://x.example", description="edited mine-17", events=[])])], Verdict.UNKNOWN, "none"),
     "the caller's own text twice for one send, after": (OWN_TEXT, [lost(), read(AFTER, [hook(id="wh_1", description="mine-17"), hook(id="wh_2", description="mine-17")])], Verdict.UNKNOWN, "none"),
     "the caller's own text of a wide band, after": (attrs.evolve(OWN_TEXT, bounds=Bounds(low=AHEAD - 1, high=AHEAD + 1)), [lost(5.0), read(25.0, [hook(5.0, description="mine-17")], stamp=None)], Verdict.UNKNOWN, "none"),
     "create with another's tag in its own body": (attrs.evolve(CREATE, body={**CREATE.body, "description": OTHERS_TAG}), [lost(), read(0.1, [hook(description=OTHERS_TAG)])], Verdict.APPLIED, "match"),
     "near match in the last moment, after": (attrs.evolve(CREATE, bounds=Bounds(low=AHEAD, high=AHEAD)), [lost(ended=0.5), read(16.0, [hook(15.75, events=[])], stamp=None)], Verdict.UNKNOWN, "none"),
     "near match, after": (CREATE, [lost(), read(AFTER, [hook(events=["payment.created"])])], Verdict.UNKNOWN, "none"),
     "two exact for one send, after": (CREATE, [lost(), read(AFTER, [hook(id="wh_1"), hook(id="wh_2")])], Verdict.UNKNOWN, "none"),
+    "equal but for the URL, after": (CREATE, [lost(), read(AFTER, [hook(url="https://x.example/")])], Verdict.UNKNOWN, "none"),
+    "equal but for the URL, without a time": (CREATE, [lost(), read(AFTER, [hook(url="https://x.example/", created_at=None)])], Verdict.UNKNOWN, "none"),
+    "equal but for the URL, of another write": (ONCE, [lost(), read(AFTER, [hook(url="https://x.example/")], guessed=frozenset({"wh_1"}))], Verdict.NOT_APPLIED, "absence"),
+    "equal but for the URL, made before": (ONCE, [lost(), read(AFTER, [hook(-5, url="https://x.example/")])], Verdict.NOT_APPLIED, "absence"),
+    "equal but for the URL, made after the window": (ONCE, [lost(), read(20.0, [hook(15.9, url="https://x.example/")])], Verdict.NOT_APPLIED, "absence"),
+    "another URL and description": (ONCE, [lost(), read(AFTER, [hook(url="https://x.example/", description="x")])], Verdict.NOT_APPLIED, "absence"),
+    "equal but for the URL, beside the one": (CREATE, [lost(), read(0.1, [hook(), hook(id="wh_2", url="https://x.example/")])], Verdict.APPLIED, "match"),
     "item that cannot be read, after": (CREATE, [lost(), read(AFTER, ["?"])], Verdict.UNKNOWN, "none"),
     "created_at that cannot be read, after": (CREATE, [lost(), read(AFTER, [hook(created_at="?", events=[])])], Verdict.UNKNOWN, "none"),
-    "full list, after": (CREATE, [lost(), read(AFTER, [hook(url="https://x.example")] * 100)], Verdict.UNKNOWN, "none"),
+    "full list, after": (CREATE, [lost(), read(AFTER, [hook(url="https://x.example", description="x")] * 100)], Verdict.UNKNOWN, "none"),
     "absence decays": (attrs.evolve(CREATE, policy=ReconcilePolicy(absence_within=5.0)), [lost(), read(AFTER, [])], Verdict.UNKNOWN, "none"),
     "absent, no re-send allowed": (attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never")), [lost(), read(AFTER, [])], Verdict.NOT_APPLIED, "absence"),
     "absent, re-send used up": (CREATE, [lost(), read(AFTER, []), lost(16), read(31.02, [])], Verdict.NOT_APPLIED, "absence"),
@@ -288,6 +333,7 @@ VERDICTS = {
     "re-send refused 401": (CREATE, [lost(), read(AFTER, []), answered(401, 16, token_renewed=True)], Verdict.REFUSED, "answered"),
     "re-sent update answered": (UPDATE, [lost(), read(AFTER, HOOK), ok(16)], Verdict.APPLIED, "answered"),
     "echo of what the state shows": (DELETE, [lost(), read(AFTER, HOOK), answered(404, 16), read(16.1, status=404)], Verdict.APPLIED, "gone"),
+    "echo of what the state shows, 410": (DELETE, [lost(), read(AFTER, HOOK), answered(410, 16), read(16.1, status=404)], Verdict.APPLIED, "gone"),
     "echo of nothing": (UPDATE, [lost(), read(AFTER, HOOK), answered(409, 16), read(16.1, HOOK)], Verdict.REFUSED, "answered"),
     "re-sent create answered, audited": (CREATE, [lost(), read(AFTER, []), ok(16), read(16.1, [hook(16.0)])], Verdict.APPLIED, "match"),
     "re-sent create answered, audit failed": (CREATE, [lost(), read(AFTER, []), ok(16), failed(16.1)], Verdict.APPLIED, "answered"),
@@ -361,7 +407,11 @@ GOES_ON = {
     "holds in the window": (attrs.evolve(UPDATE, body={"description": "before"}), [lost(), read(0.1, HOOK)], Wait),
     "one read exactly when the window ends": (CREATE, [lost(), read(14.9, [])], Wait(pytest.approx(0.1))),
     "a read that began in the window and ended after": (CREATE, [lost(), read(15.005, [])], Read),
-    "short window after an own 500": (attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never")), [answered(500), read(1.9, [])], Wait(pytest.approx(0.1))),
+    "short window after an own 500": (attrs.evolve(UPDATE, policy=ReconcilePolicy(resend="never")), [answered(500), read(4.9, HOOK)], Wait(pytest.approx(0.1))),
+    "long window of a create after an own 500": (CREATE, [answered(500), read(14.9, [])], Wait(pytest.approx(0.1))),
+    "long window of a create with an own reader after an own 500": (MADE_BY_READER, [answered(500), found(14.9, Absent())], Wait(pytest.approx(0.1))),
+    "update shown, but seen as before just now": (NEW_UPDATE, [lost(), read(0.1, SHOWN)], Wait(pytest.approx(4.155 - 0.11))),
+    "update shown, and nobody knows when it was otherwise": (attrs.evolve(UPDATE, baseline_at=None), [lost(), read(0.1, SHOWN)], Wait(pytest.approx(5.0 - 0.11))),
     "long window after a gateway's 500": (CREATE, [attempt(status=500), read(2.5, [])], Wait),
     "a failed read after the window": (CREATE, [lost(), failed(AFTER)], Wait),
     "a failed read that began as the window ended": (CREATE, [lost(ended=0.5), failed(15.5)], Wait(pytest.approx(0.5))),
@@ -372,7 +422,7 @@ GOES_ON = {
     "a list that is no list": (CREATE, [lost(), read(AFTER, {"id": 1})], Wait),
     # re-sends
     "absent after the window": (CREATE, [lost(), read(AFTER, [])], Send(not_after=pytest.approx(AFTER + 5.01), attempt_timeout=30.0)),
-    "absent after a short window": (CREATE, [answered(500), read(2.02, [])], Send(not_after=pytest.approx(7.03), attempt_timeout=30.0)),
+    "absent after a short window": (UPDATE, [answered(500), read(5.02, HOOK)], Send(not_after=pytest.approx(10.03), attempt_timeout=30.0)),
     "attempt timeout shrinks to fit": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=50.0)), [lost(), read(AFTER, [])], Send(not_after=pytest.approx(AFTER + 5.01), attempt_timeout=pytest.approx(50.01 - AFTER - 0.01 - 25.0))),
     "not sent in doubt needs a new proof": (CREATE, [lost(), read(AFTER, []), not_sent(16), Tick(17)], Read),
     "not sent in doubt: a pause": (CREATE, [lost(), read(AFTER, []), not_sent(16)], Wait(pytest.approx(0.1))),
@@ -387,11 +437,13 @@ GOES_ON = {
     "the caller's own text, claimed by another": (OWN_TEXT, [lost(), read(AFTER, [hook(id="wh_1", description="mine-17")], claimed_by_others=frozenset({"wh_1"}))], Send),
     "created before": (CREATE, [lost(), read(AFTER, [hook(-1.1)])], Send),
     "near match, created long after": (CREATE, [lost(), read(20.0, [hook(15.9, events=[])])], Send),
-    "another address": (CREATE, [lost(), read(AFTER, [hook(url="https://other.example")])], Send),
+    "another address": (CREATE, [lost(), read(AFTER, [hook(url="https://other.example", description="x")])], Send),
     "journey as its baseline": (DRAFT, [lost(), read(AFTER, JOURNEY)], Send),
     "journey as its baseline, placed by nothing": (PLACED_BY_NOTHING, [lost(), read(AFTER, journey(last_updated=5000), stamp=None)], Send),
     "journey that shows a text where null was sent": (attrs.evolve(DRAFT, body={"description": None}), [lost(), read(AFTER, journey(description="x"))], Send),
     "journey updated before": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="x", last_updated=stamp(-1.1)))], Send),
+    "journey equal after its baseline and before the send": (DRAFT, [lost(), read(0.1, journey(name="mine", last_updated=stamp(-1.1)))], Wait),
+    "journey equal at no known time": (attrs.evolve(DRAFT, baseline_at=AHEAD - 1), [lost(), read(0.1, journey(name="mine", last_updated=None))], Wait),
     "delete of a new one, not there yet": (NEW_DELETE, [lost(), read(0.1, status=404)], Wait),
     "delete of a new one, there by now": (NEW_DELETE, [lost(), read(0.1, status=404), read(AFTER, HOOK)], Send),
     "delete, still there": (DELETE, [lost(), read(AFTER, HOOK)], Send),
@@ -422,6 +474,7 @@ def sent(start=0.0, end=None, timeout=30.0):
 
 ABANDONED = attrs.evolve(CREATE, sent=(sent(),))
 ENDED = attrs.evolve(CREATE, sent=(sent(end=SentEnd(kind="short", latest=AHEAD + 0.01)),))
+ENDED_UPDATE = attrs.evolve(UPDATE, sent=ENDED.sent)
 UNDATED = attrs.evolve(CREATE, sent=(Sent(attempt_timeout=30.0),))
 RESTORED = attrs.evolve(ENDED, sent=(*ENDED.sent, Sent(attempt_timeout=30.0)))
 LONG_END = SentEnd(kind="long", earliest=AHEAD + 0.005, latest=AHEAD + 0.01)
@@ -443,7 +496,9 @@ TAKEN_UP = {
     "restored, made in the window of a known send": (RESTORED, [Resumed(at=1000.0), read(1100.0, [hook()])], Verdict.APPLIED),
     "long over by the service's clock": (ABANDONED, [Resumed(at=100.0), read(100.1, [])], Send),
     "in the window by the service's clock": (ABANDONED, [Resumed(at=20.0), read(20.1, [])], Wait),
-    "short window known, over": (ENDED, [Resumed(at=3.0), read(3.1, [])], Send),
+    "short window known, over": (ENDED_UPDATE, [Resumed(at=6.0, newest=True), read(6.1, HOOK)], Send),
+    "short end of a create known, long window open": (ENDED, [Resumed(at=3.0), read(3.1, [])], Wait),
+    "short end of a create known, long window over": (ENDED, [Resumed(at=15.3), read(15.4, [])], Send),
     "short window known, open": (ENDED, [Resumed(at=1.0), read(1.1, [])], Wait),
     "no stamps: waited out": (attrs.evolve(ABANDONED, policy=ReconcilePolicy(absence_within=9e9)), [Resumed(at=100.0), read(144.9, [], stamp=None)], Wait),
     "no stamps, past attempt and window, but undated": (UNDATED, [Resumed(at=100.0), read(145.1, [])], Verdict.UNKNOWN),
@@ -471,9 +526,9 @@ TAKEN_UP = {
     "as its baseline, in the slot, and overtaken": (LEFT_UPDATE, [Resumed(at=1.0, newest=False), read(16.25, HOOK)], Verdict.UNKNOWN),
     "as its baseline, and no end is known": (attrs.evolve(LEFT_UPDATE, sent=(sent(),)), [Resumed(at=1.0), read(46.0, HOOK)], Verdict.UNKNOWN),
     "neither nor, two reads, after the slot": (LEFT_UPDATE, [Resumed(at=20.0), read(20.1, HOOK), read(100.0, OTHER_HOOK)], Verdict.UNKNOWN),
-    "neither nor, two reads, and the newest": (LEFT_UPDATE, [Resumed(at=1.0, newest=True), read(1.1, HOOK), read(100.0, OTHER_HOOK)], Verdict.SUPERSEDED),
+    "neither nor, two reads, and the newest": (LEFT_UPDATE, [Resumed(at=1.0, newest=True), read(8.0, HOOK), read(100.0, OTHER_HOOK)], Verdict.SUPERSEDED),
     "gone, after a read that showed it, after the slot": (LEFT_UPDATE, [Resumed(at=20.0), read(1.1, HOOK), read(100.0, status=404)], Verdict.UNKNOWN),
-    "gone, after a read that showed it, and the newest": (LEFT_UPDATE, [Resumed(at=1.0, newest=True), read(1.1, HOOK), read(100.0, status=404)], Verdict.SUPERSEDED),
+    "gone, after a read that showed it, and the newest": (LEFT_UPDATE, [Resumed(at=1.0, newest=True), read(8.0, HOOK), read(100.0, status=404)], Verdict.SUPERSEDED),
     "journey changed after, after the slot": (LEFT_DRAFT, [Resumed(at=20.0), read(100.0, journey(name="x", last_updated=stamp(50)))], Verdict.UNKNOWN),
     "journey changed after, in the slot": (LEFT_DRAFT, [Resumed(at=1.0), read(16.0, journey(name="x", last_updated=stamp(10)))], Verdict.SUPERSEDED),
     "journey changed after, and the newest": (LEFT_DRAFT, [Resumed(at=1.0, newest=True), read(100.0, journey(name="x", last_updated=stamp(50)))], Verdict.SUPERSEDED),
@@ -486,7 +541,8 @@ TAKEN_UP = {
     "journey as its baseline, in the slot": (LEFT_DRAFT, [Resumed(at=1.0), read(16.0, JOURNEY)], Send),
     "journey as its baseline, after the slot": (LEFT_DRAFT, [Resumed(at=50.0), read(60.0, JOURNEY)], Verdict.NOT_APPLIED),
     "journey as its baseline, after the slot, and the newest": (LEFT_DRAFT, [Resumed(at=50.0, newest=True), read(60.0, JOURNEY)], Send),
-    "own reader says absent": (LEFT_PUT, [Resumed(at=1.0), found(16.0, Absent())], Verdict.NOT_APPLIED),
+    "own reader says absent": (LEFT_PUT, [Resumed(at=1.0), found(16.0, Absent())], Verdict.UNKNOWN),
+    "own reader says absent, and overtaken": (LEFT_PUT, [Resumed(at=1.0, newest=False), found(16.0, Absent())], Verdict.UNKNOWN),
     "own reader says absent, and the newest": (LEFT_PUT, [Resumed(at=1.0, newest=True), found(16.0, Absent())], Send),
     "own reader says that a create is absent": (LEFT_POST, [Resumed(at=1.0), found(16.0, Absent())], Send),
     "definite noes only, of an update without a reader": (attrs.evolve(LEFT_PUT, reader=None, sent=(NO,)), [Resumed(at=1.0)], Verdict.NOT_APPLIED),
@@ -590,7 +646,8 @@ def test_time_placed_without_a_stamp(at, placed):
     [
         (CREATE, [ok()], float("-inf")),
         (CREATE, [lost(ended=0.5)], 15.5 + 0.5 + 1.0),
-        (CREATE, [answered(500, ended=0.5)], 2.5 + 0.5 + 1.0),
+        (UPDATE, [answered(500, ended=0.5)], 5.5 + 0.5 + 1.0),
+        (CREATE, [answered(500, ended=0.5)], 15.5 + 0.5 + 1.0),
         (attrs.evolve(CREATE, bounds=None), [lost(ended=0.5)], 15.5 + 0.5 + 1.0),
         (attrs.evolve(CREATE, bounds=Bounds(low=0.0, high=6.0)), [lost(ended=0.5)], 15.5 + 0.5 + 6.0),
         (attrs.evolve(CREATE, bounds=Bounds(low=0.0, high=2000.0)), [lost(ended=0.5), read(1.0, [])], 15.5 + 0.5 + 2000.0),

@@ -54,6 +54,7 @@ INTENT = Intent(
     strangers=("wh_7", "wh_8"),
     forgotten_until=1_700,
     newest=False,
+    baseline_at=1001.5,
     nonce="0a1b",
     policy=ReconcilePolicy(settle_after_loss=3.0, journey_reader=None),
     timeouts=Timeouts(attempt=4.0),
@@ -76,14 +77,6 @@ HISTORY = (
 def test_intent_survives_json():
     """All parts of an intent are equal after a round trip."""
     assert Intent.from_json(INTENT.to_json()) == INTENT
-
-
-def test_intent_whose_early_reads_may_lag():
-    """It is stored where it is so.  Without it, older versions can read the intent."""
-    lagging = attrs.evolve(INTENT, may_lag=True)
-
-    assert Intent.from_json(lagging.to_json()) == lagging
-    assert "may_lag" not in INTENT.to_json()
 
 
 def test_intent_with_floats_in_its_body_survives_json():

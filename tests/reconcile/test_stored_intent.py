@@ -6,8 +6,9 @@ import attrs
 import pytest
 
 from invsvc_async.api.operations import BY_NAME
+from invsvc_async.durable.intents import Commons, pack, unpack
 from invsvc_async.reconcile.facts import Known
-from invsvc_async.reconcile.history import Attempt, Bounds, End, Reading, Resumed, Send
+from invsvc_async.reconcile.history import Attempt, Bounds, End, ErrorFacts, Reading, Resumed, Send
 from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd
 from invsvc_async.reconcile.stored_intent import stored
 
@@ -80,11 +81,16 @@ def attempt(**changes):
         (attempt(end=End.ANSWERED, status=408, own_envelope=True), "long"),
         (attempt(end=End.ANSWERED, status=399), "long"),
         (attempt(end=End.ANSWERED, status=100), "long"),
-        (attempt(end=End.ANSWERED, status=400), "not applied"),
-        (attempt(end=End.ANSWERED, status=429), "not applied"),
-        (attempt(end=End.ANSWERED, status=499), "not applied"),
-        (attempt(end=End.ANSWERED, status=404), "not applied"),
-        (attempt(end=End.ANSWERED, status=409), "not applied"),
+        (attempt(end=End.ANSWERED, status=400, own_envelope=True), "not applied"),
+        (attempt(end=End.ANSWERED, status=429, own_envelope=True), "not applied"),
+        (attempt(end=End.ANSWERED, status=499, own_envelope=True), "not applied"),
+        (attempt(end=End.ANSWERED, status=404, own_envelope=True), "not applied"),
+        (attempt(end=End.ANSWERED, status=409, own_envelope=True), "not applied"),
+        (attempt(end=End.ANSWERED, status=410, own_envelope=True), "not applied"),
+        (attempt(end=End.ANSWERED, status=401, of_authentication=True), "not applied"),
+        (attempt(end=End.ANSWERED, status=403), "long"),
+        (attempt(end=End.ANSWERED, status=404), "long"),
+        (attempt(end=End.ANSWERED, status=202, readable=True), "long"),
         (attempt(end=End.ANSWERED, status=200, readable=True), "applied"),
         (attempt(end=End.ANSWERED, status=299, readable=True), "applied"),
         (attempt(end=End.ANSWERED, status=300, readable=True), "long"),
@@ -100,6 +106,18 @@ def test_end_of_a_send(ended, kind):
     assert sent.attempt_timeout == 7.0
     assert sent.earliest == pytest.approx(1000.5)
     assert sent.latest == pytest.approx(1001.001)
+
+
+@pytest.mark.parametrize("status", [403, 404, 409])
+def test_refusal_that_a_read_must_confirm(status):
+    """Its error is stored with the send, as another process needs it."""
+    error = ErrorFacts(kind="PermissionDeniedError", message="no", status=status)
+    foreign = attempt(end=End.ANSWERED, status=status, error=error)
+    intent = stored(Known(UPDATE, INTENT, (READ, foreign)))
+
+    assert intent.sent[-1].end.refusal == error
+    assert Intent.from_json(intent.to_json()) == intent
+    assert unpack("key", pack(intent, commons := Commons()), commons).sent == intent.sent
 
 
 def test_taken_up_again():

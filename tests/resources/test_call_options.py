@@ -161,14 +161,6 @@ async def test_resume_sends_the_headers_of_the_intent():
         assert {arrival.header("X-Trace") for arrival in server.arrivals} == {"t-1"}
 
 
-async def test_intent_without_headers_is_readable_by_older_versions(client):
-    """Without headers, its JSON has no such member."""
-    write = client.webhooks.delete("wh_1")
-    write.close()
-
-    assert "headers" not in write.intent.to_json()
-
-
 @pytest.mark.parametrize("headers", [{"Authorization": "Bearer other"}, {"X-A": 7}, {"X-A": "a\nb"}])
 async def test_intent_with_forged_headers(client, headers):
     """An intent from elsewhere cannot replace the credential."""

@@ -16,6 +16,7 @@ from invsvc_async import (
     AuthenticationError,
     BatchStoppedError,
     Client,
+    ConflictError,
     InvsvcError,
     NotSentError,
     ReadRetries,
@@ -26,6 +27,7 @@ from invsvc_async import (
 )
 from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run
+from invsvc_async.reconcile.error_form import plain_error
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.faults import KINDS
 from tests.secrets.known_secrets import shown
@@ -206,6 +208,16 @@ async def test_refused_token_is_not_named(marks):
             await client.users.get("usr_1")
 
     assert not [text for text in shown(raised.value) if marks.finds(text)]
+
+
+@pytest.mark.parametrize(
+    "details", [{"hook": {"secret": "whsec_x", "id": "wh_1"}}, [{"secret": "whsec_x", "id": "wh_1"}]]
+)
+def test_error_whose_details_have_a_secret(details):
+    """Its words have the other members alone, also in its plain form."""
+    error = ConflictError(status=409, details=details)
+    assert "wh_1" in str(error)
+    assert "whsec_x" not in f"{error} {plain_error(error)['text']}"
 
 
 ECHOES = {

@@ -9,6 +9,7 @@ import sys
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.serve import main, serve
@@ -140,8 +141,9 @@ async def test_admin_door_is_closed_by_default(service, call):
         ({}, 200),
         ({"Host": "localhost:8000"}, 200),
         ({"Host": "[::1]:8000"}, 200),
-        ({"Host": "service"}, 200),
-        ({"Host": "service:80", "Origin": "http://service:80"}, 200),
+        ({"Host": "127.0.0.1:80", "Origin": "http://127.0.0.1:80"}, 200),
+        ({"Host": "service"}, 403),
+        ({"Host": "service:80", "Origin": "http://service:80"}, 403),
         ({"Host": "evil.example"}, 403),
         ({"Host": "127.0.0.1.evil.example:80"}, 403),
         ({"Host": "[evil"}, 403),
@@ -162,3 +164,19 @@ async def test_admin_api_and_other_sites(headers, status):
             assert response.status == status
         async with session.get(f"{door}/ledger", headers=headers) as response:
             assert response.status == status
+
+
+async def test_admin_api_and_other_machines(monkeypatch):
+    """On all interfaces, the admin API answers this machine only; the operations answer everybody."""
+    monkeypatch.setattr(web.BaseRequest, "remote", "192.0.2.7")  # the address of whoever sends
+    async with Simulator(admin=True, host="0.0.0.0") as service, plain_session() as session:  # noqa: S104
+        door = service.base_url.removesuffix("/v2") + "/_simulator"
+        for path in ("ledger", "arrivals", "settled"):
+            async with session.get(f"{door}/{path}") as response:
+                assert response.status == 403
+        script = '{"operation": "webhooks.list", "steps": ["500"]}'
+        for path, body in (("script", script), ("faults", "rate=1")):
+            async with session.post(f"{door}/{path}", data=body) as response:
+                assert response.status == 403
+        assert (service.scripted(), service.faults.rate) == ({}, 0)
+        assert (await Caller(session, service)("GET", "/webhooks")).status == 200

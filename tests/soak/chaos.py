@@ -1,7 +1,7 @@
 """
 Soak the client in every fault and in cancellations at once, and hold its verdicts against the service's ledger.
 
-    python -m tests.soak.chaos [--writes 100000] [--at-once 500] [--seed 1] [--faults PLAN] [--quick]
+    python -m tests.soak.chaos [--writes 100000] [--at-once 500] [--seed 1] [--faults PLAN] [--quick] [--tls]
 
 Must never judge by what the client saw, and never runs against anything but the service in a box.
 """
@@ -14,6 +14,8 @@ import json
 import random
 import sys
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import attrs
@@ -24,12 +26,13 @@ from invsvc_async.batch.jsonl import as_write
 from invsvc_async.conformance.judge import Asked, Judgement, Report, judge
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Step, Unit, made_up, plan_for
+from tests.support.certificates import client_context, made_certificate
 from tests.support.watching import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from invsvc_async.conformance.service_process import Embedded
+    from invsvc_async.conformance.service_process import Embedded, Plan
 
 FAULTS = "rate=0.25,reads=0.1,late=1.0"
 CANCELLED = 0.05  # of the writes, at a random moment
@@ -100,7 +103,7 @@ class Soak:
         arguments = step.arguments
         if step.follows and made is not None:
             arguments = {**arguments, "webhook": made}
-        write = as_write(self.client, step.operation, arguments, key=step.key)
+        write = as_write(self.client, step.operation, arguments)
         if self.chance.random() < 0.5:  # the other half of the creates is known by its time alone
             write = write.tagged()
         asked = Asked.of(write.intent, home=self.home)
@@ -169,10 +172,21 @@ async def soak(
     faults: str = FAULTS,
     policy: ReconcilePolicy = POLICY,
     attempt: float = ATTEMPT,
+    tls: bool = False,
 ) -> Soaked:
     """Run the soak and judge it; *attempt* is the time of one request in seconds."""
     units = work_of(writes, seed)
-    async with embedded(plan_for(units, seed=seed, faults=faults)) as service:
+    plan = plan_for(units, seed=seed, faults=faults)
+    with TemporaryDirectory(prefix="chaos-") as folder:
+        if tls:
+            plan = attrs.evolve(plan, certificate=str(made_certificate(Path(folder))))
+        return await _judged(plan, units, at_once, seed, policy, attempt)
+
+
+async def _judged(
+    plan: Plan, units: Sequence[Unit], at_once: int, seed: int, policy: ReconcilePolicy, attempt: float
+) -> Soaked:
+    async with embedded(plan) as service:
         with Watch() as watch:
             begun = time.monotonic()
             done = await _soaked(service, units, at_once, seed, policy, attempt)
@@ -203,6 +217,7 @@ async def _soaked(
     service: Embedded, units: Sequence[Unit], at_once: int, seed: int, policy: ReconcilePolicy, attempt: float
 ) -> Soak:
     timeouts = Timeouts(attempt=attempt, connect=attempt)
+    tls = None if service.plan.certificate is None else client_context()
 
     def client() -> Client:
         return Client(
@@ -211,6 +226,7 @@ async def _soaked(
             timeout=timeouts,
             reconcile=policy,
             max_concurrency=at_once,
+            ssl=tls,
         )
 
     async with client() as ours, client() as other:
@@ -269,9 +285,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", default=FAULTS)
     parser.add_argument("--quick", action="store_true", help="shorter settle windows")
+    parser.add_argument("--tls", action="store_true", help="serve over TLS")
     asked = parser.parse_args()
     soaked = asyncio.run(
         soak(
+            tls=asked.tls,
             writes=asked.writes,
             at_once=asked.at_once,
             seed=asked.seed,

@@ -17,6 +17,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
+from tests.support.naming import named
 
 if TYPE_CHECKING:
     from invsvc_async import Outcome
@@ -45,7 +46,7 @@ async def main(url: str, key: str, journal: str, told: str, first: str, count: s
         async def work() -> None:
             for number in numbers:
                 name = f"row-{number}"
-                write = client.webhooks.update(f"wh_{number}", description=name).keyed(name)
+                write = named(client.webhooks.update(f"wh_{number}", description=name), name)
                 tell(await write.outcome(), "live")
 
         async with asyncio.TaskGroup() as group:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
 from invsvc_async import ApiKey, Client, Timeouts
+from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.errors import JournalError
-from invsvc_async.journal.sqlite_journal import SqliteJournal
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.soak.records import attributed
 from tests.soak.virtual import LoopClock
+from tests.support.certificates import client_context
 
 if TYPE_CHECKING:
     import random
@@ -105,7 +106,7 @@ def in_virtual_time(loop: VirtualLoop, chance: random.Random) -> Generator[None]
     """
     with ExitStack() as stack:
         stack.enter_context(
-            patch("invsvc_async.journal.sqlite_entries.Writer", partial(InlineWriter, chance=chance))
+            patch("invsvc_async.durable.sqlite_file.Writer", partial(InlineWriter, chance=chance))
         )
         stack.enter_context(patch("aiohttp.connector.monotonic", loop.time))
         # That a client has left a hanging exchange need not be noticed at once: each look costs a turn.
@@ -151,7 +152,7 @@ class Program:
     def start(self) -> None:
         """Make the client; its machine's clock has a start of its own."""
         self.ahead = self._chance.choice((0.0, 50_000.0, -900.0))
-        journal = None if self._folder is None else SqliteJournal(self._path)
+        journal = None if self._folder is None else ClientJournal(self._path)
         client = Client(
             self._service.base_url,
             ApiKey(self._service.api_key),
@@ -161,6 +162,7 @@ class Program:
             on_unsettled=self._keep,
             on_decision=None if journal is None else self._decided,
             clock=LoopClock(self._loop, self.ahead),
+            ssl=client_context() if self._service.base_url.startswith("https") else None,
         )
         client._view.session.random = self._chance.random
         client._view.session.transport._in_flight = InOrder()

@@ -24,6 +24,8 @@ from tests.soak.rivals import Surroundings
 from tests.soak.virtual import TURN
 from tests.soak.work import draw
 from tests.soak.world import HOOKS, JOURNEYS, Weather
+from tests.support.certificates import made_certificate, server_context
+from tests.support.naming import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -161,7 +163,7 @@ class Soak(TakingUp):
         main = self.main
         await main.alive.wait()
         run = sibling.begin("live", main.name, self.loop.time())
-        write = drawn.make(main.client).keyed(sibling.key)
+        write = named(drawn.make(main.client), sibling.key)
 
         def heard() -> Coroutine[Any, Any, None]:
             return self.heard_of(sibling, run, main, write.outcome)
@@ -230,13 +232,14 @@ class Soak(TakingUp):
             await self.recover()
 
 
-async def soak(loop: VirtualLoop, world: World, *, seed: int, writes: int) -> Soaked:
-    """Do *writes* writes in *world*; everything random is drawn from *seed*."""
+async def soak(loop: VirtualLoop, world: World, *, seed: int, writes: int, tls: bool = False) -> Soaked:
+    """Do *writes* writes in *world*, perhaps over TLS; everything random is drawn from *seed*."""
     chance = random.Random(seed)  # noqa: S311 - moments that repeat, no secrets
     begun = loop.time()
     clock = Clock(offset=chance.uniform(-5, 5), wall=loop.wall, steady=loop.stamp)
     with tempfile.TemporaryDirectory(prefix="siblings-") as folder, in_virtual_time(loop, chance):
-        async with Simulator(seed=seed, faults=Weather(world), clock=clock) as service:
+        context = server_context(made_certificate(Path(folder))) if tls else None
+        async with Simulator(seed=seed, faults=Weather(world), clock=clock, ssl=context) as service:
             initial = _seeded(service)
             flights = Flights(service.ledger.entries)
             loop.clockwork.in_flight, loop.clockwork.give_up = flights.any, flights.give_up

@@ -13,10 +13,17 @@ SHORT = ReconcilePolicy(settle_after_error=0.6, settle_after_loss=0.9, deadline=
 WRITES = 600
 
 
-async def test_soak_under_every_fault():
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_soak_under_every_fault(tls):
     """No duplicate, no wrong verdict, nothing left behind, and unknown is only what nothing can tell."""
     soaked = await soak(
-        writes=WRITES, at_once=200, seed=11, faults="rate=0.3,reads=0.1,late=0.2", policy=SHORT, attempt=5.0
+        writes=WRITES,
+        at_once=200,
+        seed=11,
+        faults="rate=0.3,reads=0.1,late=0.2",
+        policy=SHORT,
+        attempt=5.0,
+        tls=tls,
     )
 
     told = [f"{each.why}\n{each.report.story}" for each in soaked.judged.wrong]

@@ -28,6 +28,13 @@ def test_siblings(world):
     check(one_seed(1, writes=WRITES, world=world))
 
 
+def test_siblings_over_tls():
+    """The same over TLS, where the end of a connection shows in other ways."""
+    report = one_seed(1, writes=300, world="killed, short attempts", tls=True)
+    assert report.faults == {}, report.text()
+    assert report.verdicts["applied"] > 150
+
+
 @pytest.mark.parametrize("world", ["few at once", "killed"])
 def test_a_seed_repeats(world):
     """A failing seed can be run alone: the same seed gives the same verdicts, at the same moments."""

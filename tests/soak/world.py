@@ -35,6 +35,7 @@ class World:
     attempt: float = 30.0  # s that an attempt is given
     at_once: int = 200
     beside: float = 0.0  # of the bare intents: resumed elsewhere while this program writes the same thing
+    lag: float = 0.0  # s that reads of one thing may be behind: with a late effect, less than a short window
 
 
 WORLDS = (
@@ -48,11 +49,12 @@ WORLDS = (
     World(name="stepping clock", steps_every=120.0, cancelled=0.02),
     World(name="beside", beside=0.5, cancelled=0.06),
     World(name="killed, short attempts", kills_every=20.0, attempt=10.0),
+    World(name="reads that lag", cancelled=0.05, lag=0.19),
 )
 
 
 def world_of(seed: int) -> World:
-    """Return the world of *seed*; ten seeds in a row go through all of them."""
+    """Return the world of *seed*; eleven seeds in a row go through all of them."""
     return WORLDS[seed % len(WORLDS)]
 
 
@@ -104,6 +106,8 @@ class Weather(Faults):
         first = rate * (1 - _BURST) / (1 - rate)
         if chance.random() >= (_BURST if operation in self.bursts else first):
             self.bursts.discard(operation)
+            if self.world.lag and operation in ("journeys.get", "webhooks.get"):
+                return parse_step(f"stale {chance.random() * self.world.lag:.3f}")
             if chance.random() < _SLOW:
                 return parse_step(f"slow {chance.random() ** 3 * (_LATEST if write else 4.0) + 0.01:.3f}")
             return None

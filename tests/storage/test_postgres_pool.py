@@ -17,7 +17,6 @@ from tests.support.database import database
 async def pool(monkeypatch):
     """Return a pool that tries again soon, connected to a database with a table."""
     monkeypatch.setattr(postgres_pool, "_PAUSE", 0.01)
-    monkeypatch.setattr(postgres_pool, "_WATCH", 0.01)
     made = Pool(database().address, "journal june")
     await made.connect(lambda connection: connection.execute("CREATE TABLE IF NOT EXISTS locked (n int)"))
     yield made
@@ -30,116 +29,6 @@ async def other():
     connection = await asyncpg.connect(database().address)
     yield connection
     await connection.close()
-
-
-async def test_lock_that_another_session_has(pool, other):
-    """It is asked for again until it is granted, and what was done before the refusal is rolled back."""
-    tries = []
-
-    async def act(connection):
-        tries.append(await connection.fetchval("SELECT count(*) FROM locked"))
-        await connection.execute("INSERT INTO locked VALUES (1)")
-        await connection.execute("SET LOCAL lock_timeout = '10ms'; LOCK TABLE locked IN EXCLUSIVE MODE")
-        return "done"
-
-    await other.execute("DELETE FROM locked; BEGIN; LOCK TABLE locked IN ROW EXCLUSIVE MODE")
-    asking = asyncio.create_task(pool.ask_for_lock(act))
-    while len(tries) < 3 and not asking.done():  # noqa: ASYNC110 - the database decides
-        await asyncio.sleep(0.01)
-    assert not asking.done()
-    await other.execute("ROLLBACK")
-    assert await asking == "done"
-    assert set(tries) == {0}
-    assert await other.fetchval("SELECT count(*) FROM locked") == 1
-
-
-async def test_only_one_process_at_a_time(pool, caplog):
-    """The second waits until the first has ended, and says so once."""
-    caplog.set_level("INFO")
-    running, most, allowed = 0, 0, asyncio.Event()
-
-    async def act():
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await allowed.wait()
-        running -= 1
-
-    both = [asyncio.create_task(pool.alone("one", act)) for _ in range(2)]
-    while not (caplog.messages or most > 1):  # noqa: ASYNC110 - the log tells
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.1)
-    allowed.set()
-    await asyncio.gather(*both)
-    assert most == 1
-    assert caplog.messages == ["journal june: waiting for another process (one)"]
-
-
-async def test_lock_of_a_connection_that_is_cut(pool, other):
-    """Without its lock another process may run the same: what runs is cancelled, and run again."""
-    ends = []
-
-    async def act():
-        if ends:
-            ends.append("finished")
-            return
-        try:
-            await other.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
-            )
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            ends.append("cancelled")
-            raise
-
-    await pool.alone("one", act)
-    assert ends == ["cancelled", "finished"]
-
-
-@pytest.mark.parametrize("error", [asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError])
-async def test_conflict_with_another_process(pool, error):
-    """It is run again."""
-    errors = [error("conflict")]
-
-    async def act():
-        if errors:
-            raise errors.pop()
-
-    await pool.alone("one", act)
-    assert errors == []
-
-
-@pytest.mark.parametrize(
-    ("error", "patience", "words"),
-    [
-        (ConnectionResetError(), 0.05, "journal june is away"),
-        (asyncpg.UndefinedTableError("no table"), 60.0, "journal june refused a statement"),
-    ],
-)
-async def test_error_that_lasts(pool, error, patience, words):
-    """A database that stays away, or refuses a statement, ends it in words."""
-    pool.patience = patience
-
-    async def act():
-        raise error
-
-    with pytest.raises(JournalError, match=words):
-        await pool.alone("one", act)
-
-
-async def test_database_that_goes_away_after_a_long_time(pool):
-    """Its time to come back counts from then, not from when the lock was asked for."""
-    pool.patience, tries = 3.0, 0
-
-    async def act():
-        nonlocal tries
-        tries += 1
-        if tries == 1:
-            await asyncio.sleep(pool.patience + 0.1)
-            raise ConnectionResetError
-
-    await pool.alone("one", act)
-    assert tries == 2
 
 
 async def test_value_that_the_database_cannot_store(pool):
@@ -223,7 +112,7 @@ async def test_deadlocks_without_an_end(pool, retry):
 
     async def act():
         tries.append(1)
-        raise asyncpg.DeadlockDetectedError
+        raise asyncpg.DeadlockDetectedError("deadlock detected")
 
     with pytest.raises(JournalError, match="journal june refused a statement"):
         await pool.steadily(act)
@@ -246,25 +135,19 @@ async def test_lock_timeout_of_the_role(pool, other):
     await asking
 
 
-@pytest.mark.parametrize("where", ["lent", "lock"])
-async def test_cancellation_once_the_connection_is_lost(pool, other, where, monkeypatch):
+async def test_cancellation_once_the_connection_is_lost(pool, other):
     """It is no error of the connection, after which the statement would be run again."""
-    monkeypatch.setattr(postgres_pool, "_WATCH", 600.0)
     tries = []
 
-    async def act(connection=None):
+    async def act(connection):
         tries.append(1)
-        if where == "lock":
-            text = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
-            await other.execute(text)
-        else:
-            await other.execute(f"SELECT pg_terminate_backend({connection.get_server_pid()})")
+        await other.execute(f"SELECT pg_terminate_backend({connection.get_server_pid()})")
         await asyncio.sleep(0.2)  # until this process has noticed
         if len(tries) == 1:
             asking.cancel()
             await asyncio.sleep(60)
 
-    asking = asyncio.create_task(pool.ask(act) if where == "lent" else pool.alone("one", act))
+    asking = asyncio.create_task(pool.ask(act))
     await asyncio.wait([asking])
     assert asking.cancelled()
     assert tries == [1]

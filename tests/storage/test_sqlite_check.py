@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
+from invsvc_async.durable.sqlite_entries import SqliteEntries
 from invsvc_async.errors import JournalError
-from invsvc_async.journal.sqlite_entries import SqliteEntries
 from invsvc_async.storage import sqlite_check
 
 ROWS = 400
@@ -118,18 +118,6 @@ def test_owner_that_writes_meanwhile(path):
         left = owner.execute("SELECT count(*) FROM entries").fetchone()[0]
 
     assert left < ROWS, "nothing was written meanwhile"
-
-
-def test_view_of_an_older_schema(path):
-    """The table is checked that the view hides."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("CREATE TEMP VIEW entries AS SELECT * FROM main.entries")
-        sqlite_check.check_file(connection, "the journal")
-        connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("UPDATE sqlite_master SET sql = replace(sql, 'state < 2', 'state < 1')")
-    with closing(sqlite3.connect(path)) as connection, pytest.raises(JournalError, match="not_done differs"):
-        connection.execute("CREATE TEMP VIEW entries AS SELECT * FROM main.entries")
-        sqlite_check.check_file(connection, "the journal")
 
 
 def test_small_files_are_checked_by_sqlite(path, monkeypatch):

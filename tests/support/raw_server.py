@@ -11,9 +11,7 @@ import contextlib
 import inspect
 import shutil
 import socket
-import ssl
 import struct
-import subprocess
 from contextlib import asynccontextmanager
 
 import attrs
@@ -21,6 +19,8 @@ import pytest
 from yarl import URL
 
 from invsvc_async.transport.transport import Exchange, Transport
+from tests.support.certificates import client_context as CLIENT_TLS  # noqa: N812 - stands for a constant
+from tests.support.certificates import made_certificate, server_context
 
 OK = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n{"success":true}'
 
@@ -179,28 +179,12 @@ async def transport_for(server, **settings):
     assert made._limiter.in_use == 0
 
 
-def CLIENT_TLS():  # noqa: N802 - stands for a constant
-    """Make a client context that checks nothing: whom we talk to is not what is tested."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
 @pytest.fixture(scope="session")
 def server_tls(tmp_path_factory):
     """Make a server's TLS context, with a certificate for this run alone."""
     if not shutil.which("openssl"):
         pytest.skip("no `openssl` program here to make a throwaway certificate with: TLS is not tested")
-    folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(  # noqa: S603 - fixed arguments
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",  # noqa: S607
-         "-days", "2", "-subj", "/CN=127.0.0.1", "-keyout", folder / "key", "-out", folder / "crt"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "crt", folder / "key")
-    return context
+    return server_context(made_certificate(tmp_path_factory.mktemp("tls")))
 
 
 def on_both_loops(test):

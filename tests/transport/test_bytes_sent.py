@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import threading
 import time
@@ -394,6 +395,10 @@ class Stalled:
         self._link = self._context.wrap_socket(accepted, server_side=True) if self._context else accepted
         self.heard = self._link.recv(1)
 
+    def answer(self):
+        """Say what is no HTTP."""
+        self._link.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
     def read_on(self):
         """Read until the end of the connection."""
         try:
@@ -403,8 +408,10 @@ class Stalled:
             pass
 
 
-@pytest.mark.parametrize("manner", ["cancelled", "client closed"])
-@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize(
+    ("manner", "tls"),
+    [*itertools.product(["cancelled", "client closed"], [False, True]), ("answered with no HTTP", True)],
+)
 @on_both_loops
 async def test_lost_write_that_is_partly_in_the_system(manner, tls, request):
     """Once an attempt is lost, nothing more of it leaves: a server that reads on gets only a part."""
@@ -418,8 +425,10 @@ async def test_lost_write_that_is_partly_in_the_system(manner, tls, request):
 
         if manner == "cancelled":
             sending.cancel()
-        else:
+        elif manner == "client closed":
             await transport.aclose()
+        else:
+            await asyncio.to_thread(server.answer)
         await asyncio.wait([sending])
         await asyncio.sleep(0)  # asyncio closes the socket in its next round
         await asyncio.to_thread(server.read_on)

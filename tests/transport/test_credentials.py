@@ -20,7 +20,7 @@ from invsvc_async.errors import ConfigurationError
         (None, "needs the token as a string"),
         ("Bearer abc", "starts with 'Bearer '"),
         ("abc def", "contains a space"),
-        ("abc\n", "a space, a line break"),
+        ("abc\nd", "a space, a line break"),
         ("clé", "another invalid character"),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 import tracemalloc
+from functools import partial
 
 import pytest
 
@@ -36,7 +37,7 @@ from tests.support.hostile import (
     once,
     whole,
 )
-from tests.support.raw_server import RawServer
+from tests.support.raw_server import CLIENT_TLS, RawServer, server_tls  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.untraced
 
@@ -59,7 +60,15 @@ def client_of(server, attempt=PATIENT):
         reads=ONE_TRY,
         reconcile=NO_RESEND,
         max_response_bytes=CAP,
+        ssl=CLIENT_TLS() if server.url.scheme == "https" else None,
     )
+
+
+@pytest.fixture(params=["plain", "tls"])
+def serving(request):
+    """Make servers with TLS and without."""
+    context = request.getfixturevalue("server_tls") if request.param == "tls" else None
+    return partial(RawServer, context=context)
 
 
 async def bounded(call, attempt=0.0):
@@ -100,9 +109,9 @@ def save_mapping(client):
 
 
 @pytest.mark.parametrize("answer", NEVER_WHOLE)
-async def test_read_whose_answer_is_never_whole(answer):
+async def test_read_whose_answer_is_never_whole(answer, serving):
     """It ends at once as a lost answer, in little memory, and says nothing of the token."""
-    async with RawServer(NEVER_WHOLE[answer]) as server, client_of(server) as client:
+    async with serving(NEVER_WHOLE[answer]) as server, client_of(server) as client:
         error = await bounded(get_user(client))
 
     assert isinstance(error, ResponseLostError), error
@@ -111,9 +120,9 @@ async def test_read_whose_answer_is_never_whole(answer):
 
 
 @pytest.mark.parametrize("answer", NEVER_ENDING)
-async def test_read_whose_answer_never_ends(answer):
+async def test_read_whose_answer_never_ends(answer, serving):
     """It ends as a lost answer, in the time of an attempt and little memory, and says nothing of the token."""
-    async with RawServer(NEVER_ENDING[answer]) as server:
+    async with serving(NEVER_ENDING[answer]) as server:
         error = await sent_in_time(server, get_user)
 
     assert isinstance(error, ResponseLostError), error
@@ -122,9 +131,9 @@ async def test_read_whose_answer_never_ends(answer):
 
 
 @pytest.mark.parametrize("answer", NEVER_WHOLE)
-async def test_write_whose_answer_is_never_whole(answer):
+async def test_write_whose_answer_is_never_whole(answer, serving):
     """It arrives once and nothing is claimed of it."""
-    async with RawServer(NEVER_WHOLE[answer]) as server, client_of(server) as client:
+    async with serving(NEVER_WHOLE[answer]) as server, client_of(server) as client:
         outcome = await bounded(save_mapping(client))
         writes = [each for each in server.arrivals if each.method == "PUT"]
 
@@ -132,9 +141,9 @@ async def test_write_whose_answer_is_never_whole(answer):
 
 
 @pytest.mark.parametrize("answer", NEVER_ENDING)
-async def test_write_whose_answer_never_ends(answer):
+async def test_write_whose_answer_never_ends(answer, serving):
     """It arrives once and nothing is claimed of it, when its time is over."""
-    async with RawServer(NEVER_ENDING[answer]) as server:
+    async with serving(NEVER_ENDING[answer]) as server:
         outcome = await sent_in_time(server, save_mapping)
         await server.came()
         writes = [each for each in server.arrivals if each.method == "PUT"]
@@ -143,9 +152,9 @@ async def test_write_whose_answer_never_ends(answer):
 
 
 @pytest.mark.parametrize("answer", SAYS_NOTHING)
-async def test_read_whose_answer_says_nothing(answer):
+async def test_read_whose_answer_says_nothing(answer, serving):
     """It is unreadable, with the bytes at hand; not one of the parser's own exceptions comes out."""
-    async with RawServer(once(SAYS_NOTHING[answer])) as server, client_of(server) as client:
+    async with serving(once(SAYS_NOTHING[answer])) as server, client_of(server) as client:
         error = await bounded(get_user(client))
 
     assert isinstance(error, UnreadableResponseError), error
@@ -163,10 +172,10 @@ def webhooks(client):
 @pytest.mark.parametrize("item", [b"0", b"{}", b'{"a":[0,0]}'])
 @pytest.mark.parametrize("size", [2**18, 2**20, CAP - 1000])
 @pytest.mark.parametrize("ask", [egress, webhooks])
-async def test_list_of_tiny_items(ask, size, item):
+async def test_list_of_tiny_items(ask, size, item, serving):
     """More of them than any page has are refused, in the time and memory of an answer of that length."""
     answer = whole(enveloped(b"[" + b",".join([item] * (size // (len(item) + 1))) + b"]"))
-    async with RawServer(once(answer)) as server, client_of(server) as client:
+    async with serving(once(answer)) as server, client_of(server) as client:
         error = await bounded(ask(client))
 
     assert isinstance(error, UnreadableResponseError), error
@@ -176,17 +185,17 @@ async def test_list_of_tiny_items(ask, size, item):
 @pytest.mark.parametrize("many", [1, 10_000])
 @pytest.mark.parametrize("pad", [b"", b" " * 2**20])
 @pytest.mark.parametrize("ask", [egress, webhooks])
-async def test_list_of_as_many_items_as_are_taken(ask, pad, many):
+async def test_list_of_as_many_items_as_are_taken(ask, pad, many, serving):
     """All are there, in a short answer and in a long one."""
     answer = whole(enveloped(b"[" + b",".join([b"{}"] * many) + pad + b"]"))
-    async with RawServer(once(answer)) as server, client_of(server) as client:
+    async with serving(once(answer)) as server, client_of(server) as client:
         assert len(await ask(client)) == many
 
 
 @pytest.mark.parametrize("answer", SAYS_NOTHING)
-async def test_write_whose_answer_says_nothing(answer):
+async def test_write_whose_answer_says_nothing(answer, serving):
     """It arrives once and nothing is claimed of it, though the status was 200."""
-    async with RawServer(once(SAYS_NOTHING[answer])) as server, client_of(server) as client:
+    async with serving(once(SAYS_NOTHING[answer])) as server, client_of(server) as client:
         outcome = await bounded(save_mapping(client))
         writes = [each for each in server.arrivals if each.method == "PUT"]
 
@@ -194,10 +203,10 @@ async def test_write_whose_answer_says_nothing(answer):
 
 
 @pytest.mark.parametrize("odd", ODD_USERS)
-async def test_answer_with_an_odd_field(odd):
+async def test_answer_with_an_odd_field(odd, serving):
     """One field's oddity costs that field at most: the rest is there, and the whole can be written out again."""
     payload, lost = ODD_USERS[odd]
-    async with RawServer(once(whole(enveloped(payload)))) as server, client_of(server) as client:
+    async with serving(once(whole(enveloped(payload)))) as server, client_of(server) as client:
         user = await bounded(get_user(client))
 
     assert user.id == "usr_1"
@@ -208,11 +217,11 @@ async def test_answer_with_an_odd_field(odd):
 
 
 @pytest.mark.parametrize("status", ["301 Moved Permanently", "302 Found", "307 Temporary", "308 Permanent"])
-async def test_redirect_to_another_host(status):
+async def test_redirect_to_another_host(status, serving):
     """Nothing follows it, so no credential leaves for another host: the answer is an error."""
-    async with RawServer(once()) as elsewhere:
+    async with serving(once()) as elsewhere:
         away = whole(b"", f"Location: {elsewhere.url}", status=status)
-        async with RawServer(once(away)) as server, client_of(server) as client:
+        async with serving(once(away)) as server, client_of(server) as client:
             error = await bounded(get_user(client))
             outcome = await bounded(save_mapping(client))
 
@@ -221,7 +230,7 @@ async def test_redirect_to_another_host(status):
         assert elsewhere.connections == 0
 
 
-async def test_extra_bytes_behind_an_answer():
+async def test_extra_bytes_behind_an_answer(serving):
     """Bytes behind an answer are no answer to the next request."""
     first, forged = whole(enveloped(b'{"id":"usr_1"}')), whole(enveloped(b'{"id":"usr_forged"}'))
     honest = whole(enveloped(b'{"id":"usr_2"}'))
@@ -231,7 +240,7 @@ async def test_extra_bytes_behind_an_answer():
         while await peer.arrival():
             await peer.send(next(answers))
 
-    async with RawServer(script) as server, client_of(server) as client:
+    async with serving(script) as server, client_of(server) as client:
         one = await client.users.get("usr_1")
         two = await client.users.get("usr_2")
 
@@ -240,7 +249,7 @@ async def test_extra_bytes_behind_an_answer():
 
 
 @pytest.mark.parametrize("cursors", [("a",), ("a", "b"), ("a", "b", "c")], ids=len)
-async def test_cursor_that_loops(cursors):
+async def test_cursor_that_loops(cursors, serving):
     """A walk ends when a cursor comes back that was followed before."""
     turns = 0
 
@@ -253,7 +262,7 @@ async def test_cursor_that_loops(cursors):
                 whole(b'{"success":true,"data":[],"has_more":true,"next":"%s","total_results":9}' % cursor)
             )
 
-    async with RawServer(script) as server, client_of(server) as client:
+    async with serving(script) as server, client_of(server) as client:
         error = await bounded(client.invoices.egress().collect())
 
     assert isinstance(error, CursorStalledError)

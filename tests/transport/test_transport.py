@@ -171,6 +171,28 @@ async def test_adaptive_concurrency_beside_a_request_that_hangs():
         hanging.cancel()
 
 
+async def test_adaptive_concurrency_beside_more_that_hang_than_it_allows():
+    """Those stop counting after a while, so that others are answered long before they time out."""
+    hanging = []
+
+    async def script(peer):
+        if len(hanging) < 20:
+            hanging.append(peer)
+            await silent(peer)
+        await obliging(peer)
+
+    async with RawServer(script) as server, transport_for(server, max_concurrency="adaptive") as transport:
+        requests = [request_to(server, within=300.0) for _ in range(30)]
+        tasks = [asyncio.create_task(transport.send(each)) for each in requests]
+        async with asyncio.timeout(100):
+            while sum(task.done() for task in tasks) < 10:
+                await asyncio.wait([task for task in tasks if not task.done()], return_when="FIRST_COMPLETED")
+        assert len(hanging) == 20
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
 @pytest.mark.parametrize(("most", "connections"), [(7, 7), ("adaptive", 2000)])
 async def test_connections_of_its_own_session(most, connections):
     """There are as many as requests may be in flight; adaptive, twice as many as it will ever allow."""

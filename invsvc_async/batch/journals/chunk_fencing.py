@@ -25,16 +25,16 @@ from msgspec.structs import astuple
 from invsvc_async.batch.deliveries import Deliveries
 from invsvc_async.batch.journals.chunk_queue import DONE, SIGNAL
 from invsvc_async.batch.journals.postgres_schema import Database
+from invsvc_async.durable.entry import Entry, LostChunkError
+from invsvc_async.durable.intents import Commons
 from invsvc_async.errors import JournalError
-from invsvc_async.journal.entry import Entry, LostChunkError
-from invsvc_async.journal.packed_intent import Commons
 from invsvc_async.storage.postgres_pool import DURABLY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from invsvc_async.batch.last_writes import Left
     from invsvc_async.concurrency.clock import Clock
+    from invsvc_async.durable.last_writes import Left
 
 __all__ = ["POSITIONS", "ChunkStore", "OwnedEntries"]
 

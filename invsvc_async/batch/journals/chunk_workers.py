@@ -14,11 +14,11 @@ import attrs
 
 from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
 from invsvc_async.batch.journals.chunk_queue import QUEUED, SIGNAL, Chunks
-from invsvc_async.batch.journals.postgres_migrations import IN_TURN, WORKERS_KEPT_FROM
+from invsvc_async.batch.journals.postgres_schema import IN_TURN
 from invsvc_async.batch.worker import Worker
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
+from invsvc_async.durable.entry import State
 from invsvc_async.errors import JournalError
-from invsvc_async.journal.entry import State
 from invsvc_async.storage.postgres_pool import AWAY
 
 if TYPE_CHECKING:
@@ -107,8 +107,6 @@ class WorkersOfBatch(OwnedEntries):
 
     async def workers(self) -> list[Worker]:
         """Return the workers of the last day, the longest-running first."""
-        if self._version < WORKERS_KEPT_FROM:
-            return []
         return [Worker(**row) for row in await self.fetch(_LIST, self.settings.silence)]
 
     async def sign(self, sign: Sign) -> None:

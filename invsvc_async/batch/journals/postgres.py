@@ -13,15 +13,16 @@ import msgspec
 
 from invsvc_async.batch.journals.chunk_queue import QUEUED, SIGNAL, Chunks
 from invsvc_async.batch.journals.chunk_workers import WorkersOfBatch
-from invsvc_async.batch.journals.postgres_migrations import COUNTED, COUNTS_KEPT_FROM, IN_TURN
 from invsvc_async.batch.journals.postgres_runs import OwnedResults, save_checkpoint
-from invsvc_async.batch.last_writes import LastWrite
-from invsvc_async.batch.restored import FACT, closed, kept_in_doubt, last_of
+from invsvc_async.batch.journals.postgres_schema import IN_TURN
+from invsvc_async.batch.restored import kept_in_doubt
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.seen_keys import Met
+from invsvc_async.durable.entry import Mark, State, entry_of
+from invsvc_async.durable.intents import Packed, not_overtaken, without_lost_sends
+from invsvc_async.durable.last_writes import LastWrite
+from invsvc_async.durable.restored import FACT, closed, last_of
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.journal.entry import Mark, State, entry_of
-from invsvc_async.journal.packed_intent import Packed, not_overtaken
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.slices import slices
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from invsvc_async.batch.checkpoint import Checkpoint
-    from invsvc_async.journal.entry import Entry
+from invsvc_async.durable.entry import Entry
 
 __all__ = ["PostgresBatch"]
 
@@ -207,6 +208,11 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
 
         return await self.ask(fact)
 
+    async def facts(self, prefix: str) -> dict[str, str]:
+        """Return the facts whose names begin with *prefix*."""
+        rows = await self.fetch("SELECT name, value FROM facts WHERE starts_with(name, $1)", prefix)
+        return {row["name"]: row["value"] for row in rows}
+
     async def close_restored(self) -> None:
         """Note that the input was read again since the journal was restored."""
 
@@ -252,14 +258,12 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
 
     async def summary(self) -> Summary:
         """Return the counts of entries."""
-        kept = self._version >= COUNTS_KEPT_FROM
-        text = f"""
+        text = """
             SELECT state, verdict, sum(many)::bigint AS many,
                 coalesce(sum(many) FILTER (WHERE lost), 0)::bigint AS lost,
                 coalesce(sum(many) FILTER (WHERE overtaken), 0)::bigint AS overtaken
-            FROM {"counts" if kept else f"(SELECT {COUNTED}, 1 AS many FROM entries) AS counts"}
-            GROUP BY state, verdict HAVING sum(many) <> 0
-        """  # noqa: S608 - our own text
+            FROM counts GROUP BY state, verdict HAVING sum(many) <> 0
+        """
         rows = await self.fetch(text)
         return Summary(
             to_do=sum(row["many"] for row in rows if row["state"] == State.TO_DO),
@@ -297,7 +301,6 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
     async def _reopen(
         self, keep_sends: Mapping[Verdict, bool], keys: Sequence[str] | None, *, newest: bool
     ) -> int:
-        await self.migrate()
         # Up to the last entry of today: those moved behind it may be finished again meanwhile.
         last: int = (await self.fetch("SELECT coalesce(max(seq), 0) FROM entries"))[0][0]
         verdicts = [*map(str, keep_sends)]
@@ -358,7 +361,9 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
             packed = Packed(common=row["common"], text=row["intent"])
             return kept_in_doubt(row["key"], packed, self.commons, keep_sends=keep_sends)
         intent = not_overtaken(row["intent"]) if newest else row["intent"]
-        return intent if keep_sends else _without_sends(intent)
+        if keep_sends:
+            return intent if newest else without_lost_sends(intent)
+        return _without_sends(intent)
 
     async def prune(self, before: int) -> int:
         """
@@ -366,7 +371,6 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
 
         It takes many short transactions; what a stopped call did stays, and another call does the rest.
         """
-        await self.migrate()
         count, after = 0, 0
         while (last := (await self.fetch(_LAST_ENTRY, after, _LOOKED_AT))[0][0]) is not None:
             count, after = count + await self._prune_entries(before, after, last), last

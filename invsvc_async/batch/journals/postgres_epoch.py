@@ -1,37 +1,17 @@
-"""
-How a journal in PostgreSQL that went back in time, or was copied, is recognised: by the place of its tables.
-
-The place consists of the cluster's system identifier, the timeline of its log, and the identity of a table.
-Recovery from a backup and the promotion of a replica begin a new timeline; a dump makes a new table. A
-snapshot of the storage that is put back as it was cannot be recognised.
-"""
+"""A shared batch that is only used in its place: see ``durable.restored``."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 from invsvc_async.batch.journals.postgres import PostgresBatch
-from invsvc_async.batch.restored import FACT, LATEST, THROUGH, mark
-from invsvc_async.errors import JournalError
+from invsvc_async.batch.restored import LATEST, THROUGH
+from invsvc_async.durable.restored import FACT, PlaceError, mark, place_of, wrong_with_place
 
-__all__ = ["PlaceError", "PlacedBatch", "place_of"]
+__all__ = ["PlacedBatch"]
 
-_PLACE = """
-SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
-    to_regclass('entries')::oid::text AS entries
-"""
-_SYSTEM = "SELECT system_identifier::text FROM pg_control_system()"
 _SET = "INSERT INTO facts VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 _FACT = "SELECT value FROM facts WHERE name = $1 FOR UPDATE"
-_WHAT = {
-    "system": "the database is another server's than before: the journal was copied, or restored from a dump",
-    "timeline": "the server was restored from a backup, or a replica was promoted, since the last use",
-    "entries": "the tables were made anew: the journal was copied, or restored from a dump",
-}
-
-
-class PlaceError(JournalError):
-    """The journal may lack sends, because it is in another place than before."""
 
 
 class PlacedBatch(PostgresBatch):
@@ -95,7 +75,7 @@ class PlacedBatch(PostgresBatch):
         """
         await super().connected(connection)
         if self._place is not None:
-            self._compare(self._place, await place_of(connection))
+            self._compare(self._place, await place_of(connection, "entries"))
 
     def _is_elsewhere(self, entries: str) -> bool:
         return self._place is not None and self._place.get("entries", entries) != entries
@@ -106,7 +86,7 @@ class PlacedBatch(PostgresBatch):
         return f"journal {self.settings.batch}"
 
     async def _checked_place(self, connection: Any) -> dict[str, str]:
-        place = await place_of(connection)
+        place = await place_of(connection, "entries")
         found = {name: await connection.fetchval(_FACT, f"place {name}") for name in place}
         before = {name: value for name, value in found.items() if value is not None}
         if not (self._restored or self._moved):
@@ -124,30 +104,11 @@ class PlacedBatch(PostgresBatch):
         return int(await connection.fetchval(THROUGH))
 
     def _compare(self, before: dict[str, str], place: dict[str, str]) -> None:
-        for name, what in _WHAT.items():
-            if name in before and name in place and before[name] != place[name]:
-                raise PlaceError(
-                    f"{self._title}: {what}. Its last sends may be missing, so nothing was "
-                    f"sent. If nothing is missing (a clean switch-over), run {self.it} with --moved "
-                    "(moved=True). Otherwise run it with --restored (restored=True), which settles what may "
-                    "have been sent before it sends."
-                )
-
-
-async def place_of(connection: Any) -> dict[str, str]:
-    """
-    Return the place.
-
-    Raises:
-        ConnectionError: The server is a standby, or still recovers, so its timeline is not decided.
-
-    """
-    place = dict(await connection.fetchrow(_PLACE))
-    if place["timeline"] is None:
-        raise ConnectionError("it is a standby, or still recovers")
-    may_ask = await connection.fetchval("SELECT has_function_privilege('pg_control_system()', 'EXECUTE')")
-    if may_ask:
-        place["system"] = await connection.fetchval(_SYSTEM)
-    return {
-        name: value for name, value in place.items() if value is not None
-    }  # without a table: statements fail
+        what = wrong_with_place(before, place)
+        if what is not None:
+            raise PlaceError(
+                f"{self._title}: {what}. Its last sends may be missing, so nothing was "
+                f"sent. If nothing is missing (a clean switch-over), run {self.it} with --moved "
+                "(moved=True). Otherwise run it with --restored (restored=True), which settles what may "
+                "have been sent before it sends."
+            )

@@ -18,14 +18,14 @@ import msgspec
 from invsvc_async.batch.checkpoint import Checkpoint, decoded
 from invsvc_async.batch.deliveries import Deliveries
 from invsvc_async.batch.journals.chunk_fencing import POSITIONS, OwnedEntries
+from invsvc_async.durable.entry import entry_of
 from invsvc_async.errors import JournalError
-from invsvc_async.journal.entry import entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from datetime import datetime
 
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.history import Verdict
 
 __all__ = ["OwnedResults"]
@@ -241,7 +241,6 @@ class OwnedResults(OwnedEntries):
             f"UPDATE runs r SET has_open_input = false WHERE r.has_open_input AND {_IS_GONE} "  # noqa: S608 - our own text
             "AND ($2::int IS NULL OR r.seen < (SELECT began FROM runs WHERE run = $2)) RETURNING r.run"
         )
-        await self.migrate()
         closed: set[int] = set()  # from all tries: a later one no longer finds what an earlier one closed
 
         async def close(connection: Any) -> None:  # Any: asyncpg has no types
@@ -253,8 +252,6 @@ class OwnedResults(OwnedEntries):
 
     async def open_inputs(self) -> int:
         """Count the inputs that were begun and not read to their end."""
-        if not (await self.fetch("SELECT to_regclass('runs')"))[0][0]:  # of an older package
-            return 0
         return int((await self.fetch("SELECT count(*) FROM runs WHERE has_open_input"))[0][0])
 
     def put_fact(self, name: str, value: str | None) -> asyncio.Future[None]:

@@ -3,43 +3,105 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 import attrs
 
-from invsvc_async.batch.journals.postgres_migrations import FIRST, LATEST, migrate
 from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.storage import postgres_pool
 from invsvc_async.storage.address import split
 from invsvc_async.storage.postgres_pool import Pool
+from invsvc_async.storage.table_version import VERSION, check_version
 
-__all__ = ["Database", "Settings"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-_EXISTS = """
-SELECT 1 FROM pg_class WHERE relname = 'facts' AND relnamespace = to_regnamespace($1)
-"""
-_MAY_CREATE = """
-SELECT quote_ident(current_user) AS role, quote_ident(current_database()) AS database,
-    to_regnamespace($1) IS NOT NULL AS exists, coalesce(
-        has_schema_privilege(to_regnamespace($1), 'CREATE'),
-        has_database_privilege(current_database(), 'CREATE')
-    ) AS may
-"""
-_READS, _WORKS = ["SELECT"], ["SELECT", "INSERT", "UPDATE", "DELETE"]
-# Without a right to the schema, nothing else can be asked.
-_MISSING = """
-SELECT quote_ident(current_user) AS role, 'USAGE' AS right, nspname::text AS relname
-FROM pg_namespace WHERE nspname = $1::text AND NOT has_schema_privilege(oid, 'USAGE')
-UNION ALL SELECT quote_ident(current_user), wanted, relname::text
-FROM pg_class, unnest($2::text[]) AS wanted
-WHERE relnamespace = to_regnamespace($1) AND relkind = 'r' AND NOT has_table_privilege(oid, wanted)
-UNION ALL SELECT quote_ident(current_user), 'USAGE', relname::text
-FROM pg_class WHERE relnamespace = to_regnamespace($1) AND 'INSERT' = ANY ($2)
-    AND CASE WHEN relkind = 'S' THEN NOT has_sequence_privilege(oid, 'USAGE') END
-"""
-_OWNER = """
-SELECT quote_ident(current_user) AS role, relowner::regrole AS owner, pg_has_role(relowner, 'USAGE') AS mine
-FROM pg_class WHERE oid = to_regclass('entries')
+__all__ = ["ENTRIES", "IN_TURN", "Database", "Settings"]
+
+# The columns written at every send (state, common, intent) are in no index and no index condition, and the
+# fill factor leaves room on the row's page for its second version, so such an update writes no index (HOT).
+ENTRIES = f"""
+CREATE TABLE facts (name text PRIMARY KEY, value text NOT NULL);
+CREATE TABLE commons (number bigint PRIMARY KEY, text text NOT NULL);
+CREATE TABLE chunks (id bigserial PRIMARY KEY, owner text, done boolean NOT NULL DEFAULT false);
+CREATE TABLE entries (
+    seq bigserial PRIMARY KEY, key text NOT NULL UNIQUE, chunk bigint NOT NULL, thing text, content bytea
+    NOT NULL, state smallint NOT NULL, run integer NOT NULL, operation text NOT NULL, verdict text, common
+    bigint, intent text, outcome text, claim text, done_at bigint, position bigint, giver integer
+) WITH (fillfactor = 40);
+CREATE SEQUENCE positions;
+CREATE TABLE states (thing text PRIMARY KEY, seq bigint NOT NULL, team text, state text, stamp bigint);
+CREATE INDEX not_done ON entries (chunk, seq) WHERE done_at IS NULL;
+CREATE INDEX things ON entries (thing) WHERE done_at IS NULL AND thing IS NOT NULL;
+CREATE INDEX not_applied ON entries (verdict, seq) WHERE verdict <> 'applied';
+CREATE INDEX unknown_things ON entries (thing) WHERE verdict = '{Verdict.UNKNOWN}' AND thing IS NOT NULL;
+CREATE INDEX claimed_things ON entries (thing) WHERE claim IS NOT NULL;
+CREATE INDEX claimed ON entries (seq) WHERE claim IS NOT NULL;
+CREATE INDEX open_chunks ON chunks (id) WHERE NOT done;
+INSERT INTO facts VALUES ('schema', '{VERSION}');
+"""  # noqa: S608 - our own text
+# One transaction at a time, so that each sees the chunks to which the previous one assigned its things.
+IN_TURN = "SELECT pg_advisory_xact_lock(hashtext(current_schema()))"
+_COUNTED = """state, verdict, coalesce(strpos(outcome, '"lost":true') > 0, false) AS lost,
+    coalesce(strpos(outcome, '"overtaken":true') > 0, false) AS overtaken"""
+
+
+def _appending(to: str, given: Mapping[str, int]) -> str:
+    """Return what appends to the table *to* how often each count is in the tables *given*, by their signs."""
+    parts = (f"SELECT {_COUNTED}, {sign} AS one FROM {table}" for table, sign in given.items())  # noqa: S608 - our own text
+    return f"""
+        INSERT INTO {to} (state, verdict, lost, overtaken, many)
+        SELECT state, verdict, lost, overtaken, sum(one) FROM ({" UNION ALL ".join(parts)}) AS given
+        GROUP BY 1, 2, 3, 4 HAVING sum(one) <> 0
+    """  # noqa: S608 - our own text
+
+
+_GIVEN = {"INSERT": {"fresh": 1}, "UPDATE": {"fresh": 1, "gone": -1}, "DELETE": {"gone": -1}}
+_KEPT = " ".join(f"WHEN '{op}' THEN {_appending('counts', given)};" for op, given in _GIVEN.items())
+_ANEW = " ".join(f"WHEN '{op}' THEN $${_appending('%I.counts', given)}$$" for op, given in _GIVEN.items())
+_COUNTING = "".join(
+    f"""
+    CREATE TRIGGER count_{event} AFTER {event} ON entries REFERENCING {tables}
+        FOR EACH STATEMENT EXECUTE FUNCTION count_entries();
+    """
+    for event, tables in {
+        "insert": "NEW TABLE AS fresh",
+        "update": "OLD TABLE AS gone NEW TABLE AS fresh",
+        "delete": "OLD TABLE AS gone",
+    }.items()
+)
+# Each statement that changes entries appends what it adds to the counts, so no row is waited for.  To plan
+# that takes longer than to run it.  Only sessions that surely find this journal's table may keep the plan, as
+# those of workers do.
+_OF_BATCH = f"""
+CREATE INDEX given ON entries (giver, position) WHERE position IS NOT NULL;
+CREATE TABLE counts (
+    id bigserial PRIMARY KEY, state smallint NOT NULL, verdict text, lost boolean NOT NULL,
+    overtaken boolean NOT NULL, many bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+CREATE FUNCTION count_entries() RETURNS trigger LANGUAGE plpgsql AS $body$
+BEGIN
+    IF current_schemas(true) = ARRAY['pg_catalog', TG_TABLE_SCHEMA] THEN
+        CASE TG_OP {_KEPT} END CASE;
+    ELSE
+        EXECUTE format(CASE TG_OP {_ANEW} END, TG_TABLE_SCHEMA);
+    END IF;
+    RETURN NULL;
+END $body$;
+{_COUNTING}
+CREATE TABLE workers (
+    name text PRIMARY KEY, host text NOT NULL, pid integer NOT NULL,
+    begun timestamptz NOT NULL DEFAULT now(), seen timestamptz NOT NULL DEFAULT now(),
+    done bigint NOT NULL, rate float8 NOT NULL, chunks integer NOT NULL,
+    ended boolean NOT NULL DEFAULT false
+) WITH (fillfactor = 50);
+CREATE TABLE runs (
+    run integer PRIMARY KEY, began timestamptz NOT NULL DEFAULT clock_timestamp(),
+    seen timestamptz NOT NULL DEFAULT clock_timestamp(), ended boolean NOT NULL DEFAULT false,
+    taken bigint NOT NULL DEFAULT 0, given_by integer, has_open_input boolean NOT NULL DEFAULT false
+) WITH (fillfactor = 50);
 """
 _LONGEST = 86_400  # s of silence
 
@@ -99,36 +161,19 @@ class Database(Pool):
         self.settings: Settings = Settings.of(address)
         super().__init__(self.settings.address, "the journal's database", size=6)  # one of them listens
         self._create = create
-        self._version = 0
+        if not create:  # it is looked at
+            self.to_open: float = postgres_pool.AT_ONCE
 
     async def open(self) -> None:
         """
-        Connect, create the tables if they do not exist, and bring older ones to the latest version.
+        Connect, and create the tables if they do not exist.
 
         Raises:
-            JournalError: The database cannot be used, or the journal is of a newer version, or it does not
+            JournalError: The database cannot be used, or the tables are of another version, or they do not
                 exist and *create* is false.
 
         """
         await self.connect(self._make, search_path=self.schema, application_name="invsvc batch")
-        if self._create:
-            try:
-                await self.migrate()
-            except BaseException:
-                await self.aclose()
-                raise
-
-    async def migrate(self) -> None:
-        """
-        Bring the tables to the latest version, if they have an older one.
-
-        Raises:
-            JournalError: The database stayed away, or refused a statement.
-
-        """
-        if self._version < LATEST:
-            await migrate(self, self.schema)
-            self._version = LATEST
 
     @property
     def schema(self) -> str:
@@ -148,28 +193,25 @@ class Database(Pool):
         schema = self.schema
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", schema)
         await self._check_place(connection)
-        if not await connection.fetchval(_EXISTS, schema):
+        if not await connection.fetchval("SELECT to_regclass($1)", f"{schema}.facts"):
             if not self._create:
                 raise JournalError(
                     f"there is no batch {self.settings.batch!r} in the journal's database. "
                     "Check the name in its address."
                 )
-            if not await self._may_create(connection):
+            if not await connection.fetchval("SELECT to_regnamespace($1)", schema):
                 await connection.execute(f"CREATE SCHEMA {schema}")
-            await connection.execute(FIRST)
-            from pgqueuer.db import AsyncpgDriver
-            from pgqueuer.queries import Queries
+            await self._fill(connection)
+        found = await connection.fetchval("SELECT value FROM facts WHERE name = 'schema'")
+        check_version(f"journal {schema}", found)
 
-            await Queries(AsyncpgDriver(connection)).install(create_schema=False)
-        await self._check_rights(connection)
-        version = await connection.fetchval("SELECT value FROM facts WHERE name = 'schema'")
-        if not re.fullmatch("[0-9]{1,9}", version or "") or not 1 <= int(version) <= LATEST:
-            raise JournalError(
-                f"journal {schema}: it has version {version}, and this package reads versions 1 to {LATEST}. "
-                "Use the version of the package that last opened it, or a newer one."
-            )
-        self._version = int(version)
-        await self._check_owner(connection)
+    async def _fill(self, connection: Any) -> None:  # Any: asyncpg has no types
+        """Create the tables."""
+        from pgqueuer.db import AsyncpgDriver
+        from pgqueuer.queries import Queries
+
+        await connection.execute(ENTRIES + _OF_BATCH)
+        await Queries(AsyncpgDriver(connection)).install(create_schema=False)
 
     async def _check_place(self, connection: Any) -> None:  # Any: asyncpg has no types
         """Refuse a database that is read-only."""
@@ -178,47 +220,3 @@ class Database(Pool):
                 f"journal {self.schema}: the database is read-only, perhaps a standby. Nothing was stored. "
                 "Use the primary's address."
             )
-
-    async def _may_create(self, connection: Any) -> bool:  # Any: asyncpg has no types
-        """Refuse a role that may not create the journal; return whether its schema exists, without tables."""
-        row = await connection.fetchrow(_MAY_CREATE, self.schema)
-        if row["may"]:
-            return bool(row["exists"])
-        place = f"SCHEMA {self.schema}" if row["exists"] else f"DATABASE {row['database']}"
-        raise JournalError(
-            f"journal {self.schema}: it does not exist, and the role {row['role']} may not create it. "
-            f"Let an owner run: GRANT CREATE ON {place} TO {row['role']}; or let another role create it."
-        )
-
-    async def _check_rights(self, connection: Any) -> None:  # Any: asyncpg has no types
-        """Refuse a role that cannot do what a worker does, before anything is sent."""
-        rows = await connection.fetch(_MISSING, self.schema, _WORKS if self._create else _READS)
-        if rows:
-            some = ", ".join(f"{row['right']} on {row['relname']}" for row in rows[:3])
-            raise JournalError(
-                f"journal {self.schema}: the role {rows[0]['role']} lacks {some}"
-                f"{' and more' if len(rows) > 3 else ''}. Let the owner run: "
-                f"{_grants(self.schema, rows[0]['role'], reading=not self._create)}"
-            )
-
-    async def _check_owner(self, connection: Any) -> None:  # Any: asyncpg has no types
-        """Refuse a role that cannot bring older tables to the latest version."""
-        if self._create and self._version < LATEST:
-            row = await connection.fetchrow(_OWNER)
-            if not row["mine"]:
-                raise JournalError(
-                    f"journal {self.schema}: it has version {self._version}, this package needs {LATEST}, "
-                    f"and the role {row['role']} does not own its tables. Let {row['owner']} open it once "
-                    "with this package."
-                )
-
-
-def _grants(schema: str, role: str, *, reading: bool) -> str:
-    """Return the statements after which *role* can use the journal."""
-    usage = f"GRANT USAGE ON SCHEMA {schema} TO {role};"
-    if reading:
-        return f"{usage} GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};"
-    return (
-        f"{usage} GRANT {', '.join(_WORKS)} ON ALL TABLES IN SCHEMA {schema} TO {role}; "
-        f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role};"
-    )

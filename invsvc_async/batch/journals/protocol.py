@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.checkpoint import Checkpoint
     from invsvc_async.batch.deliveries import Deliveries
-    from invsvc_async.batch.last_writes import LastWrite
     from invsvc_async.batch.result import Summary
-    from invsvc_async.journal.entry import Entry, Mark
-    from invsvc_async.journal.packed_intent import Commons
+    from invsvc_async.durable.entry import Entry, Mark
+    from invsvc_async.durable.intents import Commons
+    from invsvc_async.durable.last_writes import LastWrite
     from invsvc_async.reconcile.history import Verdict
 
 __all__ = ["Entries"]
@@ -34,6 +34,10 @@ class Entries(Protocol):
 
     async def fact(self, name: str, value: str | None = None) -> str | None:
         """Return a fact about the whole batch; set it to *value* first if it is unknown."""
+        ...
+
+    async def facts(self, prefix: str) -> Mapping[str, str]:
+        """Return the facts whose names begin with *prefix*."""
         ...
 
     def put_fact(self, name: str, value: str | None) -> Awaitable[None]:

@@ -13,15 +13,17 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.checkpoint import RUNS, Checkpoint, decoded
 from invsvc_async.batch.deliveries import Deliveries
-from invsvc_async.batch.last_writes import LastWrite, Left
-from invsvc_async.batch.restored import FACT, close_mark, kept_in_doubt, last_of, mark_all
+from invsvc_async.batch.restored import close_mark, kept_in_doubt, mark_all
 from invsvc_async.batch.result import Summary
+from invsvc_async.durable.entry import Entry, Mark, State
+from invsvc_async.durable.epoch import CountedEntries
+from invsvc_async.durable.intents import Packed, not_overtaken, without_lost_sends
+from invsvc_async.durable.last_writes import LastWrite, Left
+from invsvc_async.durable.restored import FACT, last_of
+from invsvc_async.durable.sqlite_entries import entries, row_of
+from invsvc_async.durable.sqlite_file import fact
 from invsvc_async.errors import JournalError
-from invsvc_async.journal.entry import Entry, Mark, State
-from invsvc_async.journal.epoch import CountedEntries
-from invsvc_async.journal.packed_intent import Packed, not_overtaken
-from invsvc_async.journal.sqlite_entries import entries, fact, row_of
-from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
+from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.slices import slices
 from invsvc_async.storage.sqlite_writer import transaction
 
@@ -30,25 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from invsvc_async.journal.packed_intent import Commons
+    from invsvc_async.durable.intents import Commons
 
 __all__ = ["SqliteBatch", "read_checkpoint"]
 
 _DONE = int(State.DONE)
-# Added to the schema without a new version, because older packages ignore it.
-_STATES = """
-CREATE TABLE states (thing TEXT PRIMARY KEY, seq INTEGER NOT NULL, team TEXT, state TEXT, stamp INTEGER)
-"""
-_IDS = "coalesce(json_extract(outcome, '$.thing'), json_extract(intent, '$.path.id'))"
-# From what an older package has stored: the last write to each thing, without the state it left.
-_OF_BEFORE = f"""
-INSERT INTO states (thing, seq) SELECT thing, max(seq) FROM (
-    SELECT seq, iif(operation = 'journeys.update', '/journeys/', '/webhooks/') || {_IDS} AS thing
-    FROM entries WHERE state = 2 AND verdict NOT IN ('{NO_EFFECT[0]}', '{NO_EFFECT[1]}')
-    AND operation IN ('journeys.update', 'webhooks.update', 'webhooks.delete')
-    AND json_valid(coalesce(outcome, '{{}}')) AND json_valid(coalesce(intent, '{{}}'))
-) WHERE thing IS NOT NULL GROUP BY thing
-"""  # noqa: S608 - our own text
 # One statement for all rows of a group, because each further statement releases the GIL several times.
 _LEAVE = """
 INSERT INTO states (thing, seq, team, state, stamp)
@@ -131,6 +119,11 @@ class SqliteBatch(CountedEntries):
         """Return a fact about the whole batch; set it to *value* first if it is unknown."""
         return await self.ask(partial(_fact, name, value))
 
+    async def facts(self, prefix: str) -> dict[str, str]:
+        """Return the facts whose names begin with *prefix*."""
+        text = "SELECT name, value FROM facts WHERE substr(name, 1, length(?1)) = ?1"
+        return await self.ask(lambda connection: dict(connection.execute(text, (prefix,)).fetchall()))
+
     def put_fact(self, name: str, value: str | None) -> asyncio.Future[None]:
         """Set a fact about the whole batch to *value*, or delete it, in the next transaction."""
         return self.ask(partial(_put_fact, name, value))
@@ -173,6 +166,11 @@ class SqliteBatch(CountedEntries):
         """Return the next page of entries that are not done, in input order."""
         where = "state < 2 AND seq > ? ORDER BY seq LIMIT ?"
         return await self.ask(lambda connection: entries(connection, where, (after, limit)))
+
+    async def creates_webhooks(self) -> bool:
+        """Return whether an entry that is not done creates a webhook."""
+        where = "state < 2 AND operation = 'webhooks.create' LIMIT 1"
+        return bool(await self.ask(lambda connection: entries(connection, where, ())))
 
     async def in_flight(self, after: int, limit: int) -> list[Entry]:
         """Return the next page of entries that were stored before a send, and are not done."""
@@ -278,17 +276,6 @@ class SqliteBatch(CountedEntries):
         return await self.ask(lambda connection: connection.execute(text, (limit,)).fetchall())
 
     # --- on the writer's thread
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        super()._prepare(connection)
-        text = "SELECT 1 FROM sqlite_master WHERE name = 'states'"
-        if connection.execute(text).fetchone():
-            return
-        connection.execute("PRAGMA query_only = 0")
-        with transaction(connection):
-            connection.execute(_STATES.replace("TABLE", "TEMP TABLE") if self._reading else _STATES)
-            connection.execute(_OF_BEFORE)
-        connection.execute(f"PRAGMA query_only = {self._reading:d}")
 
     def _mark_restored(self, connection: sqlite3.Connection) -> None:
         mark_all(connection)
@@ -480,6 +467,9 @@ def _reopen_some(
                 intent = kept_in_doubt(key, packed, commons, keep_sends=keeping[at])  # noqa: PLW2901
                 keeping[at] = True
             connection.execute(_MOVE, (places[at], not_overtaken(intent), seq))
+    else:
+        again_as_new = [(without_lost_sends(intent), seq) for seq, *_, intent in found]
+        connection.executemany("UPDATE entries SET intent = ? WHERE seq = ?", again_as_new)
     for statement, keeps in ((_REOPEN, True), (_REOPEN_ANEW, False)):
         these = [place for place, keep in zip(places, keeping, strict=True) if keep is keeps]
         if these:

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import attrs
 
 from invsvc_async.batch.journals.open import entries_of, is_shared, name_of
-from invsvc_async.batch.journals.postgres_migrations import LATEST
 from invsvc_async.batch.reports.live_file import NOT_APPLIED, LiveFile, Reading
 from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.result import Result
-from invsvc_async.batch.run_status import PAUSE, TOTAL, pauses_in
-from invsvc_async.errors import JournalError
-from invsvc_async.journal.entry import entry_of
+from invsvc_async.batch.run_status import RUN, TOTAL, statuses_in
+from invsvc_async.durable.entry import entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,14 +24,13 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.journals.postgres import PostgresBatch
     from invsvc_async.batch.reports.not_applied import Group
-    from invsvc_async.batch.run_status import Pause
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.batch.run_status import Status
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.history import Verdict
 
 __all__ = ["GROUPED", "Live", "LiveReader", "Watch", "live_reader"]
 
 GROUPED = 200  # writes of each verdict that are grouped: the latest of the input
-_FACTS = f"SELECT name, value FROM facts WHERE starts_with(name, '{PAUSE}') OR name = '{TOTAL}'"  # noqa: S608 - our own text
 _LATEST = """
 SELECT * FROM entries WHERE verdict = $1 AND verdict <> 'applied' AND state = 2 ORDER BY seq DESC LIMIT $2
 """
@@ -41,11 +38,11 @@ SELECT * FROM entries WHERE verdict = $1 AND verdict <> 'applied' AND state = 2 
 
 @attrs.frozen(kw_only=True)
 class Live:
-    """The state of a batch: a reading, the pauses of its processes, and its latest failures by cause."""
+    """The state of a batch: a reading, what limits its processes, and its latest failures by cause."""
 
     name: str
     reading: Reading
-    pauses: list[Pause]
+    limits: list[Status]
     groups: list[Group]
 
     @property
@@ -114,8 +111,8 @@ class Watch:
         failed = {verdict: reading.verdicts.get(verdict, 0) for verdict in NOT_APPLIED}
         if failed != self._grouped and reading.counted == 1.0:
             self._groups, self._grouped = await self._read_groups(failed), failed
-        pauses = pauses_in(text for name, text in reading.facts.items() if name.startswith(PAUSE))
-        return Live(name=self.name, reading=reading, pauses=pauses, groups=self._groups)
+        limits = [each for each in statuses_in(reading.facts) if each.is_current]
+        return Live(name=self.name, reading=reading, limits=limits, groups=self._groups)
 
     async def _read_groups(self, failed: Mapping[Verdict, int]) -> list[Group]:
         groups = Groups()
@@ -133,17 +130,10 @@ class _LiveDatabase:
 
     async def open(self) -> None:
         await self._entries.open()
-        version = await self._entries.fact("schema")
-        if int(version or 0) < LATEST:
-            await self._entries.aclose()
-            raise JournalError(
-                "the journal is of an older version, which has no counts or workers to read. Open it once "
-                "with this package, for example by running its batch."
-            )
 
     async def read(self) -> Reading:
         summary, workers = await self._entries.summary(), await self._entries.workers()
-        facts = {row["name"]: row["value"] for row in await self._entries.fetch(_FACTS)}
+        facts = await self._entries.facts(RUN)
         return Reading(
             total=summary.total,
             sending=summary.sending,

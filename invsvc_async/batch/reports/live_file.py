@@ -17,18 +17,20 @@ from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
-from invsvc_async.batch.run_status import PAUSE, TOTAL
+from invsvc_async.batch.run_status import RUN
+from invsvc_async.durable.entry import State
+from invsvc_async.durable.sqlite_entries import entries
+from invsvc_async.durable.sqlite_file import fact
 from invsvc_async.errors import JournalError
-from invsvc_async.journal.entry import State
-from invsvc_async.journal.sqlite_entries import SCHEMA, entries, fact
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.sqlite_errors import in_words
+from invsvc_async.storage.table_version import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
     from invsvc_async.batch.worker import Worker
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.durable.entry import Entry
 
 __all__ = ["NOT_APPLIED", "LiveFile", "Reading"]
 
@@ -53,9 +55,7 @@ _NOT_APPLIED = """
 SELECT count(*) FROM (SELECT 1 FROM entries WHERE verdict = ? AND verdict <> 'applied' LIMIT ?)
 """
 _DONE_AT = "SELECT done_at FROM entries WHERE position IS NOT NULL ORDER BY position {} LIMIT 1"
-_FACTS = f"SELECT name, value FROM facts WHERE name = '{TOTAL}' OR (name > '{PAUSE}' AND name < '{PAUSE}~')"  # noqa: S608 - our own text
-# For a file that an older package has made, in place of the column.
-_NO_POSITIONS = "CREATE TEMP VIEW entries AS SELECT *, NULL AS position FROM main.entries"
+_FACTS = f"SELECT name, value FROM facts WHERE name > '{RUN}' AND name < '{RUN}~'"  # noqa: S608 - our own text
 _LATEST = "verdict = ? AND verdict <> 'applied' AND state = 2 ORDER BY seq DESC LIMIT ?"
 
 
@@ -185,14 +185,10 @@ class LiveFile:
         return sqlite3.connect(place, uri=True, timeout=_PATIENCE, isolation_level=None)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
         has_facts = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone()
-        if not has_facts or version != SCHEMA or fact(connection, "kind") != "a batch":
-            raise JournalError(
-                f"{self._name}: it is not a batch's journal that this package reads. Check the path."
-            )
-        if "position" not in [row[1] for row in connection.execute("PRAGMA table_info (entries)")]:
-            connection.execute(_NO_POSITIONS)
+        if not has_facts or fact(connection, "kind") != "a batch":
+            raise JournalError(f"{self._name}: it is not the journal of a batch. Check the path.")
+        check_version(self._name, fact(connection, "schema"))
 
     def _read(self, connection: sqlite3.Connection) -> Reading:
         counts = self._counted(connection)

@@ -10,16 +10,17 @@ import attrs
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.result import Result
-from invsvc_async.journal.packed_intent import Packed, unpack
+from invsvc_async.durable.intents import Packed, unpack
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.writes.new_intent import request_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from invsvc_async.batch.journals.protocol import Entries
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = [
@@ -65,8 +66,10 @@ _ADVICE = {
     "no baseline": "Compare the state with the request; if it differs, write again.",
     "gone": "The resource no longer exists. Leave it, or make a new one.",
     "candidates": "Compare the candidates with the request, and delete the surplus ones.",
-    "list full": "A list shows at most 100 webhooks: delete those that nobody needs, then retry.",
+    "list full": LIST_FULL,
     "too long ago": "It is too late for absence to prove anything: check the state, then retry or leave it.",
+    "perhaps undone": "The journal was restored, and the resource is as an earlier write left it. Unless "
+    "somebody has undone these since, retry: that sends them.",
     "reader": "The user-supplied reader is needed, or could not tell: run the batch with it again.",
 }  # fmt: skip
 _OTHERWISE = {
@@ -114,11 +117,11 @@ class Groups:
 
 
 def _cause_of(result: Result) -> str:
-    """Return the cause in a few words. Older packages stored none, except whether a write was overtaken."""
+    """Return the cause in a few words."""
     if result.verdict is Verdict.REFUSED:
         answer = [f"HTTP {result.status}"] if result.status else []
         return " ".join([*answer, *([result.code] if result.code else [])]) or "not recorded"
-    return result.cause or ("overtaken" if result.overtaken else "not recorded")
+    return result.cause or "not recorded"
 
 
 def _advice_for(result: Result, cause: str) -> str:

@@ -10,6 +10,7 @@ import attrs
 
 from invsvc_async.batch.reports.not_applied import SHOWN, Groups
 from invsvc_async.batch.result import Result
+from invsvc_async.batch.run_status import RUN, statuses_in
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Report:
     reads: int = 0
     duplicates: int = 0
     faults: Counter[str] = attrs.field(factory=Counter[str])
+    limits: dict[str, float] = attrs.field(factory=dict[str, float])  # what limited its runs for how many s
     groups: list[Group] = attrs.field(factory=list)  # of the writes that are not applied
     secrets_lost: list[Result] = attrs.field(factory=list)  # the first of them
 
@@ -82,6 +84,9 @@ async def results_of(entries: Entries) -> AsyncIterator[Result]:
 async def report_of(entries: Entries, name: str) -> Report:
     """Read the whole journal once and summarise it."""
     report = Report(name=name, summary=await entries.summary())
+    for each in statuses_in(await entries.facts(RUN)):
+        for why, lasted in each.seconds.items():
+            report.limits[why] = report.limits.get(why, 0.0) + lasted
     seconds: dict[int, Slice] = {}
     groups = Groups()
     async for result in results_of(entries):

@@ -17,13 +17,16 @@ from invsvc_async.cli.options import (
     JournalArgument,
     JournalOption,
     Json,
+    NoSecrets,
     Profile,
+    SecretsFile,
     Team,
     check_outputs,
+    check_secrets,
     existing_file,
     one_journal,
 )
-from invsvc_async.cli.output import DONE, USAGE, console, counted, emit_json, fail, note
+from invsvc_async.cli.output import DONE, FAILED, USAGE, console, counted, emit_json, fail, note
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.storage.private_file import create_private, errors_naming, write_private
 
@@ -41,7 +44,7 @@ Journal = Annotated[str, typer.Option(help="The journal: a file, or postgresql:/
 Input = Annotated[
     Path,
     typer.Argument(
-        help="One write per line, as JSON, may be compressed (gzip, zstd); - is stdin.",
+        help="One write per line, as JSON; - is stdin.",
         callback=existing_file,
     ),
 ]
@@ -56,6 +59,7 @@ Moved = Annotated[
 
 _CORRECT = "Correct these lines, or skip them with --skip-bad"
 _FORM = 'The input must have one write per line: {"operation": …, "arguments": {…}, "key": …}'
+_NAMED = 20  # bad lines that are shown; 2 if no line is good, as in a file of another format
 _KEPT = {  # why prune has not emptied a write
     "open": "not finished",
     "unknown": "unknown, so their content is needed to settle them",
@@ -93,7 +97,8 @@ def run(  # noqa: PLR0913 - each is an option of its own
     tag: Annotated[bool, typer.Option(help="Tag new webhooks, so that they can be identified.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file without sending.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines and list them.")] = False,
-    secrets_to: Annotated[Path | None, typer.Option(help="Write webhook secrets here (mode 0600).")] = None,
+    secrets_to: SecretsFile = None,
+    no_secrets: NoSecrets = False,
     same_mode: Annotated[
         bool, typer.Option("--same-mode", help="The credential is new, but has the same team and data mode.")
     ] = False,
@@ -111,7 +116,8 @@ def run(  # noqa: PLR0913 - each is an option of its own
     Start or resume a batch: `invsvc batch FILE.jsonl --journal run.db`.
 
     A line is {"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}.  Nothing is sent unless
-    all lines are valid.  After a kill, or to run lines added to the file, repeat the command with the same
+    all lines are valid, and if lines create webhooks, --secrets-to or --no-secrets says what becomes of their
+    secrets.  After a kill, or to run lines added to the file, repeat the command with the same
     file and journal.
 
     Exits with 3 if the result of a write is unknown, 1 if a write was not applied, 4 if that is only because
@@ -125,7 +131,8 @@ def run(  # noqa: PLR0913 - each is an option of its own
     check_outputs({"--secrets-to": secrets_to}, input=file, journal=journal)
     options = BatchOptions(
         journal=journal, concurrency=concurrency, rate=rate, tag=tag, secrets_to=secrets_to,
-        same_mode=same_mode, stop_after=_limit(stop_after), restored=restored, moved=moved,
+        no_secrets=no_secrets, same_mode=same_mode, stop_after=_limit(stop_after),
+        restored=restored, moved=moved,
     )  # fmt: skip
     # Outside the event loop, so that Ctrl-C interrupts reading from a silent pipe.
     with rereadable(file) as lines:
@@ -146,14 +153,17 @@ async def _run(
     dry_run: bool, skip_bad: bool, as_json: bool,
 ) -> int:  # fmt: skip
     from invsvc_async.batch.file_check import FileWrites, check_file
-    from invsvc_async.batch.journals.open import checkpoint_at
+    from invsvc_async.batch.journals.open import checkpoint_at, is_shared
     from invsvc_async.cli.commands.batch_run import client_of, write
 
     async with client_of(profile, team, options.concurrency) as client:
         writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad)
         checked = check_file(writes, None if dry_run else await checkpoint_at(options.journal))
-        for problem in checked.problems:
+        most = None if skip_bad and writes.total else _NAMED if writes.total else 2
+        for problem in checked.problems[:most]:
             fail(f"{file}: {problem}")
+        if most is not None and checked.bad > most:
+            fail(f"{file}: and {checked.bad - most:,} more lines")
         if dry_run:
             if as_json:
                 emit_json(_plain(checked))
@@ -163,8 +173,9 @@ async def _run(
         if checked.bad and not (skip_bad and writes.total):
             fail(f"nothing was sent. {_CORRECT if writes.total else _FORM}")
             return USAGE
-        if checked.creates_webhooks and options.secrets_to is None:
-            note("the batch creates webhooks: their secrets are lost without --secrets-to FILE")
+        # A run on a shared journal also sends what other runs put into it.
+        may_create = checked.creates_webhooks or is_shared(options.journal)
+        check_secrets(options.secrets_to, no_secrets=options.no_secrets, may_create=may_create)
         return await write(options, client, writes, total=writes.total, bad=writes.bad, as_json=as_json)
 
 
@@ -249,7 +260,8 @@ def retry(
     """
     Schedule finished writes for the next run, by verdict or key; unknown ones are settled first.
 
-    A write is not sent over a newer one to the same resource, unless with --force.
+    A write is not sent over a newer one to the same resource, unless with --force.  Exits with 1 if none of
+    the keys was scheduled.
     """
     from invsvc_async.batch.batch import reopened
 
@@ -266,6 +278,7 @@ def retry(
         note(
             f"{counted(left, 'key')} not scheduled: not in the journal, applied, open, or of another verdict"
         )
+    raise typer.Exit(FAILED if key and not count else DONE)
 
 
 async def _reopen(journal: str, reopening: Callable[[Entries], Awaitable[int]]) -> int:
@@ -286,7 +299,8 @@ def worker(
     rate: Annotated[
         float | None, typer.Option(min=0.001, help="Sends per second of all workers together.")
     ] = None,
-    secrets_to: Annotated[Path | None, typer.Option(help="Write webhook secrets here (mode 0600).")] = None,
+    secrets_to: SecretsFile = None,
+    no_secrets: NoSecrets = False,
     same_mode: Annotated[
         bool,
         typer.Option("--same-mode", help="The credential is new, but has the same team and data mode."),
@@ -302,9 +316,10 @@ def worker(
     """
     from invsvc_async.cli.commands.batch_run import BatchOptions
 
+    check_secrets(secrets_to, no_secrets=no_secrets, may_create=True)
     options = BatchOptions(
         journal=one_journal(journal, journal_), concurrency=concurrency, rate=rate, secrets_to=secrets_to,
-        same_mode=same_mode, restored=restored, moved=moved,
+        no_secrets=no_secrets, same_mode=same_mode, restored=restored, moved=moved,
     )  # fmt: skip
     raise typer.Exit(until_done(_work(options, profile, team, as_json=json_)))
 

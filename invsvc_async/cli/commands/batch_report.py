@@ -51,6 +51,7 @@ def _plain_result(result: Result) -> dict[str, Any]:  # Any: JSON values
     fields: dict[str, Any] = {name: getattr(result, name) for name in names}
     fields |= {
         "verdict": str(result.verdict),
+        "secret_lost": result.secret_lost,
         "candidates": [*result.candidates],
         "duplicates": [*result.duplicates],
     }
@@ -67,6 +68,7 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
         "resends": report.resends,
         "reads": report.reads,
         "failures": dict(report.faults.most_common()),
+        "limited_by": report.limits,
         "second_effects": report.duplicates,
         "not_applied": plain_groups(report.groups, report.name),
         "lost_secrets": [{"key": each.key, "webhook": each.thing} for each in report.secrets_lost],
@@ -185,6 +187,9 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts.append(
             ("failures", ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8)))
         )
+    if report.limits:
+        limits = sorted(report.limits.items(), key=lambda each: -each[1])
+        facts.append(("limited by", ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits)))
     if report.summary.open_inputs:
         facts.append(INPUT_INCOMPLETE)
     if report.duplicates or report.summary.secrets_lost:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, contextmanager
+import sys
+from contextlib import AsyncExitStack, contextmanager, suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.cli.options import handled, stop_signals
+from invsvc_async.cli.options import check_secrets, handled, stop_signals
 from invsvc_async.cli.output import (
     DONE,
     FAILED,
@@ -18,6 +20,7 @@ from invsvc_async.cli.output import (
     console,
     emit_json,
     fail,
+    is_terminal,
     note,
     print_facts,
     reporting,
@@ -34,9 +37,10 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
-__all__ = ["BatchOptions", "client_of", "work", "write"]
+__all__ = ["BatchOptions", "client_of", "secret_sink", "work", "write"]
 
 INTERRUPTED = 130  # the exit code of shells for SIGINT
+_EVERY = 10.0  # s between lines of progress
 GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
 
@@ -49,6 +53,7 @@ class BatchOptions:
     rate: float | None
     tag: bool = True
     secrets_to: Path | None
+    no_secrets: bool
     same_mode: bool
     stop_after: float | None = None
     restored: bool = False
@@ -78,11 +83,15 @@ async def write(
     *bad* lines of the input are not valid, and were skipped.
     """
     from invsvc_async.batch.journals.open import name_of
+    from invsvc_async.batch.journals.sqlite import SqliteBatch
     from invsvc_async.batch.reports.not_applied import groups_of
 
     async with AsyncExitStack() as stack:
         show = stack.enter_context(_bar(total, shown=not as_json))
         batch = await _opened(stack, options, client, on_progress=show)
+        if options.secrets_to is None and not options.no_secrets and isinstance(batch.entries, SqliteBatch):
+            left = await batch.entries.creates_webhooks()  # by an earlier run; this one would do them
+            check_secrets(None, no_secrets=False, may_create=left)
         stopped = stack.enter_context(_signals(batch))
         stop_reason = await _all_taken(batch.run(writes))
         summary, progress = await batch.summary(), batch.progress
@@ -140,7 +149,7 @@ async def _opened(
     """Open the batch.  The secrets file is closed after it."""
     from invsvc_async.batch import Batch
 
-    take = await _secret_sink(stack, options.secrets_to)
+    take = await secret_sink(stack, options.secrets_to)
     batch = Batch.open(
         options.journal, client, concurrency=options.concurrency, rate=options.rate, tag=options.tag,
         on_secret=take, on_progress=on_progress, same_mode=options.same_mode,
@@ -149,17 +158,15 @@ async def _opened(
     return await stack.enter_async_context(batch)
 
 
-async def _secret_sink(stack: AsyncExitStack, secrets_to: Path | None) -> Callable[[str, Any], Any]:
+async def secret_sink(stack: AsyncExitStack, secrets_to: Path | None) -> Callable[[str, Any], Any]:
     """Return the callback that receives the secrets of new webhooks."""
-    if secrets_to is None:
-        return _ignore
+    if secrets_to is None:  # checked before: there are none, or they are not wanted
+        from invsvc_async.batch.item import discard_secret
+
+        return discard_secret
     from invsvc_async.batch.secrets_file import SecretsFile
 
     return (await stack.enter_async_context(SecretsFile(secrets_to))).take
-
-
-def _ignore(_key: str, _webhook: object) -> None:
-    """Discard a secret; the user was warned."""
 
 
 def _exit_code_of(summary: Summary, bad: int) -> int:
@@ -191,10 +198,25 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
 
 @contextmanager
 def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
-    """Show a progress bar on stderr if it is a terminal: count, rate, verdicts, time left."""
-    err = console(stderr=True)
+    """
+    Show the progress: count, rate, verdicts.
+
+    A terminal has a bar on stderr, with the time left. A file or pipe that gets the result has a line now and
+    then, too.
+    """
+    err, said = console(stderr=True), monotonic()
+
+    def say(progress: Progress) -> None:
+        nonlocal said
+        if shown and not is_terminal(sys.stdout) and monotonic() >= said + _EVERY:
+            said = monotonic()
+            done = progress.done + progress.skipped
+            with suppress(OSError):  # reported at the end
+                sys.stdout.write(f"{done:,} of {max(total, done):,}: {_status(progress)}\n")
+                sys.stdout.flush()
+
     if not (shown and err.is_terminal):
-        yield lambda _progress: None
+        yield say
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -208,6 +230,7 @@ def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
 
         def show(progress: Progress) -> None:
             """Update the bar. The journal, and other workers, may have writes that the file does not."""
+            say(progress)
             completed = progress.done + progress.skipped
             bar.update(task, completed=completed, total=max(total, completed), status=_status(progress))
 
@@ -220,7 +243,8 @@ def _status(progress: Progress) -> str:
         probe = "" if progress.next_probe is None else f", next probe in {progress.next_probe:.0f} s"
         return f"paused: {progress.paused}{probe}  {verdicts}"
     settling = f"  {progress.settling:,} settling" if progress.settling else ""
-    return f"{progress.rate:,.0f}/s  {verdicts}{settling}"
+    limited = f"  limited by {progress.limited_by}" if progress.limited_by else ""
+    return f"{progress.rate:,.0f}/s  {verdicts}{settling}{limited}"
 
 
 def _print_summary(

@@ -146,9 +146,10 @@ def plain(live: Live) -> dict[str, Any]:  # Any: JSON values
         "verdicts": {str(verdict): count for verdict, count in reading.verdicts.items() if count},
         "changed": changed,
         "seconds": None if began is None or ended is None else max(ended - began, 0) / 1000,
-        "pauses": [
-            {"host": each.host, "pid": each.pid, "why": each.why, "seconds": each.seconds}
-            for each in live.pauses
+        "limits": [
+            {"host": each.host, "pid": each.pid, "why": each.limited_by, "paused": each.is_paused}
+            | ({} if each.next_probe is None else {"next_probe": each.next_probe - each.age})
+            for each in live.limits
         ],
         "workers": None if reading.workers is None else [
             plain_worker(each) | {"state": state_of(each)} for each in reading.workers
@@ -166,7 +167,7 @@ def _state_of(live: Live, changed: float | None) -> str:
     """Return the state in a word; ``quiet`` means that it waits, or that nothing runs it."""
     if live.reading.counted < 1.0:
         return "counting"
-    if live.pauses:
+    if any(each.is_paused for each in live.limits):
         return "paused"
     if _is_finished(live):
         return "finished" if live.done else "empty"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import attrs
 import typer
 
-from invsvc_async.cli.options import Profile, Team, client_of
+from invsvc_async.cli.options import Profile, Team, client_of, is_insecure
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -80,7 +78,7 @@ def _print_checkup(found: Checkup, toml: str) -> None:
 
     rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]
     rows += [
-        (f"parameter: {each.role}", _MARKS[True if each.name else False if each.certain else None],
+        (f"parameter: {each.role}", _MARKS[bool(each.name) if each.certain else None],
          f"{each.name} ({each.why})" if each.name else each.why)
         for each in found.names
     ]  # fmt: skip
@@ -91,12 +89,12 @@ def _print_checkup(found: Checkup, toml: str) -> None:
         typer.echo(f"\n# invsvc.toml\n{toml}", nl=False)
 
 
-def _names(found: Checkup) -> dict[str, str | None]:
-    """Return the names that differ from the assumed ones.  Undetermined names stay as assumed."""
+def _names(found: Checkup) -> dict[str, str]:
+    """Return the names that were seen to work and differ from the assumed ones."""
     from invsvc_async.settings import ParameterNames
 
     assumed = ParameterNames()
-    known = {each.role: each.name for each in found.names if each.certain}
+    known = {each.role: each.name for each in found.names if each.name and each.certain}
     return {role: name for role, name in known.items() if name != getattr(assumed, role)}
 
 
@@ -118,20 +116,17 @@ def _toml(found: Checkup, base_url: str, team: str | None, name: str) -> str:
         f"base_url = {quoted(base_url)}",
     ]
     lines += [f"team = {quoted(team)}"] if team else []
-    lines += ["allow_insecure_http = true"] if _is_insecure(base_url) else []
+    lines += ["allow_insecure_http = true"] if is_insecure(base_url) else []
     for part, settings in (("names", _names(found)), ("reconcile", _policy(found))):
         if settings:
             lines += ["", f"[profiles.{quoted(name)}.{part}]"]
             lines += [f"{key} = {quoted(value or '')}" for key, value in settings.items()]
+    lines += [
+        f'# names.{each.role}: {each.why}. Set its name, or "" to refuse its use'
+        for each in found.names
+        if each.certain and each.name is None
+    ]
     return "\n".join(lines) + "\n"
-
-
-def _is_insecure(base_url: str) -> bool:
-    """Return whether the profile needs ``allow_insecure_http``."""
-    from invsvc_async.client import LOOPBACK
-
-    parts = urlsplit(base_url)
-    return parts.scheme == "http" and not re.fullmatch(LOOPBACK, parts.hostname or "")
 
 
 def _transport(*, json_: bool) -> int:

@@ -330,11 +330,11 @@ async def _stats(address: str, table_: str, *, as_json: bool) -> None:
 
 def _counted(stats: StateStats) -> dict[str, Any]:  # Any: JSON values
     oldest = None if stats.oldest is None else _time(stats.oldest)
-    return {"count": stats.count, "is_estimate": stats.is_estimate, "oldest": oldest}
+    return {"count": stats.count, "has_more": stats.has_more, "oldest": oldest}
 
 
 def _number(stats: StateStats) -> str:
-    return f"{'about ' if stats.is_estimate else ''}{stats.count:,}"
+    return f"{stats.count:,}{'+' if stats.has_more else ''}"
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import check_outputs, check_url, existing_file
+from invsvc_async.cli.options import InsecureHttp, check_outputs, check_url, existing_file
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def command(
     ] = False,
     store: StoreFile = None,
     forward: Forward = None,
+    insecure: InsecureHttp = False,
     replay: Replay = None,
     json_: Annotated[
         bool, typer.Option("--json", "--print-json", help="Print each event as one JSON object.")
@@ -81,7 +82,7 @@ def command(
             "nothing authenticates events. Use --secret, --shared-header or --accept-unsigned"
         )
     if forward is not None:
-        check_url(forward, "--forward")
+        check_url(forward, "--forward", insecure=insecure)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
     listener = Listener(
         secrets=tuple(secret or ()),

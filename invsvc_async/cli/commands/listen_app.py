@@ -18,9 +18,10 @@ from invsvc_async.cli.options import content_of
 from invsvc_async.cli.output import emit_json, fail, note, visible
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvsvcError, UnreadableResponseError
-from invsvc_async.events.credentials import checked, keys_of
+from invsvc_async.events.credentials import keys_of
 from invsvc_async.events.receiving.admission import key_of
 from invsvc_async.events.verify import signature_of
+from invsvc_async.storage.address import without_login
 from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Listener:
             return headers if shared is None else {**headers, shared.name: shared.value}
         headers["X-Service-Event"] = event.type
         if self.secrets:
-            headers["X-Service-Signature"] = signature_of(event.raw, checked(keys_of(self.secrets))[0])
+            headers["X-Service-Signature"] = signature_of(event.raw, keys_of(self.secrets)[0])
         return headers
 
     async def _store_event(self, event: events.Event) -> None:
@@ -136,7 +137,7 @@ async def replayed(listener: Listener, path: Path, lines: Sequence[tuple[int, by
             await listener.emit(_event_of(line))
         except InvsvcError as error:
             failed += 1
-            fail(f"{path}, line {number}: {error}")
+            fail(f"{path}, line {number}: {error}", error)
     return failed
 
 
@@ -186,8 +187,7 @@ def _ends_whole(path: Path) -> bool:
 
 async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
     """Forward an event like the service: without proxies and redirects."""
-    if not url.startswith(("http://", "https://")):
-        raise ForwardError(f"{url}: not an http(s) URL")
+    place = without_login(url) or "--forward"  # the URL may contain a password
     try:
         async with (
             asyncio.timeout(FORWARD_TIMEOUT),  # aiohttp rounds its own timeout up
@@ -196,9 +196,10 @@ async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
         ):
             status = answer.status
     except TimeoutError:
-        message = f"{url}: no answer within {FORWARD_TIMEOUT:g} s"
+        message = f"{place}: no answer within {FORWARD_TIMEOUT:g} s"
         raise ForwardError(f"{message}. Check its log, then use --replay") from None
     except (ClientError, OSError, ValueError) as error:
-        raise ForwardError(f"{url}: not reachable: {error}. Start it, then use --replay") from None
+        why = "" if isinstance(error, ValueError) else f": {error}"  # which quotes the URL
+        raise ForwardError(f"{place}: not reachable{why}. Start it, then use --replay") from None
     if status >= 300:
-        raise ForwardError(f"{url}: answered {status}. Check its log, then use --replay")
+        raise ForwardError(f"{place}: answered {status}. Check its log, then use --replay")

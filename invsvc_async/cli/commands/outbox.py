@@ -13,10 +13,13 @@ import typer
 
 from invsvc_async.cli.options import (
     Json,
+    NoSecrets,
     Profile,
+    SecretsFile,
     Team,
     Yes,
     check_outputs,
+    check_secrets,
     client_of,
     confirm,
     handled,
@@ -27,9 +30,9 @@ from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
 
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.outbox import Outbox
 
 __all__ = ["app"]
@@ -51,7 +54,8 @@ def work(
     *,
     concurrency: Annotated[int, typer.Option(min=1, help="Maximum writes in flight.")] = 100,
     rate: Annotated[float | None, typer.Option(min=0.001, help="Sends per second, evenly spaced.")] = None,
-    secrets_to: Annotated[Path | None, typer.Option(help="Write webhook secrets here (mode 0600).")] = None,
+    secrets_to: SecretsFile = None,
+    no_secrets: NoSecrets = False,
     same_mode: SameMode = False,
     restored: Annotated[
         bool,
@@ -71,6 +75,7 @@ def work(
     `outbox.results()`.  With --json it prints a line when it begins to send, and one when it stops.
     """
     check_outputs({"--secrets-to": secrets_to}, outbox=place)
+    check_secrets(secrets_to, no_secrets=no_secrets, may_create=True)
     settings = {"rate": rate, "same_mode": same_mode, "restored": restored, "moved": moved}
     until_done(_work(place, concurrency, secrets_to, profile, team, settings, as_json=json_))
 
@@ -79,16 +84,13 @@ async def _work(
     place: str, concurrency: int, secrets_to: Path | None, profile: str | None, team: str | None,
     settings: dict[str, Any], *, as_json: bool,
 ) -> None:  # fmt: skip
+    from invsvc_async.cli.commands.batch_run import secret_sink
     from invsvc_async.outbox import Outbox
     from invsvc_async.storage.address import is_postgres
 
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(client_of(profile, team, max_concurrency=concurrency))
-        take = None
-        if secrets_to is not None:
-            from invsvc_async.batch.secrets_file import SecretsFile
-
-            take = (await stack.enter_async_context(SecretsFile(secrets_to))).take
+        take = await secret_sink(stack, secrets_to)
         creates = is_postgres(place)  # the application has created a file; a misspelt path is not a new one
         opened = Outbox.open(
             place, client, concurrency=concurrency, on_secret=take, create=creates, **settings
@@ -140,7 +142,7 @@ def list_(
     place: Place,
     *,
     state: Annotated[
-        str | None, typer.Option(help="open, applied, not-applied, refused, superseded or unknown.")
+        str | None, typer.Option(help="open, untold, applied, not-applied, refused, superseded or unknown.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
     same_mode: SameMode = False,
@@ -151,23 +153,25 @@ def list_(
     """
     List writes, the oldest first.
 
-    Works beside an application that has the file.  A write without a verdict is open.
+    Works beside an application that has the file.  A write without a verdict is open.  It is untold while
+    nobody has acknowledged its verdict: `on_result` has not had it yet, or has raised the error shown.
     """
     if state is not None:
         state = re.sub("[-_]", " ", state)
-    if state not in (None, "open", *Verdict):
-        raise typer.BadParameter(f"--state: must be open, or one of {', '.join(Verdict)}")
+    if state not in (None, "open", "untold", *Verdict):
+        raise typer.BadParameter(f"--state: must be open, untold, or one of {', '.join(Verdict)}")
 
-    async def listed() -> list[Entry]:
+    async def listed() -> list[dict[str, Any]]:  # Any: JSON values
         async with _opened(place, profile, team, same_mode=same_mode, reading=True) as outbox:
-            return await outbox.entries(state=state, limit=limit)
+            errors = await outbox.untold()
+            return [_plain(entry, errors) for entry in await outbox.entries(state=state, limit=limit)]
 
     found = until_done(listed())
     if json_:
-        emit_json([_plain(entry) for entry in found])
+        emit_json(found)
     else:
-        rows = [(entry.key, entry.operation, _state_of(entry)) for entry in found]
-        table(("key", "operation", "state"), rows)
+        rows = [(each["key"], each["operation"], each["state"], _untold(each)) for each in found]
+        table(("key", "operation", "state", ""), rows)
 
 
 @app.command()
@@ -194,11 +198,11 @@ async def _show(
     from invsvc_async.cli.outcome_output import exit_code_of
 
     async with _opened(place, profile, team, same_mode=same_mode, reading=True) as outbox:
-        entry, outcome = await outbox.entry(key), await outbox.get(key)
+        entry, outcome, errors = await outbox.entry(key), await outbox.get(key), await outbox.untold()
     if entry is None:
         fail(f"{key}: the outbox has no write under this key")
         raise typer.Exit(FAILED)
-    plain = _plain(entry)
+    plain = _plain(entry, errors)
     if outcome is not None:
         plain |= {"message": outcome.message, "error": None if outcome.error is None else str(outcome.error)}
     if as_json:
@@ -306,9 +310,16 @@ def prune(
         note(f"{count:,} writes deleted")
 
 
-def _state_of(entry: Entry) -> str:
-    return entry.verdict or "open"
+def _plain(entry: Entry, errors: Mapping[str, str]) -> dict[str, Any]:  # Any: JSON values
+    """Return *entry* as JSON values; *errors* are those of ``on_result``, by key."""
+    plain = {"key": entry.key, "operation": entry.operation, "state": entry.verdict or "open"}
+    if entry.verdict is None:
+        return plain
+    error = {} if entry.heard or entry.key not in errors else {"last_error": errors[entry.key]}
+    return plain | {"told": entry.heard} | error
 
 
-def _plain(entry: Entry) -> dict[str, Any]:  # Any: JSON values
-    return {"key": entry.key, "operation": entry.operation, "state": _state_of(entry)}
+def _untold(plain: Mapping[str, Any]) -> str:  # Any: JSON values
+    if plain.get("told", True):
+        return ""
+    return f"untold: {plain['last_error']}" if "last_error" in plain else "untold"

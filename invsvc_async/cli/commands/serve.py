@@ -16,7 +16,7 @@ from invsvc_async.cli.commands.trigger import (
     header_of,
     secret_of,
 )
-from invsvc_async.cli.options import check_url, fault_plan
+from invsvc_async.cli.options import InsecureHttp, check_url, fault_plan
 from invsvc_async.cli.output import note
 from invsvc_async.concurrency.event_loop import until_done
 
@@ -62,6 +62,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
     deliver_version: PayloadVersion = "v2",
     secret_file: SecretFile = None,
     header_file: HeaderFile = None,
+    insecure: InsecureHttp = False,
     json_: JsonLine = False,
 ) -> None:
     """
@@ -96,6 +97,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
 
     missing: list[str] = []
     if deliver_to is not None:
+        check_url(deliver_to, "--deliver-to", insecure=insecure)
         missing = _add_receiver(service, deliver_to, deliver_version, header_file, secret_file)
     until_done(_serve(service, announce, deliver_every))
 
@@ -106,7 +108,6 @@ def _add_receiver(
     """Deliver all events to *url*; return the variables of credentials that are not set."""
     from invsvc_async.simulator.validate import EVENTS
 
-    check_url(url, "--deliver-to")
     hook = service.seed_webhook(url=url, events=EVENTS)
     service.set_delivery_version(hook.id, version)
     headers, secret = header_of(header_file), secret_of(secret_file)

@@ -13,12 +13,13 @@ import attrs
 import typer
 
 from invsvc_async.cli.arguments import complete_event, did_you_mean
-from invsvc_async.cli.options import check_url, content_of, existing_file
+from invsvc_async.cli.options import InsecureHttp, check_url, content_of, existing_file
 from invsvc_async.cli.output import DONE, FAILED, emit_json, fail, visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.errors import UnreadableResponseError
+from invsvc_async.storage.address import without_login
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,6 +86,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
     seed: Seed = None,
     secret_file: SecretFile = None,
     header_file: HeaderFile = None,
+    insecure: InsecureHttp = False,
     json_: Annotated[bool, typer.Option("--json", help="Print each delivery as one JSON object.")] = False,
 ) -> None:
     """
@@ -97,7 +99,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
     from invsvc_async.simulator.validate import EVENTS
 
     types = EVENTS if type_ == "all" else [_known(type_, EVENTS)]
-    check_url(to, "--to")
+    check_url(to, "--to", insecure=insecure)
     secret, headers = secret_of(secret_file), header_of(header_file)
     if secret is None and signed:
         raise typer.BadParameter("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
@@ -166,7 +168,11 @@ def _report(sent: Sequence[Delivery], *, as_json: bool) -> int:
             sys.stdout.write(visible(f"{delivery.event}\t{', '.join(map(str, answers))}") + "\n")
     failed = sum(not delivery.delivered for delivery in sent)
     if failed:
-        fail(f"{failed} of {len(sent)} deliveries were not accepted. The receiver's log says why")
+        advice = "The receiver's log says why"
+        if not any(attempt.status for delivery in sent for attempt in delivery.attempts):
+            place = without_login(sent[0].url) or "that address"
+            advice = f"nothing answers at {place}. Start the receiver, or correct --to"
+        fail(f"{failed} of {len(sent)} deliveries were not accepted. {advice}")
     return FAILED if failed else DONE
 
 

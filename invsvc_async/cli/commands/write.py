@@ -59,7 +59,7 @@ Words = Annotated[
 ]
 File = Annotated[
     typer.FileBinaryRead | None,
-    typer.Option(help='One write: {"operation", "arguments", "key"}; - is stdin.'),
+    typer.Option(help='One write: {"operation", "arguments"}; - is stdin.'),
 ]
 
 
@@ -181,7 +181,8 @@ async def _sent(
             try:
                 await secrets.take(outcome.intent.key, outcome.value)
             except JournalError as error:
-                return attrs.evolve(outcome, secret_lost=True), error
+                return attrs.evolve(outcome, secret="lost"), error  # noqa: S106 - a state, no password
+            outcome = attrs.evolve(outcome, secret="delivered")  # noqa: S106 - the same
             note(f"its secret, which is returned only once, is in {secrets_to}, readable only by you")
     return outcome, None
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 import msgspec
 
-from invsvc_async.errors import EventError, MalformedEventError, SignatureMismatchError
+from invsvc_async.errors import EventError, MalformedEventError, SignatureMismatchError, without_frames
 from invsvc_async.events.credentials import Secret, SharedHeader, is_retired
 from invsvc_async.events.event import Event, ResourceEvent
-from invsvc_async.events.headers import kept
+from invsvc_async.events.headers import SIGNATURE, kept, value_of
 from invsvc_async.events.parse import parse, says_test
 from invsvc_async.events.receiving.receipt import Receipt
-from invsvc_async.events.verify import admit, prove
+from invsvc_async.events.verify import admit, prove, unauthenticated
 
 if TYPE_CHECKING:
     from invsvc_async.events.credentials import Credential
@@ -65,11 +65,15 @@ class Trust:
         try:
             proof = prove(body, headers, self.keys, self.shared_headers, now, accept_unsigned=unsigned)
         except SignatureMismatchError as error:
-            return Receipt(401, "refused", error=error)
+            return Receipt(401, "refused", error=without_frames(error))
         try:
             event = parse(body, None if proof else headers)
         except MalformedEventError as error:
-            return Unreadable(error, proof) if proof else Receipt(400, "unreadable", error=error)
+            return (
+                Unreadable(without_frames(error), proof)
+                if proof
+                else Receipt(400, "unreadable", error=without_frames(error))
+            )
         is_signed = isinstance(proof, Secret)
         try:
             if not is_signed:
@@ -77,11 +81,25 @@ class Trust:
         except EventError as error:
             # Tests from the dashboard have no custom header; both body and headers must mark them.
             if not (event.body_says_test and says_test(headers)):
-                return Receipt(401, "refused", event, error)
+                return Receipt(401, "refused", event, without_frames(error))
         if event.is_test:
             return Admitted(event, "as a test", proof)
         again = not is_signed and isinstance(event, ResourceEvent)
         return Admitted(event, "until acknowledged" if again else "once", proof)
+
+    def refusal(self, headers: Headers | None, now: float) -> Receipt | None:
+        """Return the refusal of what no body can authenticate, or ``None`` if the body has to be read."""
+        if self.keys and value_of(headers, SIGNATURE) is not None:
+            return None
+        unsigned = self.accept_unsigned
+        try:
+            proof = prove(b"", headers, (), self.shared_headers, now, accept_unsigned=unsigned)
+        except SignatureMismatchError as error:
+            return Receipt(401, "refused", error=error)
+        is_open = unsigned and not (self.keys and self.shared_headers)
+        if proof is not None or is_open or says_test(headers):
+            return None
+        return Receipt(401, "refused", error=unauthenticated(self.shared_headers))
 
     def retired_match(self, body: bytes, headers: Headers | None, now: float) -> Credential | None:
         """Return what would have authenticated a refused delivery, if it were not retired."""
@@ -98,7 +116,7 @@ def key_of(event: Event) -> str | None:
     Return the key under which a store knows *event*.
 
     The three families have ids of their own: one in another family is another event.  Those of resource
-    events are stored as they are, which older stores have.
+    events are stored as they are.
     """
     key = event.dedupe_key
     if key is None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from invsvc_async.concurrency.deadline import Deadline
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.receiving.admission import key_of
-from invsvc_async.events.receiving.receipt import Receipt, unavailable
+from invsvc_async.events.receiving.receipt import Receipt
+from invsvc_async.events.receiving.stats import STORE
 from invsvc_async.events.receiving.worker import ended, reason_of, report_failure
 from invsvc_async.events.stores import Delivery, Entry, Standing
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.event import Event
     from invsvc_async.events.receiving.handler import Handler
+    from invsvc_async.events.receiving.stats import Tally
     from invsvc_async.events.receiving.worker import Worker
     from invsvc_async.events.stores import Store
 
@@ -47,11 +49,13 @@ class Inline:
         handle: Callable[[Handler, Event, int], Awaitable[object]],
         *,
         lease: float,
+        tally: Tally,
     ) -> None:
         self._store = store
         self._worker = worker
         self._handle = handle
         self._lease = lease
+        self._tally = tally
         self._records: set[asyncio.Task[object]] = set()
 
     async def answer(self, until: float, event: Event, handlers: Sequence[Handler], *, once: bool) -> Receipt:
@@ -77,7 +81,8 @@ class Inline:
             with Deadline(asyncio.get_running_loop(), until):
                 claim = await self._store.claim(delivery, lease=self._lease)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
-            return unavailable(failure, event)
+            return self._tally.unavailable(STORE, failure, event)
+        self._tally.worked(STORE)
         if isinstance(claim, Entry):
             return await self._attempt(until, event, handler, claim)
         if claim is Standing.BUSY:
@@ -131,7 +136,7 @@ class Inline:
                     await self._store.put(delivery)
                 await self._store.bury(entry or delivery, reason=reason_of(error))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
-            return unavailable(failure, event)
+            return self._tally.unavailable(STORE, failure, event)
         self._worker.buried()
         return Receipt(202, "dead letter", event, error)
 

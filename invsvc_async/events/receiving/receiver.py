@@ -16,16 +16,17 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
-from invsvc_async.errors import ConfigurationError, MalformedEventError
-from invsvc_async.events.credentials import checked, keys_of, shared_headers_of
+from invsvc_async.errors import ConfigurationError, MalformedEventError, takes_secrets
+from invsvc_async.events.credentials import keys_of, shared_headers_of
 from invsvc_async.events.headers import kept
 from invsvc_async.events.receiving.admission import Admitted, Unreadable
+from invsvc_async.events.receiving.body_room import BodyRoom
 from invsvc_async.events.receiving.handler import Handling, Settings, check_async, check_settings
 from invsvc_async.events.receiving.handlers import Handlers
 from invsvc_async.events.receiving.inline import Inline
 from invsvc_async.events.receiving.policy import InboxPolicy
-from invsvc_async.events.receiving.receipt import Receipt, unavailable
-from invsvc_async.events.receiving.stats import Health, Tally
+from invsvc_async.events.receiving.receipt import Receipt
+from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Tally
 from invsvc_async.events.receiving.store_choice import choose_store
 from invsvc_async.events.receiving.trust_source import TrustSource
 from invsvc_async.events.receiving.web import answer, answer_aiohttp
@@ -54,10 +55,12 @@ __all__ = ["Receiver"]
 
 H = TypeVar("H", bound="EventHandler")
 M = TypeVar("M", bound="Middleware")
+V = TypeVar("V")
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _LIMIT: Final = 10.0  # s that the sender waits (spec: Delivery behavior)
 _TO_LEAVE: Final = 1.0  # s that a cancelled closing waits for its end
+_BODIES: Final = 64  # of the largest size, in memory at once
 _MARGIN: Final = 5.0  # s between the deadline and the end of the lease
 
 
@@ -87,6 +90,7 @@ class Receiver:
     Spec: Events.
     """
 
+    @takes_secrets
     def __init__(
         self,
         *,
@@ -103,16 +107,17 @@ class Receiver:
         random: Callable[[], float] = randomness.random,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        keys: Any = secrets if callable(secrets) else keys_of(secrets)  # Any: a tuple, a function or an error
-        headers: Any = shared_header if callable(shared_header) else shared_headers_of(shared_header)
-        del secrets, shared_header  # so that a traceback with local variables does not show them
         _check_settings(mode, deadline, max_body_bytes, inbox, refresh_after)
         self._source = TrustSource(
-            checked(keys), checked(headers), accept_unsigned=accept_unsigned, max_age=refresh_after
+            secrets if callable(secrets) else keys_of(secrets),
+            shared_header if callable(shared_header) else shared_headers_of(shared_header),
+            accept_unsigned=accept_unsigned,
+            max_age=refresh_after,
         )
         self._tally = Tally(clock)
         self.deadline: Final = deadline
         self.max_body_bytes: Final = max_body_bytes
+        self.room: Final = BodyRoom(_BODIES * max_body_bytes)
         self._mode = mode
         self._store = choose_store(dedupe, store, mode)
         policy = inbox or InboxPolicy()
@@ -120,7 +125,9 @@ class Receiver:
         self._worker = Worker(
             self._store, self._handlers, self._handle, policy, random=random, tally=self._tally
         )
-        self._inline = Inline(self._store, self._worker, self._handle, lease=deadline + _MARGIN)
+        self._inline = Inline(
+            self._store, self._worker, self._handle, lease=deadline + _MARGIN, tally=self._tally
+        )
         self.on_delivery: Callable[[bytes, Awaitable[Receipt]], Awaitable[Receipt]] | None = None
         """Called around each delivery, with its body; for tracing."""
         self.on_handling: Callable[[Handling, Awaitable[None]], Awaitable[None]] | None = None
@@ -240,6 +247,32 @@ class Receiver:
         else:
             begun = self._begin(until, body, headers)
             receipt = begun if isinstance(begun, Receipt) else await begun
+        return self.counted(until, receipt)
+
+    def doubts(self, headers: Headers) -> bool:
+        """Return whether these headers rule a delivery out, by the secrets that are known now."""
+        known = self._source.known
+        return known is not None and known.refusal(headers, self._tally.clock()) is not None
+
+    async def refusal(self, until: float | None, headers: Headers) -> Receipt | None:
+        """
+        Return the answer to a delivery that its headers rule out, or ``None`` if its body has to be read.
+
+        Newer secrets are waited for until the loop time *until*, by default within the deadline.
+        """
+        if not self.doubts(headers):
+            return None
+        now, trust = self._tally.clock(), self._source.at_hand()
+        until = asyncio.get_running_loop().time() + self.deadline if until is None else until
+        receipt = await self._judged(until, b"", headers, now, trust, lambda by: by.refusal(headers, now))
+        if receipt is None:
+            return None
+        if self.on_delivery is not None:
+            receipt = await self.on_delivery(b"", _ended(receipt))
+        return self.counted(until, receipt)
+
+    def counted(self, until: float, receipt: Receipt) -> Receipt:
+        """Count and log the answer to a delivery that had until the loop time *until*."""
         seconds = asyncio.get_running_loop().time() - (until - self.deadline)
         self._tally.answered(receipt, seconds)
         level = logging.DEBUG if receipt.status < 300 else logging.WARNING
@@ -327,12 +360,14 @@ class Receiver:
         Return whether the receiver keeps up, for a health check.
 
         It falls behind if an event could have been handled for more than *behind* seconds.  A worker that
-        does not run here, a handler that did not end when it was cancelled, and a store that does not answer
-        within the deadline, are problems too.
+        does not run here, a handler that did not end when it was cancelled, a store that does not answer
+        within the deadline, and a store (or a source of secrets) that failed for the last deliveries, are
+        problems too.
 
         Spec: Events, Delivery behavior.
         """
         problems = [] if self._worker.is_running else ["no worker runs: use 'async with receiver'"]
+        problems += self._tally.failing
         if overdue := self._worker.overdue:
             problems.append(f"handlers that did not end at their timeout: {overdue}")
         backlog = None
@@ -408,6 +443,8 @@ class Receiver:
         if len(body) > self.max_body_bytes:
             return Receipt(413, "refused")
         now, trust = self._tally.clock(), self._source.at_hand()
+        if trust is not None:
+            self._tally.worked(SECRETS)
         verdict = None if trust is None else trust.judge(body, headers, now)
         if isinstance(verdict, Admitted):
             return self._continue(until, body, verdict, now)
@@ -440,24 +477,42 @@ class Receiver:
         trust: Trust | None,
         verdict: Admitted | Unreadable | Receipt | None,
     ) -> Receipt:
-        """Answer a delivery; if *trust* did not authenticate it, judge it by newer secrets, if any."""
+        """Answer a delivery that *trust* did not authenticate."""
+
+        def judge(by: Trust) -> Admitted | Unreadable | Receipt:
+            return by.judge(body, headers, now)
+
+        found: Admitted | Unreadable | Receipt = await self._judged(
+            until, body, headers, now, trust, judge, verdict
+        )
+        return await _ended(found if isinstance(found, Receipt) else self._continue(until, body, found, now))
+
+    async def _judged(
+        self,
+        until: float,
+        body: bytes,
+        headers: Headers,
+        now: float,
+        trust: Trust | None,
+        judge: Callable[[Trust], V],
+        verdict: V | None = None,
+    ) -> V | Receipt:
+        """Return the *verdict* by *trust*; if that is a refusal, the one by newer secrets, if any."""
         try:
             with self._within(until):
                 if trust is None or verdict is None:
-                    trust = await self._source.current()
-                    verdict = trust.judge(body, headers, now)
+                    trust = trust or await self._source.current()
+                    verdict = judge(trust)
                 newer = await self._source.newer(trust) if _is_refusal(verdict) else None
         except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
-            return unavailable(failure)
+            return self._tally.unavailable(SECRETS, failure)
         if newer is not None:
-            trust, verdict = newer, newer.judge(body, headers, now)
+            trust, verdict = newer, judge(newer)
         if _is_refusal(verdict):
             retired = trust.retired_match(body, headers, now)
             if retired is not None and self._tally.refused(retired):
                 _log.warning("A delivery was refused: it came with %r, which is retired", retired)
-        return await _ended(
-            verdict if isinstance(verdict, Receipt) else self._continue(until, body, verdict, now)
-        )
+        return verdict
 
     def _within(self, until: float) -> Deadline:
         """Return the context manager of a block that ends at the loop time *until*."""
@@ -472,7 +527,8 @@ class Receiver:
             with self._within(until):
                 await self._store.bury(delivery, reason=reason_of(error))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
-            return unavailable(failure)
+            return self._tally.unavailable(STORE, failure)
+        self._tally.worked(STORE)
         self._tally.ended("dead letter")
         return Receipt(202, "dead letter", error=error)
 
@@ -486,7 +542,8 @@ class Receiver:
                 else:
                     new = await self._store.put(first)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
-            return unavailable(failure, event)
+            return self._tally.unavailable(STORE, failure, event)
+        self._tally.worked(STORE)
         self._worker.wake()
         return Receipt(200, "stored" if new else "duplicate", event)
 

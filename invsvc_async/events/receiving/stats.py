@@ -11,17 +11,22 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import attrs
 
 from invsvc_async.events.credentials import Secret
+from invsvc_async.events.receiving.receipt import unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from invsvc_async.events.credentials import Credential
+    from invsvc_async.events.event import Event
     from invsvc_async.events.receiving.admission import Trust
     from invsvc_async.events.receiving.handler import Handling
     from invsvc_async.events.receiving.receipt import Receipt
     from invsvc_async.events.stores import Backlog
 
-__all__ = ["CredentialStats", "Health", "Observer", "ReceiverStats", "Tally"]
+__all__ = ["SECRETS", "STORE", "CredentialStats", "Health", "Observer", "ReceiverStats", "Tally"]
+
+SECRETS: Final = "the source of secrets"  # what may fail for a delivery
+STORE: Final = "the event store"
 
 _log: Final = logging.getLogger("invsvc_async.events")
 
@@ -113,6 +118,27 @@ class Tally:
         self._calls = self._failed_calls = 0
         self._ends: Counter[str] = Counter()
         self._uses: dict[Credential, _Use] = {}
+        self._failing: dict[str, tuple[int, str]] = {}  # by what failed: how often in a row, and how last
+
+    def unavailable(self, what: str, failure: Exception, event: Event | None = None) -> Receipt:
+        """Note that *what* failed for a delivery, and return the answer that makes the sender come back."""
+        self.worked(what, failure)
+        return unavailable(failure, event)
+
+    def worked(self, what: str, failure: Exception | None = None) -> None:
+        """Note whether *what*, of which deliveries depend, worked for the last of them."""
+        if failure is not None:
+            self._failing[what] = self._failing.get(what, (0, ""))[0] + 1, type(failure).__name__
+        elif self._failing:
+            self._failing.pop(what, None)
+
+    @property
+    def failing(self) -> list[str]:
+        """What did not work for the last deliveries, in words."""
+        return [
+            f"{what} failed for the last deliveries, which were answered 503 ({times} times, last {error})"
+            for what, (times, error) in self._failing.items()
+        ]
 
     def answered(self, receipt: Receipt, seconds: float) -> None:
         """Count an answer that took so long."""

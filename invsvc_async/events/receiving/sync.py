@@ -12,10 +12,11 @@ import logging
 import os
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.headers import by_name
+from invsvc_async.events.receiving.body_room import NoRoomError
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
 from invsvc_async.events.receiving.web import refuse_by_head
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.receiver import Receiver
 
 __all__ = ["SyncReceiver"]
+
+T = TypeVar("T")
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _PATIENCE: Final = 1.0  # s beyond the receiver's deadline until a request is answered without it
@@ -130,11 +133,7 @@ class SyncReceiver:
 
         Spec: Events, Delivery behavior.
         """
-        try:
-            self._starting().result(self._receiver.deadline)
-        except Exception as failure:  # noqa: BLE001 - of the store, or of a vault's client
-            return unavailable(failure)
-        return self._wait(self._receiver.receive(body, headers))
+        return self._waited(lambda: self._receiver.receive(body, headers))
 
     def answer(self, method: str, headers: Headers, read: Callable[[int], bytes]) -> Receipt:
         """
@@ -144,14 +143,22 @@ class SyncReceiver:
         """
         found = by_name(headers)
         refusal = refuse_by_head(method, found, self._receiver.max_body_bytes)
+        if refusal is None and self._receiver.doubts(found):
+            refusal = self._waited(lambda: self._receiver.refusal(None, found))
         if refusal is not None:
             return refusal
-        try:
-            body = read(self._receiver.max_body_bytes + 1)
-        except Exception as error:  # noqa: BLE001 - each server has its own errors for a broken body
-            _log.info("A delivery was cut off: %s", type(error).__name__)
-            return Receipt(400, "unreadable")
-        return self.receive(body, found)
+        most = self._receiver.max_body_bytes + 1
+        length = found.get("content-length", "")
+        with self._receiver.room.body() as take:
+            try:
+                take(int(length) if length.isdecimal() else most)
+                body = read(most)
+            except NoRoomError as error:
+                return error.receipt
+            except Exception as error:  # noqa: BLE001 - each server has its own errors for a broken body
+                _log.info("A delivery was cut off: %s", type(error).__name__)
+                return Receipt(400, "unreadable")
+            return self.receive(body, found)
 
     def wsgi_app(
         self, environ: dict[str, Any], start_response: Callable[..., object]
@@ -187,8 +194,13 @@ class SyncReceiver:
     # Django reads this mark; its decorator does no more.
     django_view.csrf_exempt = True  # type: ignore[attr-defined]
 
-    def _wait(self, running: Coroutine[Any, Any, Receipt]) -> Receipt:
-        loop = self._loop
+    def _waited(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T | Receipt:
+        """Return what a coroutine returns in the receiver's thread, or the answer if it has none."""
+        try:
+            self._starting().result(self._receiver.deadline)
+        except Exception as failure:  # noqa: BLE001 - of the store, or of a vault's client
+            return unavailable(failure)
+        loop, running = self._loop, begin()
         if loop is None:
             running.close()
             return unavailable(ConfigurationError("receiver: its thread has ended. Start it again."))

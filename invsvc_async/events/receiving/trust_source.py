@@ -16,7 +16,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.events.credentials import check_flag, checked, keys_of, shared_headers_of
+from invsvc_async.events.credentials import check_flag, keys_of, shared_headers_of
 from invsvc_async.events.receiving.admission import Trust
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class TrustSource:
                 async with asyncio.timeout(_LIMIT):
                     keys = keys_of(await self._asked(self._keys))
                     headers = shared_headers_of(await self._asked(self._headers))
-                trust = self._checked_trust(checked(keys), checked(headers))
+                trust = self._checked_trust(keys, headers)
             except Exception as error:  # noqa: BLE001 - a vault's client may raise anything, also secrets
                 self._failed = True
                 # Not what it says: that may be a secret.

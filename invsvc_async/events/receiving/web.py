@@ -2,7 +2,8 @@
 The receiver in aiohttp and ASGI.
 
 Some requests are answered by their headers alone: another method (405), another content type (415), too many
-bytes (413).  A body that does not arrive by the receiver's deadline is answered 408.
+bytes (413), nothing that can authenticate an event (401).  A body that does not arrive by the receiver's
+deadline is answered 408, and one that does not fit into memory beside others 503.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.concurrency.deadline import Deadline
 from invsvc_async.events.headers import ByName, Headers, by_name, by_name_of_text
+from invsvc_async.events.receiving.body_room import NoRoomError
 from invsvc_async.events.receiving.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ async def answer_aiohttp(receiver: Receiver, request: web.Request) -> web.Respon
         until = asyncio.get_running_loop().time() + receiver.deadline
         headers = by_name_of_text(request.headers)
         receipt = refuse_by_head(request.method, headers, receiver.max_body_bytes)
+        if receipt is None:
+            receipt = await receiver.refusal(until, headers)
         if receipt is None:
             receipt = await receiver.receive_until(until, content.read_nowait(), headers)
     else:
@@ -137,23 +141,29 @@ async def answer(receiver: Receiver, method: str, headers: Headers, chunks: Asyn
     until = loop.time() + receiver.deadline
     found = by_name(headers)
     refusal = refuse_by_head(method, found, receiver.max_body_bytes)
+    if refusal is None:
+        refusal = await receiver.refusal(until, found)
     if refusal is not None:
         return refusal
-    try:
-        with Deadline(loop, until):
-            body = await _read(chunks, receiver.max_body_bytes)
-    except TimeoutError:
-        return Receipt(408, "refused")
-    except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
-        _log.info("A delivery was cut off: %s", type(error).__name__)
-        return Receipt(400, "unreadable")
-    return await receiver.receive_until(until, body, found)
+    with receiver.room.body() as take:
+        try:
+            with Deadline(loop, until):
+                body = await _read(chunks, receiver.max_body_bytes, take)
+        except TimeoutError:
+            return Receipt(408, "refused")
+        except NoRoomError as error:
+            return receiver.counted(until, error.receipt)
+        except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
+            _log.info("A delivery was cut off: %s", type(error).__name__)
+            return Receipt(400, "unreadable")
+        return await receiver.receive_until(until, body, found)
 
 
-async def _read(chunks: AsyncIterable[bytes], limit: int) -> bytes:
+async def _read(chunks: AsyncIterable[bytes], limit: int, take: Callable[[int], None]) -> bytes:
     """Return the body, or its beginning if it has more than *limit* bytes."""
     body = bytearray()
     async for chunk in chunks:
+        take(len(chunk))
         body += chunk
         if len(body) > limit:
             break

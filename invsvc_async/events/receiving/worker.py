@@ -12,7 +12,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from invsvc_async.concurrency.cancellation import raise_if_cancelled
+from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.parse import parse
 from invsvc_async.events.receiving.loop_watch import LoopWatch
@@ -148,8 +148,9 @@ class Worker:
             return await self._take_due(watch)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a user-supplied store may raise anything; continue
             raise_if_cancelled()  # else something within the store was
-            reason = str(error) or type(error).__name__
-            _log.error("The event store failed; trying again in %s s: %s", self._policy.poll, reason)
+            _log.error(
+                "The event store failed; trying again in %s s: %s", self._policy.poll, reason_of(error)
+            )
             return False
 
     async def _take_due(self, watch: LoopWatch) -> bool:
@@ -328,21 +329,27 @@ async def ended(tasks: Collection[asyncio.Task[Any]], grace: float) -> None:  # 
 
 async def called(running: Awaitable[object]) -> None:
     """
-    Await a handler; if something that it awaits was cancelled, that is a failure and not a cancellation.
+    Run a handler in a task of its own: if it cancels that, it has failed, and its caller is not cancelled.
 
     What would end the process is raised as it is.
 
     Raises:
-        RuntimeError: The handler raised CancelledError without being cancelled, or what is no Exception.
+        RuntimeError: The handler was cancelled from within, or raised what is no Exception.
     """
+    task, cancelled = asyncio.ensure_future(running), False
     try:
-        await running
+        await until_ended([task], task.cancel)
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        cancelled = True
+    try:
+        task.result()
+    except asyncio.CancelledError as error:
+        if cancelled:
             raise
-        raise RuntimeError("handler: something that it awaited was cancelled. Handle that in it.") from None
-    except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):  # the last: this coroutine is closed
+        raise RuntimeError(
+            "handler: it, or something that it awaited, was cancelled. Handle that in it."
+        ) from error
+    except (Exception, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
         raise RuntimeError(f"handler: it raised {type(error).__name__}, which is no Exception.") from error
@@ -367,5 +374,8 @@ def report_failure(task: asyncio.Task[object]) -> None:
 
 def reason_of(error: BaseException) -> str:
     """Return *error* as one printable line of limited length."""
-    text = f"{type(error).__name__}: {error}"[:500]
+    try:
+        text = f"{type(error).__name__}: {error}"[:500]
+    except Exception as failure:  # noqa: BLE001 - it is of a user's class
+        text = f"{type(error).__name__} (without a text: it raised {type(failure).__name__})"
     return "".join(sign if sign.isprintable() else " " for sign in text)

@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 __all__ = [
-    "COUNTED", "EXACT", "STATES", "Backlog", "DeadLetter", "Delivery", "Entry", "HandlerStore", "Standing",
-    "State", "StateStats", "Store", "StoredEvent", "copy_key", "event_key", "is_copy", "key_for",
+    "COUNTED", "MOST", "STATES", "WALKED", "Backlog", "DeadLetter", "Delivery", "Entry", "HandlerStore",
+    "Standing", "State", "StateStats", "Store", "StoredEvent", "copy_key", "event_key", "is_copy", "key_for",
     "open_store",
 ]  # fmt: skip
 
 State: TypeAlias = Literal["open", "handled", "dead"]
 _COPY: Final = "handler:"
 COUNTED: Final = 10_000  # events that ``Backlog`` counts
-EXACT: Final = 100_000  # events in one state that ``Store.stats`` counts; more are estimated
+MOST: Final = 100_000  # events in one state that ``Store.stats`` counts
+WALKED: Final = 5_000  # rows that a statement passes which no index leads to the right ones
 STATES: Final[tuple[State, ...]] = ("open", "handled", "dead")
 
 
@@ -95,13 +96,13 @@ class StateStats:
     """
     How many events are in one state, and when the oldest was received, in seconds since the epoch.
 
-    SQLite and PostgreSQL count up to 100,000.  Of more, ``count`` is an estimate from samples, and
-    ``is_estimate`` is true; ``oldest`` is then that of the 100,000 that were received or handled first.
+    SQLite and PostgreSQL count up to 100,000.  If there are more, ``has_more`` is true, and ``oldest`` is
+    that of the 100,000 that were received or handled first.
     """
 
     count: int
     oldest: float | None
-    is_estimate: bool = False
+    has_more: bool = False
 
 
 @attrs.frozen

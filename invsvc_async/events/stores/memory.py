@@ -28,7 +28,7 @@ from invsvc_async.events.stores import (
     copy_key,
     is_copy,
     key_for,
-)
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -291,15 +291,9 @@ class MemoryStore:
         self._make_room(1)
         self._last += 1
         record = _Record(
-            id=self._last,
-            key=delivery.key,
-            type=delivery.type,
-            body=delivery.body,
-            received=self._clock(),
-            due=self._steady(),
-            handler=delivery.handler,
-            ordering_key=delivery.ordering_key,
-        )
+            id=self._last, key=delivery.key, type=delivery.type, body=delivery.body, received=self._clock(),
+            due=self._steady(), handler=delivery.handler, ordering_key=delivery.ordering_key,
+        )  # fmt: skip
         self._records[record.id] = record
         if record.key is not None:
             self._by_key[record.key] = record
@@ -379,15 +373,9 @@ class MemoryStore:
         record.attempts += 1
         self._schedule(record, self._steady() + seconds)
         return Entry(
-            id=record.id,
-            token=str(record.lease),
-            key=record.key,
-            type=record.type,
-            body=record.body,
-            attempts=record.attempts,
-            handler=record.handler,
-            ordering_key=record.ordering_key,
-        )
+            id=record.id, token=str(record.lease), key=record.key, type=record.type, body=record.body,
+            attempts=record.attempts, handler=record.handler, ordering_key=record.ordering_key,
+        )  # fmt: skip
 
     def _held(self, entry: Entry) -> _Record | None:
         record = self._records.get(entry.id)
@@ -397,13 +385,6 @@ class MemoryStore:
 
 def _shown(record: _Record) -> StoredEvent:
     return StoredEvent(
-        id=record.id,
-        key=record.key,
-        type=record.type,
-        body=record.body,
-        reason=record.reason,
-        attempts=record.attempts,
-        received_at=record.received,
-        state=record.state,
-        handler=record.handler,
-    )
+        id=record.id, key=record.key, type=record.type, body=record.body, reason=record.reason,
+        attempts=record.attempts, received_at=record.received, state=record.state, handler=record.handler,
+    )  # fmt: skip

@@ -5,40 +5,28 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from invsvc_async.events.stores import scripts
 from invsvc_async.storage.postgres_pool import AWAY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from invsvc_async.events.stores import Delivery
+    from invsvc_async.storage.dialect import PostgresDialect
     from invsvc_async.storage.postgres_pool import Pool
 
 __all__ = ["GroupedPuts"]
 
 _MOST: Final = 500  # deliveries of one statement
 _BYTES: Final = 8 << 20  # of their bodies, unless one is larger
-# In the order of keys, in which every process locks them, so that they cannot deadlock.  ``due`` keeps the
-# order in which the deliveries came.
-_PUT: Final = """
-    INSERT INTO {table} AS kept (key, type, body, handler, state, due)
-    SELECT key, type, body, handler, 'open', now() - age * interval '1 microsecond'
-    FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::integer[])
-        AS given (key, type, body, handler, age)
-    ON CONFLICT (key) DO UPDATE
-    SET body = CASE
-        WHEN kept.handler IN ('', excluded.handler) OR excluded.handler = '' THEN excluded.body
-    END
-    WHERE kept.state = 'open' AND kept.body IS NULL
-    RETURNING key, CASE WHEN xmax = 0 THEN true WHEN body IS NOT NULL THEN false END
-"""
 
 
 class GroupedPuts:
-    """``Store.put`` on *table*, by the connections of *pool*."""
+    """``scripts.PUT`` in *dialect*, by the connections of *pool*."""
 
-    def __init__(self, pool: Pool, table: str) -> None:
+    def __init__(self, pool: Pool, dialect: PostgresDialect) -> None:
         self._pool = pool
-        self._statement = _PUT.format(table=table)
+        self._dialect = dialect
         self._waiting: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
         self._running: asyncio.Task[None] | None = None
 
@@ -105,11 +93,10 @@ class GroupedPuts:
                 done.set_result(new.get(delivery.key, False))
 
     async def _insert(self, deliveries: Sequence[Delivery]) -> dict[str | None, bool | None]:
-        """Return, for each key that was not known as a whole, what ``put`` returns."""
-        ordered = sorted(enumerate(deliveries), key=lambda each: each[1].key or "")
-        rows = (
-            (each.key, each.type, each.body, each.handler, len(deliveries) - number)
-            for number, each in ordered
-        )
-        columns = zip(*rows, strict=True)
-        return dict(await self._pool.fetch(self._statement, *(list(column) for column in columns)))
+        """Return the result of each key that was not known as a whole."""
+        rows = [
+            (each.key, each.type, each.body, each.handler, (len(deliveries) - number) / 1e6)
+            for number, each in enumerate(deliveries)
+        ]
+        rows.sort(key=lambda row: row[0] or "")
+        return dict(await self._pool.fetch(*self._dialect.translated(scripts.PUT, (rows,))))

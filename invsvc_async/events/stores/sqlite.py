@@ -18,46 +18,39 @@ import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from invsvc_async.events.stores import (
-    Backlog,
-    Delivery,
-    Entry,
-    Standing,
-    State,
-    StateStats,
-    StoredEvent,
-    sqlite_handlers,
-)
-from invsvc_async.events.stores import sqlite_upkeep as upkeep
+from invsvc_async.events.stores import Delivery, Entry, Standing, copy_key, scripts
+from invsvc_async.events.stores.scripted import ScriptedStore
 from invsvc_async.events.stores.short_transactions import in_slices
-from invsvc_async.events.stores.sqlite_check import FileCheck
-from invsvc_async.events.stores.sqlite_checkpoints import Checkpoints
-from invsvc_async.events.stores.sqlite_handlers import insert, insert_copy
-from invsvc_async.events.stores.sqlite_puts import put_all
-from invsvc_async.events.stores.sqlite_schema import begin, connect, connect_again
+from invsvc_async.events.stores.sqlite_file import Clock, begin, connect, connect_again, dialect_of
+from invsvc_async.events.stores.sqlite_upkeep import Checkpoints, FileCheck, shrink_some, write_aside
 from invsvc_async.storage.address import check_path
+from invsvc_async.storage.dialect import MOST, SqliteDialect
 from invsvc_async.storage.same_file import SameFile
+from invsvc_async.storage.slices import slices
 from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
+
+    from invsvc_async.storage.dialect import Script
 
 __all__ = ["SqliteStore"]
 
 T = TypeVar("T")
 
 _SLICE: Final = 0.02  # s that one transaction of prune is to take, until it is in the file
+_ENDED: Final = "SELECT 1 FROM delivery WHERE key = ? AND handler IN ('', ?) AND state <> 'open'"
+_AFTER: Final = "SELECT key FROM delivery WHERE id > ? AND key IS NOT NULL"
+_LAST_ID: Final = (1 << 63) - 1
 _PATIENCE: Final = 100  # ms that such a transaction waits until no delivery waits
-_OURS: Final = "WHERE id = ? AND token = ? AND state = 'open'"
-_FORGET: Final = f"DELETE FROM delivery {_OURS} AND body IS NULL"  # noqa: S608 - our own text
 
 
-class SqliteStore:
+class SqliteStore(ScriptedStore):
     """
     Store deliveries in the file at *path*, which is created if it does not exist.
 
@@ -103,172 +96,50 @@ class SqliteStore:
             await file.close()
         await self._stop_left()
 
-    async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
-        """Store a delivery to be handled, also for other handlers; ``False`` if its key is known."""
-        if not further and delivery.ordering_key is None:
-            file = self._files.get(asyncio.get_running_loop())
-            if file is None or not file.is_usable:
-                file = await self._opened()
-            new: bool = await file.writer.store(delivery)
-            return new
-        return await self._put_for_handlers(delivery, further)
-
-    async def _put_for_handlers(self, delivery: Delivery, further: Sequence[Delivery]) -> bool:
-        def work(db: sqlite3.Connection) -> bool:
-            received, now = self._clock(), self._steady()
-            number = insert(db, delivery, received=received, due=now)
-            if number is not None:
-                for each in further:
-                    insert_copy(db, delivery.key, number, each, received=received, now=now)
-                return True
-            sqlite_handlers.complete(db, delivery, further, now=now)
-            return False
-
-        return await self._run(work)
-
-    async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
-        """Store a delivery or a leased entry as a dead letter; ``False`` if the lease was lost."""
-
-        def work(db: sqlite3.Connection) -> bool:
-            if isinstance(found, Entry):
-                ended = _end(db, found, "state = 'dead', due = ?, reason = ?", self._clock(), reason)
-                if ended and found.ordering_key is not None:
-                    sqlite_handlers.leave_order(db, found.id, self._steady())
-                return ended
-            now = self._clock()
-            return bool(insert(db, found, received=now, due=now, state="dead", reason=reason))
-
-        return await self._run(work)
-
-    async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
-        """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
-
-        def work(db: sqlite3.Connection) -> Entry | Standing:
-            now, number, found = self._steady(), None, delivery
-            if not sqlite_handlers.has_copy(db, delivery):
-                number = insert(db, delivery, received=self._clock(), due=now)
-            if number is None:
-                found = sqlite_handlers.claimable(db, delivery)
-                if found is not delivery:
-                    number = insert(db, found, received=self._clock(), due=now)
-            if number is None:
-                number, state, since, due, whole = db.execute(
-                    "SELECT id, state, since, due, body IS NOT NULL FROM delivery WHERE key = ?",
-                    (found.key,),
-                ).fetchone()
-                if state != "open":
-                    return Standing.HANDLED
-                if since <= now < due:
-                    return Standing.STORED if whole else Standing.BUSY
-            return _lease(db, number, now=now, seconds=lease)
-
-        return await self._run(work)
-
-    async def take(self, *, limit: int, lease: float, handlers: Collection[str] | None = None) -> list[Entry]:
-        """Lease deliveries that are due and have a body, oldest first: all, or those for *handlers*."""
-
-        def work(db: sqlite3.Connection) -> list[Entry]:
-            now = self._steady()
-            due = sqlite_handlers.due_for(db, handlers, now=now, limit=limit)
-            return [_lease(db, number, now=now, seconds=lease) for number in due]
-
-        return await self._run(work)
-
-    async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
-        """Mark it as handled, and keep only *body* of it; ``False`` if the lease was lost."""
-
-        def work(db: sqlite3.Connection) -> bool:
-            ended = _end(db, entry, "state = 'handled', due = ?, body = NULL", self._clock())
-            if ended and body is not None:
-                upkeep.keep_body(db, entry.id, body)
-            if ended and entry.ordering_key is not None:
-                sqlite_handlers.leave_order(db, entry.id, self._steady())
-            return ended
-
-        return await self._run(work)
-
-    async def release(self, entry: Entry, *, delay: float) -> bool:
-        """End the lease, so that it is due after *delay*; ``False`` if the lease was lost."""
-
-        def work(db: sqlite3.Connection) -> bool:
-            now = self._steady()
-            forgotten = db.execute(_FORGET, (entry.id, entry.token)).rowcount
-            return bool(forgotten) or _end(db, entry, "due = ?, since = ?, token = ''", now + delay, now)
-
-        return await self._run(work)
-
-    async def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> bool:
-        """End the lease and store the event for handlers; ``False`` if the lease was lost."""
-        return await self._run(lambda db: sqlite_handlers.assign(db, entry, deliveries, self._steady()))
-
-    async def give(self, event: StoredEvent, handler: str) -> bool:
-        """Store a copy of *event* for one more handler; ``False`` if that one has had it, or it cannot be."""
-        return await self._run(lambda db: sqlite_handlers.give(db, event, handler, self._steady()))
-
-    async def events(
-        self, *, state: State | None = None, after: int = 0, limit: int = 100
-    ) -> list[StoredEvent]:
-        """Return events in one state, or in any, by ascending id, from beyond the id *after*."""
-        return await self._read(lambda db: upkeep.events(db, state=state, after=after, limit=limit))
-
-    async def dead_letters(self, *, limit: int = 100) -> list[StoredEvent]:
-        """Return the first dead letters."""
-        return await self.events(state="dead", limit=limit)
-
-    async def revive(self, event: StoredEvent) -> bool:
-        """Make a dead letter, or a handled event whose body was kept, due again."""
-        return await self._run(lambda db: upkeep.revive(db, event, self._steady()))
-
-    async def drop(self, event: StoredEvent) -> bool:
-        """Delete the body of an event that nobody is to handle any more; its key stays."""
-        return await self._run(
-            lambda db: upkeep.drop(db, event, steady=self._steady(), calendar=self._clock())
-        )
-
-    async def counts(self) -> dict[str, int]:
-        """Return the number of deliveries by state, as ``stats`` does: ``open``, ``handled``, ``dead``."""
-        return {state: found.count for state, found in (await self.stats()).items()}
-
-    async def stats(self) -> dict[State, StateStats]:
-        """Return the number and the oldest of the events in each state; over 100,000, an estimate."""
-        return await self._read(upkeep.stats)
-
-    async def backlog(self) -> Backlog:
-        """Return what waits now."""
-        return await self._read(lambda db: upkeep.backlog(db, self._steady()))
-
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
         """
         Delete what was handled longer ago; such an event would be handled again if it came again.
 
-        The file then shrinks, unless it was made by an older version of this package.
+        The file then shrinks.
         """
-        await self._prune_all("claims", self._steady, older_than)
-        await self._prune_all("bodies", self._clock, older_than if bodies is None else bodies)
-        if dead is not None:
-            await self._prune_dead(dead)
-        pruned = await self._prune_all("handled", self._clock, older_than)
-        await self._in_slices(upkeep.shrink_some)
+        pruned = await super().prune(older_than=older_than, bodies=bodies, dead=dead)
+        await self._aside(lambda _, db, rows: shrink_some(db, rows))
         return pruned
 
-    async def _prune_all(self, what: str, clock: Callable[[], float], age: float) -> int:
-        return await self._in_slices(
-            lambda db, rows: db.execute(upkeep.OLD[what], (clock() - age, rows)).rowcount
-        )
+    async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
+        """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
+        file = await self._opened()
+        return await file.writer.act(lambda db: file.claim(db, delivery, lease))
 
-    async def _prune_dead(self, age: float) -> None:
-        after = 0
+    async def _end(self, text: str, entry: Entry, *values: object) -> bool:
+        if entry.ordering_key is not None:
+            return await super()._end(text, entry, *values)
+        file, ours = await self._opened(), (entry.id, entry.token, *values)
+        # Without a script: 12 instead of 14 to 15 µs.
+        act = file.writer.act(lambda db: db.execute(*file.dialect.translated(text, ours)).rowcount)
+        return await act == 1
 
-        def work(db: sqlite3.Connection, rows: int) -> int:
-            nonlocal after
-            seen, after = upkeep.prune_dead(db, self._clock() - age, after=after, limit=rows)
-            return seen
+    async def _put(self, delivery: Delivery) -> bool | None:
+        file = self._files.get(asyncio.get_running_loop())
+        if file is None or not file.is_usable:
+            file = await self._opened()
+        new: bool | None = await file.writer.store(delivery)
+        return new
 
-        await self._in_slices(work)
+    async def _ask(self, script: Callable[[], Script[T]], *, together: bool = False) -> T:
+        del together  # they always are
+        file = await self._opened()
+        return await file.writer.act(lambda db: file.run(db, script()))
 
-    async def _in_slices(self, work: _Slice) -> int:
+    async def _read(self, script: Callable[[], Script[T]]) -> T:
+        return await self._elsewhere(lambda file, db: file.dialect.run(db, script()))
+
+    async def _in_slices(self, script: Callable[[int], Script[int]]) -> int:
+        return await self._aside(lambda file, db, rows: file.dialect.run(db, script(rows)))
+
+    async def _aside(self, work: Callable[[_File, sqlite3.Connection, int], int]) -> int:
         """Repeat *work* on so many rows while there are more; deliveries that wait go first."""
 
         async def run(rows: int) -> int:
@@ -277,24 +148,25 @@ class SqliteStore:
                 if file is None or file.writer.is_idle:
                     break
                 await asyncio.sleep(0.001)
-            return await self._read(lambda db: upkeep.write_aside(db, partial(work, rows=rows), self._wait))
+            return await self._elsewhere(
+                lambda file, db: write_aside(db, lambda: work(file, db, rows), self._wait)
+            )
 
         return await in_slices(run, seconds=_SLICE)
 
-    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _elsewhere(self, work: Callable[[_File, sqlite3.Connection], T]) -> T:
         """Run *work* on a connection of its own, because a reader holds no delivery up."""
         await self._run(lambda _: None)  # so that the file exists
-        file = self._files.get(asyncio.get_running_loop())
-        path = self._path if file is None else file.path
+        file = await self._opened()
 
-        def read() -> T:
+        def run() -> T:
             try:
-                with closing(connect_again(path, self._wait)) as db:
-                    return work(db)
+                with closing(connect_again(file.path, self._wait)) as db:
+                    return work(file, db)
             except sqlite3.Error as error:
                 raise in_words(self._name, error) from error
 
-        return await asyncio.to_thread(read)
+        return await asyncio.to_thread(run)
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await (await self._opened()).writer.act(work)
@@ -316,10 +188,10 @@ class SqliteStore:
     def _new_file(self) -> _File:
         path = os.path.abspath(self._path)  # noqa: PTH100 - the process may change its folder later
         check, same = FileCheck(path, self._name), SameFile(Path(path), self._name, "all its receivers")
-        checkpoints = Checkpoints(path, self._name)
+        checkpoints, clock = Checkpoints(path, self._name), Clock(self._steady)
 
         def connecting() -> sqlite3.Connection:
-            db = connect(path, self._name, self._wait, self._steady)
+            db = connect(path, self._name, self._wait, clock)
             try:
                 same.remember()
                 check.start(db)
@@ -332,27 +204,22 @@ class SqliteStore:
         # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
         beginning = partial(begin, wait=self._wait)
 
-        def storing(db: sqlite3.Connection, deliveries: list[Delivery]) -> list[bool]:
+        def storing(db: sqlite3.Connection, deliveries: list[Delivery]) -> list[bool | None]:
             with transaction(db, beginning):
-                return put_all(db, deliveries, received=self._clock(), now=self._steady())
+                return file.put_all(db, deliveries)
 
         writer = Writer(
             self._name, connecting, storing, begin=beginning, check=same.check, ended=checkpoints.committed
         )
+        file = _File(path, writer, check, checkpoints, clock, dialect_of(clock, self._clock))
         writer.start_thread()
-        return _File(path, writer, check, checkpoints)
+        return file
 
     async def _stop_left(self) -> None:
         """Finish the requests of event loops that are closed by now."""
         for loop in list(self._files):  # a copy: another loop may add its own
             if loop.is_closed() and (file := self._files.pop(loop, None)) is not None:
                 await file.close()
-
-
-class _Slice(Protocol):
-    """A part of a long piece of work, in one transaction; returns how many of at most *rows* it changed."""
-
-    def __call__(self, db: sqlite3.Connection, rows: int) -> int: ...
 
 
 @attrs.frozen
@@ -363,11 +230,57 @@ class _File:
     writer: Writer
     check: FileCheck
     checkpoints: Checkpoints
+    clock: Clock
+    dialect: SqliteDialect
 
     @property
     def is_usable(self) -> bool:
         """Whether its thread runs, and no damage was found."""
         return not self.writer.has_ended and self.check.failure is None
+
+    def run(self, db: sqlite3.Connection, script: Script[T]) -> T:
+        """Run *script* in the open transaction."""
+        before = db.total_changes
+        result = self.dialect.run(db, script)
+        if db.total_changes != before:
+            self.clock.note(db)
+        return result
+
+    def put_all(self, db: sqlite3.Connection, deliveries: Sequence[Delivery]) -> list[bool | None]:
+        """Store deliveries by ``scripts.PUT``; return the result of each."""
+        results: list[bool | None] = []
+        for some in slices(deliveries, MOST):
+            # sqlite3 looks for an adapter of each value of another type than these, also of bytes.
+            rows = [
+                (each.key, each.type, None if each.body is None else bytearray(each.body), each.handler, 0.0)
+                for each in some
+            ]
+            # Without RETURNING, because most are new: 6.5 to 6.9 instead of 8.5 µs each.
+            made = db.execute(*self.dialect.translated(scripts.PUT_NEW, (rows,)))
+            if made.rowcount == len(rows):
+                results += [True] * len(rows)
+                continue
+            first = made.lastrowid - made.rowcount if made.rowcount and made.lastrowid else _LAST_ID
+            new = dict.fromkeys((key for (key,) in db.execute(_AFTER, (first,))), True)
+            left = [row for row in rows if row[0] is not None and row[0] not in new]
+            new |= db.execute(*self.dialect.translated(scripts.PUT, (left,))).fetchall()
+            # One without a key is new; of several with one key, the first is.
+            results += (each.key is None or new.pop(each.key, False) for each in some)
+        self.clock.note(db)
+        return results
+
+    def claim(self, db: sqlite3.Connection, delivery: Delivery, lease: float) -> Entry | Standing:
+        """Run ``scripts.claim``, unless the event is new: that takes 26 to 29 instead of 46 to 50 µs."""
+        key, kind, body, handler = delivery.key, delivery.type, delivery.body, delivery.handler
+        values = (key, kind, body, lease, secrets.token_hex(8), handler, copy_key(delivery))
+        made = db.execute(*self.dialect.translated(scripts.CLAIM_NEW, values))
+        if not made.rowcount:
+            if db.execute(_ENDED, (key, handler)).fetchone():
+                return Standing.HANDLED
+            return self.run(db, scripts.claim(delivery, lease))
+        self.clock.note(db)
+        number = made.lastrowid or 0
+        return Entry(id=number, token=values[4], key=key, type=kind, body=body, attempts=1, handler=handler)
 
     def end_threads(self) -> None:
         """Ask the threads beside the writer's to end soon, including those that are about to start."""
@@ -380,33 +293,3 @@ class _File:
         await self.writer.stop()
         await self.check.stop()
         await self.checkpoints.stop()
-
-
-def _lease(db: sqlite3.Connection, number: int, *, now: float, seconds: float) -> Entry:
-    token = secrets.token_hex(8)
-    db.execute(
-        "UPDATE delivery SET due = ?, since = ?, token = ?, attempts = attempts + 1 WHERE id = ?",
-        (now + seconds, now, token, number),
-    )
-    key, kind, *rest = db.execute(
-        "SELECT key, type, body, attempts, handler, ordering_key"
-        " FROM delivery LEFT JOIN ordered USING (id) WHERE id = ?",
-        (number,),
-    ).fetchone()
-    body, attempts, handler, ordering_key = rest
-    return Entry(
-        id=number,
-        token=token,
-        key=key,
-        type=kind,
-        body=body,
-        attempts=attempts,
-        handler=handler,
-        ordering_key=ordering_key,
-    )
-
-
-def _end(db: sqlite3.Connection, entry: Entry, change: str, *values: object) -> bool:
-    """Update the row of *entry*, if its lease is still valid."""
-    changed = db.execute(f"UPDATE delivery SET {change} {_OURS}", (*values, entry.id, entry.token))  # noqa: S608 - our own text
-    return changed.rowcount == 1

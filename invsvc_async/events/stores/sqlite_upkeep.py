@@ -1,177 +1,151 @@
-"""What operators do with the SQLite file of an event store: list, count, revive, drop, prune, shrink."""
+"""What happens to the SQLite file of an event store beside its use: it is checked, copied to and pruned."""
 
 from __future__ import annotations
 
-from math import inf
-from typing import TYPE_CHECKING, Any, Final
+import logging
+import sqlite3
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
 
-from invsvc_async.events.stores import COUNTED, EXACT, STATES, Backlog, State, StateStats, StoredEvent
-from invsvc_async.events.stores.estimates import SAMPLE, WALKED, estimate, estimated, needed, starts
-from invsvc_async.events.stores.sqlite_handlers import leave_order
-from invsvc_async.events.stores.sqlite_schema import begin
+from invsvc_async.concurrency.threads import joined
+from invsvc_async.errors import JournalError
+from invsvc_async.events.stores.sqlite_file import begin, connect_again
+from invsvc_async.storage.sqlite_errors import check, in_words
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable
 
-    from invsvc_async.events.stores.estimates import Sampled
+__all__ = ["Checkpoints", "FileCheck", "changes_until_next", "shrink_some", "write_aside"]
 
-__all__ = [
-    "OLD", "backlog", "checkpoint", "drop", "events", "keep_body", "prune_dead", "revive", "shrink_some",
-    "stats", "write_aside",
-]  # fmt: skip
-
-# Bodies of handled events are in a table of their own, so that an older file gets it without being rewritten.
-# ``received`` is compared because SQLite may give the id of a deleted row to a new one.
-_KEPT: Final = "SELECT body FROM kept WHERE kept.id = delivery.id AND kept.received = delivery.received"
-_EVENTS: Final = f"""
-    SELECT id, key, type, coalesce(body, ({_KEPT})), reason, attempts, received, state, handler
-    FROM {{source}} id > ? AND id <= ? ORDER BY id LIMIT ?
-"""  # noqa: S608 - our own text
-_SOURCES: Final[dict[State | None, str]] = {
-    None: "delivery WHERE",
-    "open": "open_event CROSS JOIN delivery USING (id) WHERE",  # not reordered: by id of open ones
-    "handled": "delivery WHERE state = 'handled' AND",
-    "dead": "delivery WHERE state = 'dead' AND",
-}
-_SAME: Final = "id = ? AND received = ? AND key IS ?"
-_REVIVE: Final = f"""
-    UPDATE delivery
-    SET state = 'open', due = ?, since = ?, token = '', attempts = 0, body = coalesce(body, ({_KEPT}))
-    WHERE {_SAME} AND (state = 'dead' OR (state = 'handled' AND EXISTS ({_KEPT})))
-"""  # noqa: S608 - our own text
-_DROPPABLE: Final = f"""
-    {_SAME} AND (
-        state = 'dead' OR (state = 'handled' AND EXISTS ({_KEPT}))
-        OR (state = 'open' AND body IS NOT NULL AND (token = '' OR due <= ?))
-    )
-"""
-# Ids of one state, in the order of an index, so that no bodies are read.
-_FIRST: Final = {
-    "open": "SELECT id FROM open_event ORDER BY id LIMIT ?",
-    "handled": "SELECT id FROM delivery WHERE state = 'handled' ORDER BY due LIMIT ?",
-    "dead": "SELECT id FROM delivery WHERE state = 'dead' ORDER BY id LIMIT ?",
-}
-_SAMPLED: Final[dict[Sampled, str]] = {
-    "open": "SELECT id FROM open_event WHERE id >= ? ORDER BY id LIMIT ?",
-    "dead": "SELECT id FROM delivery WHERE state = 'dead' AND id >= ? ORDER BY id LIMIT ?",
-    "all": "SELECT id FROM delivery WHERE id >= ? ORDER BY id LIMIT ?",
-}
-# Two subqueries: SQLite reads the whole table for two aggregates, and one row for each alone.
-_RANGE: Final = "SELECT (SELECT min(id) FROM delivery), (SELECT max(id) FROM delivery)"
-_LAST_ID: Final = (1 << 63) - 1
-_PRUNE: Final = "DELETE FROM {0} WHERE id IN (SELECT id FROM {0} WHERE {1} due < ? LIMIT ?)"
-OLD: Final = {
-    "claims": _PRUNE.format("delivery", "state = 'open' AND body IS NULL AND"),
-    "handled": _PRUNE.format("delivery", "state = 'handled' AND"),
-    "bodies": _PRUNE.format("kept", ""),
-}
-_SLICE_OF_DEAD: Final = """
-    SELECT count(*), max(id) FROM (
-        SELECT id FROM delivery WHERE state = 'dead' AND id > ? ORDER BY id LIMIT ?
-    )
-"""
-_PRUNE_DEAD: Final = "DELETE FROM delivery WHERE state = 'dead' AND id > ? AND id <= ? AND due < ?"
-_SLICE_OF_ALL: Final = "SELECT max(id) FROM (SELECT id FROM delivery WHERE id > ? ORDER BY id LIMIT ?)"
+_log: Final = logging.getLogger("invsvc_async.events")
+_SMALL: Final = 8 << 20  # bytes of a file that is checked before its first use: about 0.1 s
+_STEPS: Final = 10_000  # of SQLite's virtual machine, between looks at whether to stop
+_AGAIN: Final = 60.0  # s until the next check, if one could not be completed
+_DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_WANTED: Final = 1_000  # pages of the log, after which SQLite's own commits would copy it
+# Changed rows between two copies: if each has a commit of its own, and if many share one.
+_FEWEST: Final = 250
+_MOST: Final = 4_000
+_PAGES: Final = 8_000  # of the log, 32 MB; beyond, the thread is too slow, and commits do it
 
 
-def keep_body(db: sqlite3.Connection, number: int, body: bytes) -> None:
-    """Keep the body of a handled event."""
-    db.execute(
-        "INSERT OR REPLACE INTO kept (id, received, due, body)"
-        " SELECT id, received, due, ? FROM delivery WHERE id = ?",
-        (body, number),
-    )
-
-
-def events(db: sqlite3.Connection, *, state: State | None, after: int, limit: int) -> list[StoredEvent]:
-    """Return a page of events."""
-    statement = _EVENTS.format(source=_SOURCES[state])
-    if state != "handled":
-        return [_event(*row) for row in db.execute(statement, (after, _LAST_ID, limit))]
-    found: list[StoredEvent] = []
-    while len(found) < limit:  # no index has their ids in order: look at some of all at a time
-        (last,) = db.execute(_SLICE_OF_ALL, (after, WALKED)).fetchone()
-        if last is None:
-            break
-        found += [_event(*row) for row in db.execute(statement, (after, last, limit - len(found)))]
-        after = last
-    return found
-
-
-def stats(db: sqlite3.Connection) -> dict[State, StateStats]:
-    """Return the number and the oldest of the events in each state."""
-    found: dict[State, StateStats] = {}
-    for state in STATES:
-        text = f"SELECT count(*), min(id) FROM ({_FIRST[state]})"  # noqa: S608 - our own text
-        count, first = db.execute(text, (EXACT + 1,)).fetchone()
-        row = db.execute("SELECT received FROM delivery WHERE id = ?", (first,)).fetchone()
-        found[state] = StateStats(count, row[0] if row else None)
-    return estimated(found, {which: _estimate(db, which) for which in needed(found)})
-
-
-def _estimate(db: sqlite3.Connection, which: Sampled) -> int:
-    """Estimate how many events are open, dead, or all of them, from samples."""
-    first, last = db.execute(_RANGE).fetchone()
-    samples = {
-        start: [number for (number,) in db.execute(_SAMPLED[which], (start, SAMPLE))]
-        for start in starts(first, last)
-    }
-    return estimate(samples, last)
-
-
-def backlog(db: sqlite3.Connection, now: float) -> Backlog:
-    """Return what waits at *now* of the steady clock."""
-    due, first = db.execute(
-        "SELECT count(*), min(due) FROM (SELECT due FROM delivery"
-        " WHERE state = 'open' AND body IS NOT NULL AND due <= ? ORDER BY due, id LIMIT ?)",
-        (now, COUNTED),
-    ).fetchone()
-    (dead,) = db.execute(
-        "SELECT count(*) FROM (SELECT id FROM delivery WHERE state = 'dead' LIMIT ?)", (COUNTED,)
-    ).fetchone()
-    return Backlog(due, 0.0 if first is None else now - first, dead)
-
-
-def revive(db: sqlite3.Connection, event: StoredEvent, now: float) -> bool:
-    """Make an event due again, at *now* of the steady clock."""
-    changed = db.execute(_REVIVE, (now, now, event.id, event.received_at, event.key)).rowcount
-    if changed:
-        db.execute("DELETE FROM kept WHERE id = ?", (event.id,))
-    return changed == 1
-
-
-def drop(db: sqlite3.Connection, event: StoredEvent, *, steady: float, calendar: float) -> bool:
-    """Delete a body that nobody is to handle; an event without a key goes altogether."""
-    values: tuple[object, ...] = (event.id, event.received_at, event.key, steady)
-    change = "DELETE FROM delivery"
-    if event.key is not None:
-        change = "UPDATE delivery SET due = iif(state = 'handled', due, ?), state = 'handled', body = NULL"
-        values = (calendar, *values)
-    before = db.execute("SELECT due FROM delivery WHERE id = ?", (event.id,)).fetchone()
-    changed = db.execute(f"{change} WHERE {_DROPPABLE}", values).rowcount
-    if changed:
-        leave_order(db, event.id, steady, was_due=before[0] < inf)
-        db.execute("DELETE FROM kept WHERE id = ?", (event.id,))
-    return changed == 1
-
-
-def prune_dead(db: sqlite3.Connection, before: float, *, after: int, limit: int) -> tuple[int, int]:
+class FileCheck:
     """
-    Delete those of the next *limit* dead letters beyond the id *after* that died before *before*.
+    Compare the tables of the file at *path* with their indexes: an event whose key is lost is handled again.
 
-    Returns how many it has looked at, and the last id.
+    A large file takes seconds, and the sender waits for only ten.  It is checked in a thread with its own
+    connection, while deliveries are stored.
     """
-    seen, last = db.execute(_SLICE_OF_DEAD, (after, limit)).fetchone()
-    if seen:
-        db.execute(_PRUNE_DEAD, (after, last, before))
-    return seen, last or after
+
+    def __init__(self, path: str, name: str) -> None:
+        self._path = path
+        self._name = name
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"invsvc check of {name}", daemon=True)
+        self.failure: JournalError | None = None
+        """What is wrong with the file, once that is known."""
+
+    def start(self, db: sqlite3.Connection) -> None:
+        """
+        Check the small file of *db* now, or start the thread for a large one.
+
+        Raises:
+            JournalError: The small file is damaged.
+        """
+        ((pages,), (size,)) = (
+            db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
+        )
+        if pages * size <= _SMALL:
+            check(db, self._name)
+        else:
+            self._thread.start()
+
+    def end(self) -> None:
+        """Ask the check to end soon, even if it is about to start."""
+        self._stopping.set()
+
+    async def stop(self) -> None:
+        """End the check, if it runs."""
+        self.end()
+        await joined(self._thread)
+
+    def _run(self) -> None:
+        while not self._is_done():
+            if self._stopping.wait(_AGAIN):
+                return
+
+    def _is_done(self) -> bool:
+        """Check the file once; return ``False`` if the check has to be repeated."""
+        try:
+            with closing(connect_again(self._path)) as db:
+                db.set_progress_handler(self._stopping.is_set, _STEPS)
+                check(db, self._name)
+        except Exception as error:  # noqa: BLE001 - the check must not end without a word
+            if self._stopping.is_set():
+                return True
+            if not _is_damage(error):  # too many open files, for example
+                _log.warning("%s", in_words(f"check of {self._name}", error))
+                return False
+            self.failure = in_words(self._name, error)
+            _log.error("%s", self.failure)
+        return True
+
+
+class Checkpoints:
+    """
+    Copy the log of the file at *path* after every few hundred or thousand changes of one connection.
+
+    A commit that does it, as SQLite's commits do by default, holds deliveries up by tens of milliseconds.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        self._path = path
+        self._copied = 0
+        self._changes = _FEWEST
+        self._due = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"invsvc log of {name}", daemon=True)
+
+    def start(self, db: sqlite3.Connection) -> None:
+        """Start the thread, and leave the work of *db* to it."""
+        db.execute(f"PRAGMA wal_autocheckpoint = {_PAGES}").fetchall()
+        self._thread.start()
+
+    def committed(self, db: sqlite3.Connection, _is_clean: bool = True) -> None:  # noqa: FBT001, FBT002 - as the writer calls it
+        """Wake the thread if *db* has changed enough."""
+        if db.total_changes - self._copied >= self._changes:
+            self._copied = db.total_changes
+            self._due.set()
+
+    def end(self) -> None:
+        """Ask the thread to end soon, even if it is about to start."""
+        self._stopping = True
+        self._due.set()
+
+    async def stop(self) -> None:
+        """End the thread, if it runs; it may take as long as a checkpoint."""
+        self.end()
+        await joined(self._thread)
+
+    def _run(self) -> None:
+        try:
+            with closing(connect_again(self._path)) as db:
+                while self._due.wait() and not self._stopping:
+                    self._due.clear()
+                    self._changes = changes_until_next(self._changes, checkpoint(db))
+        except sqlite3.Error as error:  # commits do it from now on
+            _log.warning("The log of the event store cannot be copied beside its use: %s", error)
+
+
+def changes_until_next(changes: int, pages: int) -> int:
+    """Return after how many changes to copy the log next, if it had *pages* after so many."""
+    wanted = changes * _WANTED // max(pages, _WANTED // 2)
+    return max(_FEWEST, min(_MOST, wanted))
 
 
 def shrink_some(db: sqlite3.Connection, rows: int) -> int:
     """Return free pages to the file system, at most *rows*; return how many."""
-    if db.execute("PRAGMA auto_vacuum").fetchone()[0] == 0:
-        return 0  # an older file: only VACUUM, which rewrites it, could change that
     free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
     freed = min(free, rows)
     for _ in range(freed):
@@ -179,7 +153,7 @@ def shrink_some(db: sqlite3.Connection, rows: int) -> int:
     return freed
 
 
-def write_aside(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], int], wait: float) -> int:
+def write_aside(db: sqlite3.Connection, work: Callable[[], int], wait: float) -> int:
     """
     Run *work* in a transaction that does not wait for the disk, so that deliveries wait only while it runs.
 
@@ -189,7 +163,7 @@ def write_aside(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], int
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
     begin(db, wait)
-    changed = work(db)
+    changed = work()
     db.execute("COMMIT")
     checkpoint(db)  # disk writes would else pile up until they hold the deliveries' commits up
     return changed
@@ -206,16 +180,6 @@ def checkpoint(db: sqlite3.Connection) -> int:
     return pages
 
 
-def _event(number: int, key: str | None, kind: str, body: bytes | None, *rest: Any) -> StoredEvent:
-    reason, attempts, received, state, handler = rest
-    return StoredEvent(
-        id=number,
-        key=key,
-        type=kind,
-        body=body,
-        reason=reason,
-        attempts=attempts,
-        received_at=received,
-        state=state,
-        handler=handler,
-    )
+def _is_damage(error: Exception) -> bool:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return isinstance(error, JournalError) or (code is not None and code & 0xFF in _DAMAGE)

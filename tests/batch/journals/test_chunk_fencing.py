@@ -11,7 +11,7 @@ import pytest
 
 from invsvc_async.batch.journals.chunk_fencing import _STORE
 from invsvc_async.batch.journals.postgres import PostgresBatch
-from invsvc_async.journal.entry import Entry, LostChunkError, State
+from invsvc_async.durable.entry import Entry, LostChunkError, State
 from tests.support.database import database
 
 pytestmark = pytest.mark.one_python

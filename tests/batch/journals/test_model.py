@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from invsvc_async import JournalError, Verdict
 from invsvc_async.batch.journals.sqlite import SqliteBatch
-from invsvc_async.journal.entry import Entry, State
+from invsvc_async.durable.entry import Entry, State
 
 KEYS = st.sampled_from("abcdef")
 ENDS = st.sampled_from(list(Verdict))

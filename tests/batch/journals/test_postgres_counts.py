@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
 
 from invsvc_async import JournalError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.journals.open import entries_of
 from invsvc_async.batch.journals.postgres import PostgresBatch
 from invsvc_async.batch.result import Summary
-from invsvc_async.journal.entry import Entry, State
-from tests.batch.journals.old_schemas import WITH_CLAIMED, old_schema
+from invsvc_async.durable.entry import Entry, State
 from tests.batch.writing import all_of
 from tests.support.database import database
 
@@ -181,63 +178,6 @@ async def test_counts_by_one_session_that_changes_where_it_looks(journal):
         finally:
             await connection.execute(f"DROP TABLE public.counts; SET search_path = {journal.schema}")
     assert (await journal.summary()).to_do == 9
-
-
-class Slow(PostgresBatch):
-    """A journal that waits after each use of a connection, so that others get between."""
-
-    @asynccontextmanager
-    async def lent(self):
-        async with super().lent() as connection:
-            yield connection
-        await asyncio.sleep(0.02)
-
-
-async def test_counts_of_a_journal_that_is_migrated_in_use(name):
-    """What workers of an earlier package store before, during and after the count is counted once."""
-    rows = """
-        INSERT INTO entries (key, chunk, content, state, run, operation)
-        SELECT $1 || n, 1, '', 0, 1, 'x' FROM generate_series(1, 20) AS n
-    """
-    writing = True
-    async with old_schema(f"invsvc_{name}", WITH_CLAIMED) as old:
-        await old.execute(rows.replace("$1", "'before'"))
-
-        async def write(number):
-            connection = await asyncpg.connect(
-                database().address, server_settings={"search_path": f"invsvc_{name}"}
-            )
-            turn = 0
-            while writing:
-                turn += 1
-                await connection.execute(rows, f"{number}-{turn}-")
-                text = "UPDATE entries SET state = 2, verdict = 'applied' WHERE key LIKE $1"
-                await connection.execute(text, f"{number}-{turn}-1%")
-            await connection.close()
-
-        writers = [asyncio.create_task(write(number)) for number in range(2)]
-        journal = Slow(database().journal(name))
-        try:
-            await journal.open()
-        finally:
-            writing = False
-            await asyncio.gather(*writers)
-        assert await journal.summary() == await scanned(journal)
-        await journal.aclose()
-
-
-async def test_summary_of_an_older_journal(name):
-    """Who only looks at it leaves it as it is, for the workers of the earlier package."""
-    async with old_schema(f"invsvc_{name}", WITH_CLAIMED) as old:
-        await old.execute(
-            "INSERT INTO entries (key, chunk, content, state, run, operation) VALUES ('a', 1, '', 0, 1, 'x')"
-        )
-        reader = entries_of(database().journal(name), reading=True)
-        await reader.open()
-        assert await reader.summary() == Summary(to_do=1)
-        await reader.aclose()
-        assert await old.fetchval("SELECT value FROM facts WHERE name = 'schema'") == "1"
-        assert await old.fetchval("SELECT to_regclass('counts')") is None
 
 
 async def test_counts_of_a_batch(service, client, name):

@@ -8,7 +8,7 @@ import pytest
 
 from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.postgres import PostgresBatch
-from invsvc_async.journal.entry import Entry, State
+from invsvc_async.durable.entry import Entry, State
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates
 from tests.support.database import database

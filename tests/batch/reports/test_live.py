@@ -13,10 +13,8 @@ from invsvc_async import JournalError, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.reports import live_file
 from invsvc_async.batch.reports.live import Watch, live_reader
-from invsvc_async.batch.run_status import Pause, pauses_in
-from tests.batch.conftest import client_of
-from tests.batch.journals.test_old_journals import into_file, loaded
-from tests.batch.reports.test_not_applied import OLD
+from invsvc_async.batch.reports.summary import report_of
+from invsvc_async.batch.run_status import Status, statuses_in
 from tests.batch.test_circuit_breaker import behind_door, paused
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
@@ -110,27 +108,48 @@ async def test_pause_and_the_length_of_the_input(service, tmp_path, journal):
             running = asyncio.create_task(all_of(batch, file))
             await paused(batch)
             async with asyncio.timeout(60):
-                while not (live := await read(journal)).pauses:  # noqa: ASYNC110 - no event
+                while not any(each.is_paused for each in (await read(journal)).limits):  # noqa: ASYNC110 - no event
                     await asyncio.sleep(0.01)
+            live = await read(journal)
             await door.open()
             await running
         after = await read(journal)
 
-    (pause,) = live.pauses
-    assert "cannot be reached" in pause.why
-    assert (pause.pid, pause.seconds < 120) == (os.getpid(), True)
+    (pause,) = live.limits
+    assert "cannot be reached" in pause.limited_by
+    assert (pause.pid, pause.is_paused, pause.next_probe < 120) == (os.getpid(), True, True)
     assert (live.done, live.expected) == (0, 50)
-    assert after.pauses == []
+    assert after.limits == []
     assert (after.done, after.expected) == (50, 50)
     assert (after.reading.workers is None) == (journal == tmp_path / "run.db")
 
 
-def test_pauses_of_processes_that_are_gone():
-    """A pause whose probe is long over is not shown, nor is a text that is none."""
-    assert pauses_in(['{"why": "x", "probe_at": 1, "host": "h", "pid": 1}', "{}", "x"]) == []
-    assert pauses_in(['{"why": "x", "probe_at": 9999999999999, "host": "h", "pid": 1, "more": 2}']) == [
-        Pause("x", 9999999999999, "h", 1)
-    ]
+def test_status_of_a_process_that_is_gone():
+    """It is not current, and a text of another form is none."""
+    given = '{"host": "h", "pid": 1, "at": 1, "limited_by": "x", "is_paused": true, "next_probe": 1, "seconds": {}}'
+    (gone,) = statuses_in(
+        {"run status 1": given, "run status 2": "{}", "run status 3": "x", "run total": "5"}
+    )
+    assert gone == Status(host="h", pid=1, at=1, limited_by="x", is_paused=True, next_probe=1.0, seconds={})
+    assert not gone.is_current
+
+
+async def test_what_limits_the_run(service, client, journal):
+    """It is shown with its reason while it lasts, and by the report for how long it did."""
+    service._app.latency = 0.05
+    async with Batch.open(journal, client, concurrency=1) as batch:
+        run = batch.run(creates(client, 60))
+        await anext(run)
+        running = asyncio.create_task(all_of_rest(run))
+        shown, told = set(), set()
+        while not running.done():
+            shown.update(each.limited_by for each in (await read(journal)).limits)
+            told.add(batch.progress.limited_by)
+            await asyncio.sleep(0.01)
+        report = await report_of(batch.entries, "run")
+    assert "concurrency: 1 in flight" in shown & told
+    assert (await read(journal)).limits == []
+    assert report.limits["concurrency"] > 1
 
 
 # --- a file
@@ -210,15 +229,6 @@ async def test_file_that_nobody_uses_stays_as_it_is(client, tmp_path):
     assert {each.name: each.stat().st_mtime_ns for each in tmp_path.iterdir()} == before
 
 
-async def test_file_of_an_older_package(service, tmp_path):
-    """One without positions is counted as well."""
-    into_file(loaded(OLD, service.base_url)["tables"], tmp_path / "old.db")
-    live = await read(tmp_path / "old.db")
-
-    async with client_of(service) as client, Batch.open(tmp_path / "old.db", client, same_mode=True) as batch:
-        assert counts(live) == expected(await batch.summary())
-
-
 @pytest.mark.parametrize("content", [None, "other", "text", "outbox", "verdict"])
 async def test_bad_files(client, tmp_path, content):
     """What is no journal of a batch, or is damaged, is an error in words."""
@@ -232,20 +242,10 @@ async def test_bad_files(client, tmp_path, content):
             await all_of(batch, creates(client, 2))
         with sqlite3.connect(path) as connection:
             connection.execute({
-                "outbox": "UPDATE facts SET value = 'an outbox' WHERE name = 'kind'",
+                "outbox": "UPDATE facts SET value = 'the journal of a client' WHERE name = 'kind'",
                 "verdict": "UPDATE entries SET verdict = 'maybe'",
             }[content])  # fmt: skip
         connection.close()
 
     with pytest.raises(JournalError, match=str(path)):
         await read(path)
-
-
-async def test_database_of_an_older_package(client):
-    """A journal without counts is refused, and it is said how to get them."""
-    journal = database().journal("older_watch", silence=60)
-    async with Batch.open(journal, client) as batch:
-        await batch.entries.fetch("UPDATE facts SET value = '3' WHERE name = 'schema'")
-
-    with pytest.raises(JournalError, match="older version"):
-        await read(journal)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
 from urllib.parse import urlsplit
@@ -30,10 +29,7 @@ from invsvc_async.cli.app import run
 from invsvc_async.reconcile.history import Cause, Verdict
 from invsvc_async.writes.new_intent import intent_of
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.journals.test_old_journals import into_file, loaded
 from tests.support.database import database
-
-OLD = Path(__file__).parents[1] / "journals" / "275bd19-file.json"
 
 WRITES = {
     "journeys.update": {
@@ -236,7 +232,7 @@ async def test_end_of_a_run_says_why(service, client, tmp_path, capsys, monkeypa
     service.script("webhooks.create", "422")
     file = tmp_path / "writes.jsonl"
     file.write_text(json.dumps({"operation": "webhooks.create", "arguments": HOOK, "key": "row-1"}) + "\n")
-    assert await invsvc(file, "--journal", tmp_path / "run.db") == 1
+    assert await invsvc(file, "--journal", tmp_path / "run.db", "--no-secrets") == 1
     out = capsys.readouterr().out
     assert "refused: HTTP 422" in out
     assert "  - row-1 (webhooks.create): " in out
@@ -255,13 +251,15 @@ async def test_failed_writes_round_trip(service, journal, tmp_path, capsys, monk
     assert [line["key"] for line in lines if "check" in line] == ["overtaken", "unknown"]
 
     before = service.arrivals()
-    assert await invsvc(out, "--journal", tmp_path / "new.db") == 2  # nothing is sent in doubt
+    assert (
+        await invsvc(out, "--journal", tmp_path / "new.db", "--no-secrets") == 2
+    )  # nothing is sent in doubt
     assert capsys.readouterr().err.count("delete the member to send the write") == 2
     assert service.arrivals() == before
 
     lines[0]["arguments"]["description"] = "corrected"
     out.write_text("".join(json.dumps(line) + "\n" for line in lines if "check" not in line))
-    assert await invsvc(out, "--journal", tmp_path / "new.db") == 0
+    assert await invsvc(out, "--journal", tmp_path / "new.db", "--no-secrets") == 0
     effects = [entry.body for entry in service.ledger.effects("webhooks.update")]
     assert sorted(body["description"] for body in effects) == ["corrected", "two"]
 
@@ -275,10 +273,10 @@ async def test_failed_writes_fed_into_the_same_journal(service, journal, tmp_pat
     line = lines_of(out)[0]
     before = service.arrivals("webhooks.update")
     out.write_text(json.dumps(line) + "\n")
-    assert await invsvc(out, "--journal", journal) == 3  # as before: one is unknown
+    assert await invsvc(out, "--journal", journal, "--no-secrets") == 3  # as before: one is unknown
     line["arguments"]["description"] = "corrected"
     out.write_text(json.dumps(line) + "\n")
-    assert await invsvc(out, "--journal", journal) == 2
+    assert await invsvc(out, "--journal", journal, "--no-secrets") == 2
     assert "the journal has another write under the key 'refused'" in capsys.readouterr().err
     assert service.arrivals("webhooks.update") == before
 
@@ -306,16 +304,6 @@ async def test_pruned_writes_are_named(journal, tmp_path, capsys):
 def test_every_cause_has_advice():
     """No cause that the rules can give is without words for the operator."""
     assert set(get_args(Cause)) == set(_ADVICE)
-
-
-async def test_journal_of_an_older_package(tmp_path):
-    """A journal without causes, and without the table of last writes, can be reported on and written out."""
-    whole = loaded(OLD, "https://host.example/v2")
-    into_file(whole["tables"], tmp_path / "run.db")
-    out = tmp_path / "out.jsonl"
-    assert await invsvc("report", tmp_path / "run.db", "--failed", out) == 0
-    stored = [row for row in whole["tables"]["entries"] if row["verdict"] not in (None, "applied")]
-    assert [line["key"] for line in lines_of(out)] == [row["key"] for row in stored]
 
 
 async def test_what_a_line_cannot_have(service, client, tmp_path, capsys):

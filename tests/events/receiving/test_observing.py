@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
+import asyncpg
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -13,8 +15,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from invsvc_async import ConfigurationError, events, tracing
 from invsvc_async.errors import JournalError
-from tests.events.bodies import encoded, signed_body, v2
+from invsvc_async.events.receiving import trust_source
+from tests.events.bodies import SECRET, encoded, headers_of, signature, signed_body, v2
 from tests.events.receiving.test_receiver import FAST, Service, eventually
+from tests.support.database import database
 
 pytestmark = pytest.mark.one_python
 
@@ -219,3 +223,79 @@ async def test_dead_letters_in_metrics() -> None:
         )
         await eventually(lambda: service.receiver.stats().dead_letters)
     assert traced.metric("invsvc.events.ended") == [({"invsvc.end": "dead letter"}, 1)]
+
+
+async def refusing_writes(kind: str, address: str, path: Any) -> Any:
+    """Make the store take no more writes, while it still answers reads; return what ends that."""
+    if kind == "file":
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        return other.close
+    admin = await asyncpg.connect(address)
+    name = await admin.fetchval("SELECT current_database()")
+    await admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    await admin.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()",
+        name,
+    )
+
+    async def allow() -> None:
+        await admin.execute("SET default_transaction_read_only = off")
+        await admin.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        await admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = $1 AND pid <> pg_backend_pid()",
+            name,
+        )
+        await admin.close()
+
+    return allow
+
+
+@pytest.mark.parametrize("mode", ["inline", "inbox"])
+@pytest.mark.parametrize("kind", ["file", "database"])
+async def test_health_while_the_store_takes_no_deliveries(tmp_path: Any, kind: str, mode: str) -> None:
+    """A store that answers reads but took none of the last deliveries is told, until it takes one."""
+    async with database().fresh(f"health_{mode}") as address:
+        path = tmp_path / "events.db"
+        service = Service(
+            mode=mode, store=address if kind == "database" else str(path), inbox=FAST, deadline=0.5
+        )
+        async with service.receiver:
+            assert (await service.deliver(signed_body("sat.invoice.synced"), signed=True)).status == 200
+            assert (await service.receiver.health()).ok
+            allow = await refusing_writes(kind, address, path)
+            for _ in range(2):
+                assert (await service.deliver(signed_body("sat.invoice.synced"), signed=True)).status == 503
+            found = await service.receiver.health()
+            assert not found.ok
+            assert "the event store failed for the last deliveries" in found.problems[0]
+            assert "2 times" in found.problems[0]
+            ended = allow()
+            if ended is not None:
+                await ended
+            while (await service.deliver(signed_body("sat.invoice.synced"), signed=True)).status != 200:
+                pass
+            assert (await service.receiver.health()).ok
+
+
+async def test_health_while_the_secrets_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A delivery that only newer secrets could authenticate is answered 503: that is told, until one is taken."""
+    monkeypatch.setattr(trust_source, "_PAUSE", 0.0)
+    failing = False
+
+    async def secrets() -> list[str]:
+        if failing:
+            raise ConfigurationError("the vault is away")
+        return [SECRET]
+
+    service = Service(secrets=secrets)
+    body = encoded(signed_body("sat.invoice.synced"))
+    async with service.receiver:
+        failing = True
+        receipt = await service.receiver.receive(body, headers_of(body) | signature(body, "whsec_newer"))
+        assert receipt.status == 503
+        found = await service.receiver.health()
+        assert "the source of secrets failed for the last deliveries" in found.problems[0]
+        assert (await service.deliver(signed_body("sat.invoice.synced"), signed=True)).status == 200
+        assert (await service.receiver.health()).ok

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,9 @@ from invsvc_async import events
 from invsvc_async.errors import ConfigurationError, SignatureMismatchError, UnauthenticatedEventError
 from invsvc_async.events.receiving import trust_source
 from tests.events.bodies import encoded, signature, signed_body, v2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.one_python
 
@@ -61,6 +64,32 @@ async def test_use_of_each_secret_and_header() -> None:
     ]
     assert [one.last_matched_at for one in receiver.stats().credentials] == [None, AT, AT, AT]
     assert receiver.stats().answers[401, "refused"] == 2
+
+
+async def test_body_of_a_delivery_after_a_rotation() -> None:
+    """Before its body is refused unread, the vault is asked; if the header is retired, that is counted."""
+    vault = ["a"]
+    receiver = receiver_of(shared_header=lambda: events.SharedHeader("X-Key", vault[0]))
+    old = receiver_of(shared_header=[events.SharedHeader("X-Key", "a", retires_at=AT)])
+    read: list[bytes] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        read.append(RESOURCE)
+        yield RESOURCE
+
+    async def answered(receiver: events.Receiver, value: str) -> int:
+        headers = {"Content-Type": "application/json", "X-Key": value}
+        return (await receiver.answer("POST", headers, body())).status
+
+    async with receiver:
+        assert await answered(receiver, "a") == 200
+        vault[0] = "b"
+        assert (await answered(receiver, "b"), len(read)) == (200, 2)
+        assert (await answered(receiver, "a"), len(read)) == (401, 2)
+        vault.clear()
+        assert (await answered(receiver, "c"), len(read)) == (503, 2)
+    assert (await answered(old, "a"), len(read)) == (401, 2)
+    assert old.stats().credentials[0].refused == 1
 
 
 @pytest.mark.parametrize("seconds", [0, 1])

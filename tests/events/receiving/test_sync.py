@@ -7,9 +7,12 @@ import errno
 import io
 import os
 import signal
+import socket
 import sys
 import threading
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from types import MappingProxyType
@@ -24,7 +27,7 @@ from invsvc_async.errors import ConfigurationError, JournalError
 from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.one_python
 
@@ -164,6 +167,51 @@ def test_requests_that_their_head_rules_out(framework: str) -> None:
         assert kept.receiver.sync._thread is None
         assert post(port, RESOURCE, shared) == (200, "handled")
     kept.receiver.sync.stop()
+
+
+@pytest.mark.parametrize("framework", ["wsgi", "django"])
+def test_body_that_its_headers_rule_out(framework: str) -> None:
+    """It is refused without waiting for the body."""
+    kept = Kept()
+    with kept.receiver.sync, served(APPS[framework](kept.receiver)) as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            head = (
+                "POST /events HTTP/1.1",
+                "Content-Type: application/json",
+                "Content-Length: 9",
+                "Host: me",
+                "",
+            )
+            connection.sendall("\r\n".join((*head, "{")).encode())
+            assert connection.recv(100).split()[1] == b"401"
+        assert kept.receiver.stats().answers == {(401, "refused"): 1}
+
+
+def test_bodies_that_fill_the_memory() -> None:
+    """Bodies are read while there is room for what they announce; the next ones are to come again."""
+    kept = Kept(max_body_bytes=2000)
+    reading, go_on = threading.Semaphore(0), threading.Event()
+
+    def read(_: int) -> bytes:
+        reading.release()
+        assert go_on.wait(60)
+        return RESOURCE
+
+    def answer(read: Callable[[int], bytes], length: str = "2000") -> events.Receipt:
+        headers = {"Content-Type": "application/json", "Content-Length": length} | dict([SHARED])
+        return kept.receiver.sync.answer("POST", headers, read)
+
+    with kept.receiver.sync, ThreadPoolExecutor(64) as threads:
+        held = [threads.submit(answer, read) for _ in range(64)]
+        for _ in held:
+            assert reading.acquire(timeout=60)
+        beyond = answer(lambda _: pytest.fail("the body was read"), "1")
+        go_on.set()
+        statuses = Counter(each.result(60).status for each in held)
+        after = answer(lambda _: RESOURCE)
+
+    assert (beyond.status, dict(beyond.headers)) == (503, {"Retry-After": "5"})
+    assert (statuses[503], after.status) == (0, 200)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,8 @@ async def test_deliveries_of_every_kind(host) -> None:
         assert await answer(signed, headers_of(signed)) == (401, b"refused")
         assert await answer(signed, headers_of(signed), x_service_signature="sha1=00") == (401, b"refused")
         assert await answer(failing, headers_of(failing, shared=True)) == (500, b"failed")
-        assert await answer(b"{", headers_of(b"{")) == (400, b"unreadable")
+        assert await answer(b"{", headers_of(b"{")) == (401, b"refused")
+        assert await answer(b"{", headers_of(b"{", test=True)) == (400, b"unreadable")
         assert await answer(b"{", headers_of(b"{", signed=True)) == (202, b"dead letter")
 
     assert [event.type for event in seen] == ["invoice.created", "sat.invoice.synced", "service.deleted"]
@@ -197,7 +198,7 @@ UNREADABLE = {
 @hosts
 @pytest.mark.parametrize("what", UNREADABLE)
 async def test_body_that_is_no_event(host, what: str) -> None:
-    """From anybody it is a 400 and forgotten; from who proves to be the service, a 2xx and kept byte for byte."""
+    """From anybody it is a 401, or 400 as a test, and forgotten; from who proves to be the service, a 2xx and kept byte for byte."""
     seen: list[events.Event] = []
     receiver = receiver_of(seen)
     body = UNREADABLE[what]
@@ -208,7 +209,7 @@ async def test_body_that_is_no_event(host, what: str) -> None:
             for proof in ({}, {"shared": True}, {"signed": True}, {"test": True})
         ]
 
-    assert answers == [400, 202, 202, 400]
+    assert answers == [401, 202, 202, 400]
     assert [letter.body for letter in await receiver.store.dead_letters()] == [body, body]
     assert seen == []
 
@@ -223,7 +224,7 @@ async def test_body_that_was_lost_on_the_way(host) -> None:
             for proof in ({}, {"shared": True}, {"signed": True}, {"test": True})
         ]
 
-    assert answers == [400, 503, 503, 400]
+    assert answers == [401, 503, 503, 400]
     assert await receiver.store.counts() == {"open": 0, "handled": 0, "dead": 0}
 
 
@@ -361,6 +362,63 @@ async def test_body_that_does_not_arrive(host) -> None:
 
 
 @hosts
+@pytest.mark.parametrize(
+    ("settings", "headers", "expected"),
+    [
+        ({}, {}, 401),
+        ({}, {SHARED[0]: "guessed"}, 401),
+        ({"secrets": ()}, {"X-Service-Signature": f"sha256={'0' * 64}"}, 401),
+        ({"accept_unsigned": True}, {}, 401),
+        ({"secrets": (), "accept_unsigned": True}, {}, 408),
+        ({"shared_header": None, "accept_unsigned": True}, {}, 408),
+        ({}, {"X-Service-Signature": f"sha256={'0' * 64}"}, 408),
+        ({}, {"X-Service-Test": "true"}, 408),
+        ({}, dict([SHARED]), 408),
+    ],
+)
+async def test_body_that_its_headers_rule_out(
+    host, settings: dict[str, Any], headers: dict[str, str], expected: int
+) -> None:
+    """It is refused without waiting for the body, which is read only if that may authenticate the delivery."""
+    receiver = receiver_of([], deadline=0.5, **settings)
+    async with host(receiver) as port:
+        answer = await exchange(port, request(b"{", headers_of(b"{}") | headers))
+
+    assert status(answer) == expected
+    assert receiver.stats().answers.get((401, "refused"), 0) == (expected == 401)
+
+
+@hosts
+async def test_bodies_that_fill_the_memory(host, caplog) -> None:
+    """The sum of unfinished bodies is limited, and what is beyond is to come again; then there is room anew."""
+    caplog.set_level(logging.WARNING)
+    seen: list[events.Event] = []
+    receiver = receiver_of(seen, max_body_bytes=1000, deadline=9.9)
+    body = encoded(v2("invoice.created"))
+    part = request(b"x" * 999, headers_of(b"x" * 1000, shared=True))
+
+    async with host(receiver) as port:
+        senders = [asyncio.create_task(exchange(port, part)) for _ in range(70)]
+        done: set[asyncio.Task[bytes]] = set()
+        while len(done) < 6:
+            new, _ = await asyncio.wait(set(senders) - done, return_when=asyncio.FIRST_COMPLETED)
+            done |= new
+        for sender in senders:
+            sender.cancel()  # 64 connections break off
+        await asyncio.wait(senders)
+        answers = [task.result() for task in done]
+        async with asyncio.timeout(30):
+            while not seen:
+                await exchange(port, request(body[:-1], headers_of(body, shared=True)), body[-1:], pause=0.01)
+
+    assert [status(answer) for answer in answers] == [503] * 6
+    assert all(b"retry-after: 5" in answer.lower() for answer in answers)
+    assert len(seen) == 1
+    assert receiver.stats().answers[503, "unavailable"] >= 6
+    assert "64000 bytes" in caplog.text
+
+
+@hosts
 async def test_sender_that_breaks_off(host, caplog) -> None:
     """A body that breaks off handles nothing, raises nothing, and leaves the receiver well."""
     caplog.set_level(logging.INFO)
@@ -490,7 +548,7 @@ async def test_asgi_app_whose_store_cannot_be_used(tmp_path) -> None:
     await receiver.asgi_app({"type": "lifespan"}, receive, send)
 
     assert [message["type"] for message in sent] == ["lifespan.startup.failed"]
-    assert "cannot be opened" in sent[0]["message"]
+    assert "it is a folder" in sent[0]["message"]
 
 
 async def test_asgi_app_whose_store_cannot_be_closed() -> None:

@@ -32,7 +32,8 @@ async def store(postgres: str):
 
 async def transactions(store: events.PostgresStore) -> int:
     """Return how many transactions have stored what is in the table."""
-    return (await store._rows("SELECT count(DISTINCT xmin::text) FROM {table}"))[0][0]
+    text = f"SELECT count(DISTINCT xmin::text) FROM {store._table}"  # noqa: S608 - our own table
+    return (await (await store._pool()).fetch(text))[0][0]
 
 
 @pytest.mark.parametrize(("most", "statements"), [(500, 1), (3, 3)])
@@ -122,7 +123,7 @@ class Away:
 async def test_puts_while_the_database_is_away() -> None:
     """All that wait fail with one attempt, which may take seconds."""
     pool = Away()
-    puts = postgres_puts.GroupedPuts(pool, "any")  # type: ignore[arg-type]
+    puts = postgres_puts.GroupedPuts(pool, events.PostgresStore("postgresql://")._dialect)  # type: ignore[arg-type]
 
     found = await asyncio.gather(*(puts.put(delivery(f"d_{n}")) for n in range(5)), return_exceptions=True)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 from typing import TYPE_CHECKING
 
-import asyncpg
 import pytest
 
 from invsvc_async import events
@@ -110,7 +108,7 @@ async def test_claim_after_that_of_another_handler_was_deleted(kept) -> None:
 
 
 async def test_claim_of_an_event_that_is_stored_twice_for_a_handler(kept) -> None:
-    """The event's own key counts, as older versions of this package have stored it."""
+    """The event's own key counts."""
     claims = [Delivery(key="e_1", type="t", body=None, handler=name) for name in ("first", "second")]
     copy = Delivery(key="handler:second:e_1", type="t", body=None, handler="second")
     await kept.store.handled(await kept.store.claim(copy, lease=10))
@@ -121,7 +119,7 @@ async def test_claim_of_an_event_that_is_stored_twice_for_a_handler(kept) -> Non
 
 
 async def test_claim_of_an_event_that_no_handler_is_known_of(kept) -> None:
-    """An event that an older version handled is a duplicate for all handlers."""
+    """An event that was handled for none by name is a duplicate for all handlers."""
     claim = await kept.store.claim(delivery(handler=""), lease=10)
     await kept.store.handled(claim)
 
@@ -352,91 +350,6 @@ def test_key_of_a_copy() -> None:
     """Keys of copies differ by handler and event, also if the event has no key."""
     keys = {key_for(name, key, 1, 2.5) for name in ("a", "b") for key in ("x", "a:x", None)}
     assert len(keys) == 6
-
-
-# The tables of version 2, and statements of its processes.
-V2_TABLES = """
-    CREATE TABLE delivery (
-        id INTEGER PRIMARY KEY, key TEXT UNIQUE, type TEXT NOT NULL, body BLOB,
-        state TEXT NOT NULL CHECK (state IN ('open', 'handled', 'dead')), due REAL NOT NULL,
-        since REAL NOT NULL, token TEXT NOT NULL DEFAULT '', attempts INTEGER NOT NULL DEFAULT 0,
-        reason TEXT NOT NULL, received REAL NOT NULL
-    );
-    CREATE INDEX delivery_waiting ON delivery (due, id) WHERE state = 'open' AND body IS NOT NULL;
-    CREATE INDEX delivery_claimed ON delivery (due) WHERE state = 'open' AND body IS NULL;
-    CREATE INDEX delivery_handled ON delivery (due) WHERE state = 'handled';
-    CREATE INDEX delivery_dead ON delivery (id) WHERE state = 'dead';
-    CREATE TABLE kept (
-        id INTEGER PRIMARY KEY, received REAL NOT NULL, due REAL NOT NULL, body BLOB NOT NULL
-    );
-    CREATE INDEX kept_due ON kept (due);
-    PRAGMA application_id = 1768846949;
-    PRAGMA user_version = 2;
-    PRAGMA journal_mode = WAL;
-"""
-V2_PUT = (
-    "INSERT INTO delivery (key, type, body, state, due, since, reason, received)"
-    " VALUES (?, 't', '{}', 'open', 0, 0, '', 0) ON CONFLICT (key) DO NOTHING"
-)
-V2_POSTGRES = """
-    CREATE TABLE {table} (
-        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text UNIQUE, type text NOT NULL, body bytea,
-        state text NOT NULL, due timestamptz NOT NULL, token text NOT NULL DEFAULT '',
-        attempts integer NOT NULL DEFAULT 0, reason text NOT NULL DEFAULT '',
-        received timestamptz NOT NULL DEFAULT now()
-    );
-    CREATE TABLE {table}_kept (
-        id bigint PRIMARY KEY, due timestamptz NOT NULL DEFAULT now(), body bytea NOT NULL
-    );
-    COMMENT ON TABLE {table} IS 'invsvc_async events, version 2';
-"""
-V2_TAKE_POSTGRES = """
-    WITH next AS (
-        SELECT id FROM {table} WHERE state = 'open' AND body IS NOT NULL AND due <= now()
-        ORDER BY due, id LIMIT $1 FOR UPDATE SKIP LOCKED
-    )
-    UPDATE {table} AS kept
-    SET due = clock_timestamp() + $2 * interval '1 second', token = $3, attempts = kept.attempts + 1
-    FROM next WHERE kept.id = next.id
-    RETURNING kept.id, kept.token, kept.key, kept.type, kept.body, kept.attempts
-"""
-
-
-async def test_sqlite_file_of_version_2_in_use(tmp_path) -> None:
-    """A file of version 2 opens with what is in it; a process that has it open goes on."""
-    old = sqlite3.connect(tmp_path / "events.db", isolation_level=None)
-    old.executescript(V2_TABLES)
-    old.execute(V2_PUT, ("before",))
-    store = events.SqliteStore(tmp_path / "events.db")
-    await store.open()
-
-    old.execute(V2_PUT, ("after",))
-    await store.put(delivery("new"), [delivery(None, handler="second")])
-    entries = await store.take(limit=9, lease=10, handlers=["", "second"])
-
-    expected = [("before", ""), ("after", ""), ("handler:second:new", "second")]
-    assert seen(entries) == expected
-    assert (old.execute("PRAGMA user_version").fetchone(), await store.handled(entries[0])) == ((3,), True)
-    old.close()
-    await store.close()
-
-
-async def test_postgres_table_of_version_2_in_use(postgres: str) -> None:
-    """The same on PostgreSQL, with a statement that the older process has prepared."""
-    old = await asyncpg.connect(postgres)
-    await old.execute(V2_POSTGRES.format(table="second"))
-    take = await old.prepare(V2_TAKE_POSTGRES.format(table="second"))
-    put = "INSERT INTO second (key, type, body, state, due) VALUES ($1, 't', '{}', 'open', now())"
-    await old.execute(put, "before")
-    stores = [events.PostgresStore(postgres, table="second") for _ in range(2)]
-    await asyncio.gather(*(store.open() for store in stores))
-
-    await old.execute(put, "after")
-    assert [row["key"] for row in await take.fetch(1, 60.0, "token")] == ["before"]
-    await stores[0].put(delivery("new"))
-    assert seen(await stores[1].take(limit=9, lease=10)) == [("after", ""), ("new", "first")]
-    await old.close()
-    await asyncio.gather(*(store.close() for store in stores))
 
 
 async def test_sqlite_order_of_a_key_after_a_reboot(tmp_path) -> None:

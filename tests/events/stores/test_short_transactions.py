@@ -12,7 +12,7 @@ import pytest
 from invsvc_async import events
 from invsvc_async.events import Delivery
 from invsvc_async.events.stores.short_transactions import in_slices
-from invsvc_async.events.stores.sqlite_checkpoints import Checkpoints, changes_until_next
+from invsvc_async.events.stores.sqlite_upkeep import Checkpoints, changes_until_next
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.support.virtual_time import VirtualTimeLoop
 

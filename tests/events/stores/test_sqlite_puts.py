@@ -8,7 +8,8 @@ import pytest
 
 from invsvc_async import events
 from invsvc_async.events import Delivery
-from invsvc_async.events.stores import Standing, sqlite_puts
+from invsvc_async.events.stores import Standing, sqlite
+from invsvc_async.storage.slices import slices
 
 pytestmark = pytest.mark.one_python
 
@@ -30,15 +31,20 @@ async def store(tmp_path):
 def sizes(monkeypatch) -> list[int]:
     """Return a list to which the number of deliveries of each statement is added from now on."""
     sizes: list[int] = []
-    real = sqlite_puts._statement
-    monkeypatch.setattr(sqlite_puts, "_statement", lambda number: sizes.append(number) or real(number))
+
+    def noted(items, most):
+        found = [*slices(items, most)]
+        sizes.extend(map(len, found))
+        return found
+
+    monkeypatch.setattr(sqlite, "slices", noted)
     return sizes
 
 
-@pytest.mark.parametrize("most", [1, 3, 32])
+@pytest.mark.parametrize("most", [1, 3, 256])
 async def test_puts_at_once(store: events.SqliteStore, sizes: list[int], monkeypatch, most: int) -> None:
     """Each key is new once, each delivery without a key always; they share a commit."""
-    monkeypatch.setattr(sqlite_puts, "_MOST", most)
+    monkeypatch.setattr(sqlite, "MOST", most)
     await store.put(delivery("known"))
     keys = ["c", "a", None, "b", "a", "c", "known", None, "d", "a"]
     begun: list[str] = []
@@ -120,8 +126,8 @@ async def test_puts_of_which_one_cannot_be_stored(store: events.SqliteStore) -> 
 
 async def test_many_puts_at_once(store: events.SqliteStore, sizes: list[int]) -> None:
     """They need few statements, and are due in the order in which they came."""
-    found = await asyncio.gather(*(store.put(delivery(f"d_{number}")) for number in range(100)))
+    found = await asyncio.gather(*(store.put(delivery(f"d_{number}")) for number in range(300)))
 
     assert all(found)
-    assert sizes == [32, 32, 32, 4]
-    assert [entry.key for entry in await store.take(limit=100, lease=10)] == [f"d_{n}" for n in range(100)]
+    assert sizes == [256, 44]
+    assert [entry.key for entry in await store.take(limit=300, lease=10)] == [f"d_{n}" for n in range(300)]

@@ -17,6 +17,7 @@ from asyncio.subprocess import PIPE
 from collections import Counter
 from contextlib import closing
 from typing import Any
+from unittest.mock import AsyncMock
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -27,8 +28,7 @@ from invsvc_async.batch.journals.open import entries_of, name_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import Entry, Store, open_store
-from invsvc_async.events.stores.sqlite_check import FileCheck
-from invsvc_async.events.stores.sqlite_checkpoints import Checkpoints
+from invsvc_async.events.stores.sqlite_upkeep import Checkpoints, FileCheck
 
 pytestmark = pytest.mark.one_python
 
@@ -427,7 +427,14 @@ def _foreign(path) -> None:
 def _newer(path) -> None:
     asyncio.run(_touch(path))
     with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version = 99")
+        db.execute("UPDATE facts SET value = 99 WHERE name = 'schema'")
+    db.close()
+
+
+def _of_the_development(path) -> None:
+    asyncio.run(_touch(path))
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE facts")
     db.close()
 
 
@@ -441,12 +448,13 @@ async def _touch(path) -> None:
     ("spoil", "words"),
     [
         (_foreign, "another program"),
-        (_newer, "version 99"),
+        (_newer, "its tables have version 99"),
+        (_of_the_development, "its tables have no version"),
         (
             lambda path: path.write_bytes(b"not a database, but long enough to be looked at" * 10),
             "not a SQLite database",
         ),
-        (lambda path: path.mkdir(), "cannot be opened"),
+        (lambda path: path.mkdir(), "it is a folder"),
         (lambda path: path.symlink_to(path.parent / "no" / "such"), "cannot be opened"),
     ],
 )
@@ -653,7 +661,7 @@ async def test_postgres_connection_that_breaks(postgres: str) -> None:
     """A connection that the server ends costs one piece of work at most."""
     store = events.PostgresStore(postgres, table="breaking", connections=1)
     await store.put(delivery("a"))
-    [[number]] = await store._rows("SELECT pg_backend_pid()")
+    [[number]] = await (await store._pool()).fetch("SELECT pg_backend_pid()")
     other = await asyncpg.connect(postgres)
     await other.execute("SELECT pg_terminate_backend($1)", number)
     await other.close()
@@ -724,15 +732,23 @@ def test_postgres_loop_that_ended_first(postgres: str) -> None:
     assert found == [True, False, True]
 
 
-@pytest.mark.parametrize("mark", ["'invsvc_async events, version 99'", "NULL"])
-async def test_postgres_table_of_another_version(postgres: str, mark: str) -> None:
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        ("'invsvc_async events, schema 99'", "its tables have version 99"),
+        ("'invsvc_async events, version 1'", "its tables have no version"),
+        ("'theirs'", "another program"),
+        ("NULL", "another program"),
+    ],
+)
+async def test_postgres_table_of_another_version(postgres: str, mark: str, words: str) -> None:
     """A table of a newer version, or of another program, is not changed."""
     store = events.PostgresStore(postgres, table="other")
     await store.open()
-    await store._rows(f"COMMENT ON TABLE {{table}} IS {mark}")
+    await (await store._pool()).fetch(f"COMMENT ON TABLE other IS {mark}")
     await store.close()
 
-    with pytest.raises(JournalError, match="marked"):
+    with pytest.raises(JournalError, match=words):
         await store.put(delivery())
 
     direct = await asyncpg.connect(postgres)
@@ -821,11 +837,11 @@ async def test_postgres_lease_that_waits_for_a_lock(postgres: str) -> None:
     claiming = asyncio.create_task(store.claim(delivery(body=None), lease=60))
     while not await watch.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
         pass
-    unlocked = await watch.fetchval("SELECT clock_timestamp()")
+    unlocked = await watch.fetchval("SELECT date_part('epoch', clock_timestamp())")
     await transaction.rollback()
 
     assert isinstance(await claiming, Entry)
-    assert await watch.fetchval("SELECT due - interval '60 seconds' >= $1 FROM waited", unlocked)
+    assert await watch.fetchval("SELECT due - 60 >= $1 FROM waited", unlocked)
     await other.close()
     await watch.close()
     await store.close()
@@ -875,7 +891,7 @@ async def test_sqlite_prune_holds_the_lock_for_a_slice_only(tmp_path, monkeypatc
 @pytest.mark.parametrize("small", [0, 1 << 20])
 async def test_sqlite_index_that_is_damaged(tmp_path, monkeypatch, small: int) -> None:
     """Damage is found: at once in a small file, beside the deliveries in a large one."""
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._SMALL", small)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", small)
     store = events.SqliteStore(tmp_path / "events.db")
     await store.put(delivery())
     await store.close()
@@ -892,6 +908,25 @@ async def test_sqlite_index_that_is_damaged(tmp_path, monkeypatch, small: int) -
     with pytest.raises(JournalError, match="damaged"):
         await store.put(delivery("new"))
     await store.close()
+
+
+@pytest.mark.parametrize("mode", ["inline", "inbox"])
+async def test_sqlite_file_that_is_emptied_in_use(tmp_path, monkeypatch, mode: Any) -> None:
+    """Deliveries are answered 503: what is in the log beside an empty file could not be read again."""
+    monkeypatch.setattr("invsvc_async.storage.same_file._LOOK_EVERY", 0.0)
+    path = tmp_path / "events.db"
+    receiver = events.Receiver(secrets=(), accept_unsigned=True, mode=mode, store=path)
+    receiver.on("*")(AsyncMock())
+    bodies = [
+        b'{"id": "%d", "type": "invoice.created", "created": 1, "data": {"object": {}}}' % n for n in (1, 2)
+    ]
+
+    before = await receiver.receive(bodies[0], {})
+    os.truncate(path, 0)
+    after = await receiver.receive(bodies[1], {})
+    await receiver.store.close()
+
+    assert (before.status, after.status) == (200, 503)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a file that is open cannot be deleted there")
@@ -922,7 +957,7 @@ async def test_sqlite_file_that_is_deleted_in_use(tmp_path, monkeypatch, is_repl
 @pytest.mark.parametrize("kind", [Checkpoints, FileCheck])
 async def test_thread_that_starts_after_the_file_was_deleted(tmp_path, monkeypatch, kind):
     """It makes no other file, which a receiver that starts later would take for the store."""
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._SMALL", -1)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", -1)
     path = tmp_path / "events.db"
     with closing(sqlite3.connect(path)) as db:
         path.unlink(missing_ok=True)
@@ -976,9 +1011,9 @@ async def test_sqlite_check_that_cannot_be_completed(tmp_path, monkeypatch, capl
             sqlite3.connect(tmp_path / "no" / "events.db")
         completed.set()
 
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check.check", check)
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._SMALL", 0)
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._AGAIN", 0.01)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep.check", check)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", 0)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._AGAIN", 0.01)
     store = events.SqliteStore(tmp_path / "events.db")
     await store.open()
     assert await asyncio.to_thread(completed.wait, 30)
@@ -998,8 +1033,8 @@ async def test_sqlite_opening_does_not_wait_for_the_check(tmp_path, monkeypatch)
         let_go.wait()
         db.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n")
 
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check.check", check)
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._SMALL", 0)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep.check", check)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", 0)
     store = events.SqliteStore(tmp_path / "events.db")
     await store.open()
 

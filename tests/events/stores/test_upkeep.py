@@ -1,12 +1,7 @@
-"""What operators do with a store: list, count, revive, drop, keep, prune; and files of version 1."""
+"""What operators do with a store: list, count, revive, drop, keep, prune."""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-import sqlite3
-
-import asyncpg
 import pytest
 
 from invsvc_async import events
@@ -15,48 +10,6 @@ from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import Entry, Store
 
 pytestmark = pytest.mark.one_python
-
-# The tables and statements of version 1, as a process that was started before an update still uses them.
-V1_TABLES = """
-    CREATE TABLE delivery (
-        id INTEGER PRIMARY KEY, key TEXT UNIQUE, type TEXT NOT NULL, body BLOB,
-        state TEXT NOT NULL CHECK (state IN ('open', 'handled', 'dead')),
-        due REAL NOT NULL, since REAL NOT NULL, token TEXT NOT NULL DEFAULT '',
-        attempts INTEGER NOT NULL DEFAULT 0, reason TEXT NOT NULL, received REAL NOT NULL
-    );
-    CREATE INDEX delivery_waiting ON delivery (due, id) WHERE state = 'open' AND body IS NOT NULL;
-    CREATE INDEX delivery_claimed ON delivery (due) WHERE state = 'open' AND body IS NULL;
-    CREATE INDEX delivery_handled ON delivery (due) WHERE state = 'handled';
-    CREATE INDEX delivery_dead ON delivery (id) WHERE state = 'dead';
-    PRAGMA application_id = 1768846949;
-    PRAGMA user_version = 1;
-    PRAGMA journal_mode = WAL;
-"""
-V1_PUT = (
-    "INSERT INTO delivery (key, type, body, state, due, since, reason, received)"
-    " VALUES (?, 't', ?, 'open', 0, 0, '', 5) ON CONFLICT (key) DO NOTHING"
-)
-V1_TAKE = (
-    "SELECT id FROM delivery WHERE state = 'open' AND body IS NOT NULL AND due <= ? ORDER BY due, id LIMIT 1"
-)
-V1_LEASE = "UPDATE delivery SET due = ?, since = ?, token = ?, attempts = attempts + 1 WHERE id = ?"
-V1_HANDLED = (
-    "UPDATE delivery SET state = 'handled', due = ?, body = NULL"
-    " WHERE id = ? AND token = ? AND state = 'open'"
-)
-V1_POSTGRES = """
-    CREATE TABLE {table} (
-        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text UNIQUE, type text NOT NULL, body bytea,
-        state text NOT NULL CHECK (state IN ('open', 'handled', 'dead')), due timestamptz NOT NULL,
-        token text NOT NULL DEFAULT '', attempts integer NOT NULL DEFAULT 0, reason text NOT NULL DEFAULT '',
-        received timestamptz NOT NULL DEFAULT now()
-    );
-    CREATE INDEX {table}_waiting ON {table} (due, id) WHERE state = 'open' AND body IS NOT NULL;
-    CREATE INDEX {table}_claimed ON {table} (due) WHERE state = 'open' AND body IS NULL;
-    CREATE INDEX {table}_handled ON {table} (due) WHERE state = 'handled';
-    CREATE INDEX {table}_dead ON {table} (id) WHERE state = 'dead';
-    COMMENT ON TABLE {table} IS 'invsvc_async events, version 1';
-"""
 
 
 def delivery(key: str | None = "d_1", *, body: bytes | None = b"{}") -> Delivery:
@@ -215,9 +168,11 @@ async def test_kept_bodies_go_with_their_events(kept) -> None:
 async def bodies_in(store: Store) -> int:
     """Return how many bodies of handled events there are, in the tables themselves."""
     if isinstance(store, events.SqliteStore):
-        return await store._read(lambda db: db.execute("SELECT count(*) FROM kept").fetchone()[0])
+        text = "SELECT count(*) FROM delivery WHERE state = 'handled' AND body IS NOT NULL"
+        return await store._run(lambda db: db.execute(text).fetchone()[0])
     if isinstance(store, events.PostgresStore):
-        return (await store._rows("SELECT count(*) FROM {table}_kept"))[0][0]
+        text = f"SELECT count(*) FROM {store._table} WHERE state = 'handled' AND body IS NOT NULL"  # noqa: S608 - our own table
+        return (await (await store._pool()).fetch(text))[0][0]
     return sum(event.body is not None for event in await store.events(state="handled"))
 
 
@@ -247,100 +202,3 @@ async def test_sqlite_file_shrinks_again(tmp_path) -> None:
 
     assert large > 800_000
     assert path.stat().st_size < 100_000
-
-
-def v1_file(path) -> sqlite3.Connection:
-    """Make a file of version 1, as a process that has it open."""
-    db = sqlite3.connect(path, isolation_level=None)
-    db.executescript(V1_TABLES)
-    return db
-
-
-async def test_sqlite_file_of_version_1_in_use(tmp_path) -> None:
-    """
-    An older process goes on beside a newer one, before, while and after that one changes the file.
-
-    Nothing is lost, and each event is leased by one of them.
-    """
-    path = tmp_path / "events.db"
-    old = v1_file(path)
-    old.execute("PRAGMA busy_timeout = 30000")
-    numbers = itertools.count()
-
-    def put(count: int) -> None:
-        for _ in range(count):
-            old.execute(V1_PUT, (f"old_{next(numbers)}", b"{}"))
-
-    put(10)
-    old.execute("BEGIN IMMEDIATE")
-    put(10)
-    new = events.SqliteStore(path, wait=30.0)
-    opening = asyncio.create_task(new.open())
-    await asyncio.sleep(0)
-    old.execute("COMMIT")
-    await opening
-    put(10)
-    for number in range(10):
-        assert await new.put(delivery(f"new_{number}"))
-        assert not await new.put(delivery(f"old_{number}"))
-
-    by_old: set[str] = set()
-    while row := old.execute(V1_TAKE, (1.0,)).fetchone():
-        old.execute(V1_LEASE, (1e12, 0.0, "token", row[0]))
-        (key,) = old.execute("SELECT key FROM delivery WHERE id = ?", row).fetchone()
-        by_old.add(key)
-        assert old.execute(V1_HANDLED, (5.0, row[0], "token")).rowcount == 1
-    by_new: set[str | None] = set()
-    for entry in await new.take(limit=99, lease=60):
-        by_new.add(entry.key)
-        assert await new.handled(entry, body=entry.body)
-
-    assert by_old == {f"old_{number}" for number in range(30)}
-    assert by_new == {f"new_{number}" for number in range(10)}
-    assert await new.counts() == {"open": 0, "handled": 40, "dead": 0}
-    assert old.execute("PRAGMA user_version").fetchone() == (3,)
-    old.close()
-    await new.close()
-
-
-async def test_sqlite_file_of_version_1_that_many_open(tmp_path) -> None:
-    """Of several newer processes that find an older file, one changes it, and all can use it."""
-    old = v1_file(tmp_path / "events.db")
-    old.execute("BEGIN IMMEDIATE")
-    stores = [events.SqliteStore(tmp_path / "events.db", wait=30.0) for _ in range(6)]
-    putting = [asyncio.create_task(store.put(delivery())) for store in stores]
-    await asyncio.sleep(0.1)  # all have found version 1, and wait for the lock
-    old.execute("COMMIT")
-    old.close()
-
-    found = await asyncio.gather(*putting)
-
-    assert sorted(found) == [False] * 5 + [True]
-    assert await stores[0].prune(older_than=1) == 0
-    await asyncio.gather(*(store.close() for store in stores))
-
-
-async def test_postgres_table_of_version_1_in_use(postgres: str) -> None:
-    """An older process that is connected continues beside a newer one, and nothing is lost."""
-    old = await asyncpg.connect(postgres)
-    await old.execute(V1_POSTGRES.format(table="first"))
-    put = await old.prepare(
-        "INSERT INTO first AS kept (key, type, body, state, due) VALUES ($1, $2, $3, 'open', now())"
-        " ON CONFLICT (key) DO UPDATE SET body = excluded.body"
-        " WHERE kept.state = 'open' AND kept.body IS NULL RETURNING xmax = 0"
-    )
-    assert await put.fetchval("a", "t", b"{}")
-    stores = [events.PostgresStore(postgres, table="first") for _ in range(3)]
-    await asyncio.gather(*(store.open() for store in stores))
-    store = stores[0]
-
-    assert await put.fetchval("b", "t", b"{}")
-    entries = await store.take(limit=9, lease=10)
-
-    assert [entry.key for entry in entries] == ["a", "b"]
-    for entry in entries:
-        assert await store.handled(entry, body=entry.body)
-    assert await put.fetchval("a", "t", b"{}") is None
-    assert [event.body for event in await store.events()] == [b"{}", b"{}"]
-    await old.close()
-    await asyncio.gather(*(store.close() for store in stores))

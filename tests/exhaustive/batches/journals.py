@@ -84,7 +84,7 @@ class InlineWriter(Writer):
 @contextmanager
 def inline_writers() -> Iterator[None]:
     """Make journals in files commit on the loop."""
-    with patch("invsvc_async.journal.sqlite_entries.Writer", InlineWriter):
+    with patch("invsvc_async.durable.sqlite_file.Writer", InlineWriter):
         yield
 
 
@@ -204,13 +204,6 @@ class _Server:
         self._first = _FirstJournal(self.address)
         self.bridge.run(self._first.open())
         self.pool = _Pool(self._first._pool)
-        before = vars(PostgresBatch(self.address))
-        plain = (int, str, bool)
-        self.opened = {
-            name: value
-            for name, value in vars(self._first).items()
-            if isinstance(value, plain) and value != before.get(name)
-        }
         self._facts = self.bridge.run(self._first.fetch("SELECT name, value FROM facts"))
         rows = self.bridge.run(self._first.fetch(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() "
@@ -313,11 +306,7 @@ class ScriptedPostgres(PostgresBatch):
 
     async def open(self) -> None:
         """Use the pool of all scenes."""
-        self.__dict__.update(server().opened)  # what opening has found out
         self._pool, self.chunks = server().pool, self._queue
-
-    async def migrate(self) -> None:
-        """Do nothing: the schema of all scenes is new."""
 
     async def listen(self, *_: Any) -> None:
         """Hear no signals: workers have to look for work themselves."""

@@ -65,9 +65,9 @@ MUTANTS = (
            "            pass\n", "file: killed and retried", 12),
     Mutant("what was overtaken is sent", "engine", "if item.in_doubt or item.is_overtaken:", "if item.in_doubt:",
            "file: retried: a refused", 12),
-    Mutant("nothing is noted of a thing", "last_writes", "    if thing is None or outcome.verdict in NO_EFFECT or",
+    Mutant("nothing is noted of a thing", ".durable.last_writes", "    if thing is None or outcome.verdict in NO_EFFECT or",
            "    if True or outcome.verdict in NO_EFFECT or", "file: retried: a refused", 12),
-    Mutant("an unknown write overtakes nothing", "last_writes", "outcome.verdict in NO_EFFECT or",
+    Mutant("an unknown write overtakes nothing", ".durable.last_writes", "outcome.verdict in NO_EFFECT or",
            "outcome.verdict in (*NO_EFFECT, 'unknown') or", "file: retried: a refused one, and a newer unknown", 12),
     Mutant("a chunk in the wrong order", _postgres, '"chunk = $1 AND done_at IS NULL ORDER BY seq"',
            '"chunk = $1 AND done_at IS NULL ORDER BY seq DESC"', "database: killed", 12),
@@ -84,9 +84,9 @@ MUTANTS = (
     Mutant("what an earlier run left is forgotten", "run", "await self._feed_left(engine, ",
            "await asyncio.sleep(0, 0) and (engine, ", "file: killed: two renames", 13),
     # restored journals
-    Mutant("an older copy is not recognised", ".journal.epoch", "    if missing <= 0:", "    if True:",
+    Mutant("an older copy is not recognised", ".durable.epoch", "    if missing <= 0:", "    if True:",
            "file: restored", 3),
-    Mutant("the file beside a journal is not written", ".journal.epoch",
+    Mutant("the file beside a journal is not written", ".durable.epoch",
            "        self._standing = self._standing._replace(sends=count)\n        self._write()\n",
            "        self._standing = self._standing._replace(sends=count)\n", "file: restored", 3),
     Mutant("open writes of a copy are not in doubt", "restored", "if number <= self.through else intent",
@@ -97,7 +97,7 @@ MUTANTS = (
            "            await self._feed_all(engine)\n            restored, skipped",
            "            await self._batch.entries.close_restored()\n            await self._feed_all(engine)\n"
            "            restored, skipped", "file: restored", 3),
-    Mutant("a restored journal has the newest writes", ".journal.doubt", "newest = None if intent.newest else intent.newest",
+    Mutant("a restored journal has the newest writes", ".durable.intents", "newest = None if intent.newest else intent.newest",
            "newest = intent.newest", "file: restored", 8),
     # how far a file was read
     Mutant("a checkpoint is stored before what it covers", "checkpoint",

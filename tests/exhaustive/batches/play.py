@@ -36,8 +36,8 @@ def one_clock(loop: FreezingLoop) -> Iterator[None]:
 
     day = SimpleNamespace(time=now, time_ns=lambda: int(now() * 1e9))
     with ExitStack() as stack:
-        for module in ("item", "last_writes", "restored"):
-            stack.enter_context(patch(f"{BATCH}.{module}.time", day))
+        for module in (f"{BATCH}.item", f"{BATCH}.restored", "invsvc_async.durable.last_writes"):
+            stack.enter_context(patch(f"{module}.time", day))
         yield
 
 

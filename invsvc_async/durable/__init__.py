@@ -1,0 +1,1 @@
+"""Stores of writes: entries, packed intents, records of outcomes."""

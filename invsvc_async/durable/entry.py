@@ -1,0 +1,100 @@
+"""An entry of a journal: the key of a write, its intent, and its progress."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgspec
+
+from invsvc_async.errors import InvalidRequestError, JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ANSWERED", "Entry", "LostChunkError", "Mark", "State", "entry_of", "unreadable"]
+
+
+ANSWERED = "="  # before the id of a claim if an answer contained it; other claims may come from a match
+
+
+class State(IntEnum):
+    """The progress of a write.  The numbers are stored."""
+
+    TO_DO = 0  # not sent yet, or reopened
+    SENDING = 1  # stored before its first byte, so a byte may have left
+    DONE = 2  # it has a verdict, which may be UNKNOWN
+
+
+class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and attrs classes are slower
+    """
+    One row of a journal.
+
+    - ``content``: a digest of the request, by which a changed input is recognised.
+    - ``run``: the run whose input contained it; in a file, the last such run.
+    - ``common`` and ``intent``: the packed intent, None once it is not needed any more.
+    - ``outcome``: the record of the outcome, as JSON.
+    - ``claim``: the id of the webhook that an untagged create made, after ``ANSWERED`` if an answer
+      contained it.
+    - ``done_at``: epoch ms by this machine's clock, for reports only.
+    - ``position``: its place in the order in which the writes of a batch finished, from 1.
+    - ``heard``: in an outbox, whether its verdict was acknowledged.
+    """
+
+    seq: int = 0
+    key: str
+    content: bytes = b""
+    state: State
+    run: int = 0
+    operation: str
+    verdict: str | None = None
+    common: int | None = None
+    intent: str | None = None
+    outcome: str | None = None
+    claim: str | None = None
+    done_at: int | None = None
+    position: int | None = None
+    heard: bool = False
+    lane: int = 0
+    thing: str | None = None
+    digest: str = ""
+
+
+def entry_of(row: Mapping[str, Any]) -> Entry:  # Any: as the fields
+    """
+    Return the entry in *row*.
+
+    Raises:
+        JournalError: A column contains a value of another type: the entry is damaged.
+
+    """
+    try:
+        return msgspec.convert({**row}, Entry, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        raise unreadable(row["key"], error) from None
+
+
+def unreadable(key: object, why: object) -> JournalError:
+    """Return the error for the damaged entry of *key*."""
+    if isinstance(why, InvalidRequestError):
+        why = "; ".join(why.problems)  # its advice is about arguments
+    return JournalError(
+        f"entry {key!r} of the journal: it cannot be read ({why}). Keep the file, and do not continue with "
+        "an older copy: what the copy does not know would be done again. The documentation of batches says "
+        "what is safe."
+    )
+
+
+class LostChunkError(JournalError):
+    """Another worker has taken over this entry's chunk; this one must not send anything for it."""
+
+
+@attrs.frozen
+class Mark:
+    """What an input is compared with; ``met``: whether this input has contained the key before."""
+
+    seq: int
+    content: bytes
+    state: State = attrs.field(converter=State)
+    met: bool

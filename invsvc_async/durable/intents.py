@@ -1,0 +1,239 @@
+"""
+The packed form of intents in stores, and the doubts about those of an older copy.
+
+What the writes of one client have in common (policy, timeouts, address, team, mode) is stored once, under a
+number.  The common part and the rest together are the members of ``Intent.to_json``, and the same strict
+parser reads them back.
+
+Any intent of an older copy of a store may have been sent since the copy was made.  Such a *lost* send has a
+time that is not known.  If a read shows the thing as an earlier write of the store left it, a lost send has
+not arrived, or somebody has undone it.  Nothing tells which, so the write is UNKNOWN.  To retry it is the
+word of a person that it is to be sent.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from secrets import token_hex
+from typing import Any
+
+import attrs
+import msgspec
+
+from invsvc_async.codec import envelope
+from invsvc_async.durable.entry import unreadable
+from invsvc_async.errors import InvalidRequestError, InvsvcError
+from invsvc_async.reconcile import json_form
+from invsvc_async.reconcile.intent import Intent, Sent, SentEnd
+from invsvc_async.settings import ReconcilePolicy, Timeouts
+
+__all__ = [
+    "Commons", "Packed", "in_doubt", "not_overtaken", "pack", "seen_undone", "unpack", "without_lost_sends",
+]  # fmt: skip
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_COMMON = ("scope", "policy", "timeouts")
+
+
+def _default(default: Any) -> Any:  # Any: the default of any field
+    factory = getattr(default, "factory", None)
+    return default if factory is None else msgspec.field(default_factory=factory)
+
+
+# All other fields belong to the intent itself, and are left out if they have their default.  They are taken
+# from the class, so that a field added there is stored too.
+_Own = msgspec.defstruct(
+    "_Own",
+    [
+        ("operation", str),
+        ("credential", "str | None", None),
+        *(
+            (each.name, Any, _default(each.default))
+            for each in attrs.fields(Intent)
+            if each.name not in {"key", "operation", *_COMMON}
+        ),
+    ],
+    kw_only=True,
+    omit_defaults=True,
+)
+_KEPT = 1000  # common parts remembered: one for each policy, team and mode in use
+
+
+@attrs.define(kw_only=True)
+class Packed:
+    """An intent as stored; ``common`` is the number of its common part."""
+
+    common: int
+    text: str
+
+
+class Commons:
+    """
+    The common parts in a journal, by number and by text.
+
+    The numbers are 1, 2, …; in a *shared* journal they are digests of the text, which every machine can
+    compute by itself.
+    """
+
+    def __init__(self, *, shared: bool = False) -> None:
+        self._shared = shared
+        self.texts: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
+        # By the ids of the parts; the intent is kept so that Python does not reuse those ids.
+        self._known: dict[tuple[object, ...], tuple[int, Intent]] = {}
+        self._parts: dict[int, tuple[dict[str, Any], ReconcilePolicy, Timeouts]] = {}
+
+    def load(self, number: int, text: str) -> None:
+        """Add one from the journal."""
+        self.texts[number] = text
+        self._numbers[text] = number
+
+    def number_of(self, intent: Intent) -> int:
+        """Return the number of *intent*'s common part; a new one gets the next number."""
+        known = self._known.get(_short(intent))
+        return self.note(intent, self._number(_common_text(intent))) if known is None else known[0]
+
+    def note(self, intent: Intent, number: int) -> int:
+        """Remember *number* as that of *intent*'s common part."""
+        short = _short(intent)
+        if short not in self._known:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            self._known[short] = number, intent
+        return number
+
+    def parts_of(self, number: int) -> tuple[dict[str, Any], ReconcilePolicy, Timeouts]:
+        """
+        Return the scope (as plain data), the policy and the timeouts of a common part; parsed once.
+
+        Raises:
+            InvalidRequestError: It is damaged, or of a newer version.
+            KeyError: It does not exist.
+
+        """
+        parts = self._parts.get(number)
+        if parts is None:
+            common = json_form.parsed(self.texts[number], "an intent")
+            policy = json_form.structured(common["policy"], ReconcilePolicy, "a policy")
+            timeouts = json_form.structured(common["timeouts"], Timeouts, "timeouts")
+            parts = self._parts[number] = common["scope"], policy, timeouts
+        return parts
+
+    def _number(self, text: str) -> int:
+        number = self._numbers.get(text)
+        if number is None:
+            number = _digest(text) if self._shared else len(self.texts) + 1
+            self.load(number, text)
+        return number
+
+
+def _short(intent: Intent) -> tuple[object, ...]:
+    """Return a key of *intent*'s common part, without encoding it."""
+    scope = intent.scope
+    return id(intent.policy), id(intent.timeouts), scope.base_url, scope.team, scope.livemode
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
+
+
+def _common_text(intent: Intent) -> str:
+    whole = envelope.loads(intent.to_json().encode())
+    del whole["scope"]["credential"]
+    return envelope.dumps({name: whole[name] for name in ("schema", *_COMMON)}).decode()
+
+
+def pack(intent: Intent, commons: Commons) -> Packed:
+    """Return the packed form of *intent*; fields that have their default are left out."""
+    own = {**vars(intent), "credential": intent.scope.credential}
+    for name in ("key", *_COMMON):
+        del own[name]
+    return Packed(common=commons.number_of(intent), text=_encode(_Own(**own)).decode())
+
+
+def _strictly(plain: dict[str, Any]) -> Intent:  # Any: parsed JSON, and parts that are structured already
+    """Build an intent from plain data, by the parser of ``Intent.from_json``."""
+    intent = json_form.structured(plain, Intent, "an intent")
+    if problem := json_form.misfit(intent):
+        raise InvalidRequestError(problem)
+    return intent
+
+
+def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
+    """
+    Return the intent in *packed*.
+
+    Raises:
+        JournalError: It is not a valid intent: the journal is damaged, or of a newer version.
+
+    """
+    try:
+        scope, policy, timeouts = commons.parts_of(packed.common)
+        own = envelope.loads(packed.text.encode())
+        scope = {**scope, "credential": own.pop("credential", None)}
+        own |= {"key": key, "scope": scope, "policy": policy, "timeouts": timeouts}
+        intent = _strictly(own)
+    except (InvsvcError, KeyError, AttributeError, TypeError) as error:
+        raise unreadable(key, error) from error
+    commons.note(intent, packed.common)
+    return intent
+
+
+def not_overtaken(text: str) -> str:
+    """Return the packed intent *text* without the note that a newer write to its resource was sent."""
+    own = _members(text)
+    own.pop("newest", None)
+    return msgspec.json.encode(own).decode()
+
+
+def without_lost_sends(text: str) -> str:
+    """
+    Return the packed intent *text* to be sent as a new write, if ``doubt.seen_undone`` was all its doubt.
+
+    Its lost sends then count as without an effect.
+    """
+    own = _members(text)
+    sent: list[Any] = msgspec.json.decode(own.get("sent", b"[]"))  # Any: damaged, perhaps
+    ended = [each for each in sent if isinstance(each, dict) and each.get("end")]
+    seen = [each for each in ended if each["latest"] is None and each["end"]["latest"] is not None]
+    if not seen:
+        return text
+    for name in ("bounds", "baseline", "newest"):  # which later writes were sent is asked again
+        own.pop(name, None)
+    seen[0]["end"]["kind"] = "not applied"
+    own |= {"sent": msgspec.Raw(_encode(seen[:1])), "nonce": msgspec.Raw(_encode(token_hex(8)))}
+    return _encode(own).decode()
+
+
+def in_doubt(intent: Intent, earliest: float | None = None) -> Intent:
+    """
+    Return *intent* with one more send, at an unknown time: after *earliest* (server time in s), if given.
+
+    It is then settled like any write in doubt.
+    """
+    if any(_is_seen(each) for each in intent.sent):  # that doubt is settled already
+        return intent
+    sent = Sent(earliest=earliest, attempt_timeout=intent.timeouts.attempt)
+    # Later writes to the same thing may have been sent as well.
+    newest = None if intent.newest else intent.newest
+    if sent in intent.sent:
+        return attrs.evolve(intent, newest=newest)
+    if any(each.end is None or each.end.kind != "not applied" for each in intent.sent):
+        return attrs.evolve(intent, sent=(*intent.sent, sent), newest=newest)
+    # A state that was read before is no baseline: lost sends may have been before it.
+    return attrs.evolve(intent, sent=(sent,), baseline=None, bounds=None, newest=newest)
+
+
+def seen_undone(intent: Intent, at: float) -> Intent | None:
+    """Return *intent* after a read at *at* (server s) without its effect; ``None`` if nothing was lost."""
+    if not any(each.latest is None and each.end is None for each in intent.sent):
+        return None
+    end = SentEnd(kind="long", earliest=at, latest=at)
+    sent = [attrs.evolve(each, end=end) if each.latest is None else each for each in intent.sent]
+    return attrs.evolve(intent, sent=tuple(sent))
+
+
+def _is_seen(sent: Sent) -> bool:
+    """Return whether it is a lost send after which a read was made: no other has only a time of its end."""
+    return sent.latest is None and sent.end is not None and sent.end.latest is not None

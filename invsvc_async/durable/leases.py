@@ -1,0 +1,272 @@
+"""
+Which process owns which lanes of a store, and until when it may rely on that.
+
+- A process that takes a lane sets its own token on it, under a lock on the lane's row.
+- Each store of an entry checks the token under that lock.  After a take-over, those of the previous owner are
+  rejected.
+- Nothing is sent before it is stored as ``SENDING``.  The new owner reads the entries after the take-over, so
+  it sees every send that the previous owner has made or can still make, and settles it before it sends.
+- It first waits as long as such a send may take, because one stored just before may start just after.
+
+A process shows that it lives by a time in the table ``members``.  Lanes of one that is silent are taken over.
+In a file, the lock of the file shows it: what an earlier process left is free.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import attrs
+
+from invsvc_async.durable.entry import LostChunkError
+from invsvc_async.errors import JournalError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable, Sequence
+
+    from invsvc_async.concurrency.clock import Clock
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.intents import Commons
+    from invsvc_async.durable.last_writes import Left
+    from invsvc_async.durable.store import Store
+    from invsvc_async.storage.dialect import Script
+
+__all__ = ["BEATS", "LEASE", "Lane", "Leases", "dead", "end_lane", "living", "new_lane", "show_life"]
+
+BEATS: Final = 4  # signs of life in the time after which a silent process counts as dead
+LEASE: Final = 0.8  # of that time: how long a process relies on its last sign of life
+_PAUSE: Final = 0.2  # s between checks whether a lease is valid again
+
+# Others may count a process as living for a shorter time than it does itself: the longer one holds.
+_LIVES: Final = "seen > {now} - CASE WHEN silence > {arg 1 float8} THEN silence ELSE {arg 1 float8} END"
+_LIVING: Final = f"SELECT name FROM {{s}}members WHERE name {{any 2 text}} AND {_LIVES}"  # noqa: S608 - our own text
+_SHOW: Final = """
+INSERT INTO {s}members (name, seen, silence, sends)
+    VALUES ({arg 1 text}, {now}, {arg 2 float8}, {arg 3 smallint})
+    ON CONFLICT (name) DO UPDATE SET seen = {now}
+"""
+_SENDING: Final = f"SELECT count(*) FROM {{s}}members WHERE sends = 1 AND {_LIVES}"  # noqa: S608 - our own text
+_NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
+_TAKE: Final = (
+    "UPDATE {s}lanes AS l SET owner = given.token FROM {rows 1 id:bigint token:text} WHERE l.id = given.id"
+)
+# Members that are gone for good, and of which nothing is left.
+_FORGET: Final = """
+DELETE FROM {s}members WHERE seen < {now} - 86400 - {arg 1 float8}
+    AND NOT EXISTS (SELECT 1 FROM {s}lanes l WHERE l.owner LIKE {s}members.name || '.%')
+"""
+
+
+def dead(owner: str) -> str:
+    """Return the condition that the process of a token in the column *owner* is silent longer than $1 s."""
+    return f"NOT EXISTS (SELECT 1 FROM {{s}}members WHERE {owner} LIKE name || '.%' AND {_LIVES})"  # noqa: S608 - our own text
+
+
+_FREE: Final = f"""
+SELECT id, owner FROM {{s}}lanes AS l WHERE (owner IS NULL OR {dead("l.owner")}) AND credential LIKE $3
+    ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
+"""  # noqa: S608 - our own text
+
+
+def member_of(token: str) -> str:
+    """Return the process of a token."""
+    return token.partition(".")[0]
+
+
+def living(silence: float, tokens: Iterable[str | None]) -> Script[set[str]]:
+    """
+    Return the processes of *tokens* that are not silent.
+
+    Run it after the rows with these tokens are locked: a process may have shown meanwhile that it lives.
+    """
+    names = sorted({member_of(token) for token in tokens if token is not None})
+    found = (yield _LIVING, (silence, names)) if names else ()
+    return {name for (name,) in found}
+
+
+def show_life(name: str, silence: float, *, sends: bool) -> Script[None]:
+    """Note that the process *name* lives, and whether it sends."""
+    yield _SHOW, (name, silence, int(sends))
+
+
+def _beat(name: str, silence: float, tokens: list[str]) -> Script[tuple[set[str], int]]:
+    """Note that the process *name* lives; return which of *tokens* still own lanes, and how many live."""
+    yield from show_life(name, silence, sends=True)
+    mine = yield "SELECT owner FROM {s}lanes WHERE owner {any 1 text}", (tokens,)
+    [(members,)] = yield _SENDING, (silence,)
+    return {owner for (owner,) in mine}, members
+
+
+def _take(
+    tokens: str, silence: float, most: int, credential: str, unanswered: Sequence[str]
+) -> Script[dict[int, bool]]:
+    """Acquire lanes; return whether each was free. *unanswered* are beginnings of earlier tokens."""
+    rows = yield _FREE, (silence, most, credential)
+    alive = yield from living(silence, (owner for _, owner in rows))
+    taken = {lane: owner is None for lane, owner in rows if owner is None or member_of(owner) not in alive}
+    for earlier in unanswered:  # what those tries have taken is ours, and perhaps not free
+        for (lane,) in (
+            yield "SELECT id FROM {s}lanes WHERE owner LIKE {arg 1 text} || '%' {update}", (earlier,)
+        ):
+            taken[lane] = False
+    if taken:
+        yield _TAKE, ([(lane, f"{tokens}{lane}") for lane in taken],)
+    return taken
+
+
+def new_lane(token: str, credential: str) -> Script[int]:
+    """Make a lane that belongs to *token*."""
+    found = yield "SELECT id FROM {s}lanes WHERE owner = $1", (token,)  # an earlier try's reply may be lost
+    [(lane,)] = found or (yield _NEW, (token, credential))
+    return int(lane)
+
+
+def end_lane(lane: Lane) -> Script[None]:
+    """Delete the lane of a process that ends; if it has entries, release it."""
+    owner = (lane.number, lane.token)
+    if not (yield "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {update}", owner):
+        return
+    if (yield "SELECT 1 FROM {s}entries WHERE lane = $1 AND done_at IS NULL LIMIT 1", (lane.number,)):
+        yield "UPDATE {s}lanes SET owner = NULL WHERE id = $1", (lane.number,)
+    else:
+        yield "DELETE FROM {s}lanes WHERE id = $1", (lane.number,)
+
+
+@attrs.define(eq=False)
+class Lane:
+    """
+    A lane that this process owns while its *token* is on it; ``until`` is the end of the lease (local s).
+
+    ``was_free`` is whether its last owner has provably done with it.
+    """
+
+    store: Store
+    number: int
+    token: str
+    until: float
+    clock: Clock
+    was_free: bool = False
+    lost: bool = False
+    leaving: bool = False  # it is given up once nothing of it is under way
+    doubtful: bool = False  # something was not stored, so another process may have it
+    on_doubt: Callable[[], None] | None = None
+
+    async def hold(self) -> None:
+        """
+        Wait until the lease is valid: it may have run out only because a sign of life is late.
+
+        Raises:
+            LostChunkError: Another process has it for good.
+
+        """
+        while self.clock.now() > self.until:
+            if self.lost:
+                raise LostChunkError(
+                    f"lane {self.number} now belongs to another process. Nothing is sent for it."
+                )
+            await self.clock.sleep(_PAUSE)
+
+    @property
+    def commons(self) -> Commons:
+        """The common parts of intents."""
+        return self.store.commons
+
+    def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
+        """Store *entry* and the state in which it *left* its thing, if the lane is still owned."""
+        done = self.store.put(entry, self, left)
+        done.add_done_callback(self._look)
+        return done
+
+    def shelve(self, entry: Entry) -> None:
+        """Store *entry* without waiting."""
+        self.put(entry)
+
+    def _look(self, done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and isinstance(done.exception(), LostChunkError):
+            self.doubtful = True
+            if self.on_doubt is not None:
+                self.on_doubt()
+
+
+class Leases:
+    """The signs of life of this process, and the lanes that it owns, by their numbers."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.name: str = uuid4().hex
+        self.lanes: dict[int, Lane] = {}
+        self._store = store
+        self._clock = clock
+        self._numbers = count(1)
+        self._until = 0.0  # local s: others count this process as living until then, and longer
+        self._unanswered: list[str] = []  # beginnings of tokens: what was acquired with them is not known
+
+    async def beat(self) -> int:
+        """Show that this process lives, and check which lanes it still has; return how many live."""
+        held = dict(self.lanes)
+        now, silence = self._clock.now(), self._store.silence
+        tokens = [lane.token for lane in held.values()]
+        mine, members = await self._store.run(lambda: _beat(self.name, silence, tokens))
+        self._until = now + LEASE * silence
+        for number, lane in held.items():
+            lane.lost = lane.token not in mine
+            lane.doubtful = False
+            lane.until = now if lane.lost else self._until
+            if lane.lost:
+                self.lanes.pop(number, None)
+        return max(members, 1)
+
+    async def forget_the_dead(self) -> None:
+        """Delete the signs of life of processes that are long gone."""
+        await self._store.rows(_FORGET, self._store.silence)
+
+    async def take(self, most: int, *, credential: str | None = None) -> list[Lane]:
+        """
+        Acquire up to *most* lanes that have no owner, or whose owner is silent. Call it after a beat.
+
+        With *credential*, take only those of a client that had it.
+        """
+        tokens = f"{self.token()}-"
+        silence, unanswered = self._store.silence, [*self._unanswered]
+        self._unanswered.append(tokens)
+        found = await self._store.run(
+            lambda: _take(
+                tokens, silence, most, "%" if credential is None else credential, [*unanswered, tokens]
+            )
+        )
+        self._unanswered.clear()
+        lanes = [
+            Lane(self._store, number, f"{tokens}{number}", self._until, self._clock, was_free=free)
+            for number, free in sorted(found.items())
+        ]
+        self.lanes.update((lane.number, lane) for lane in lanes)
+        return lanes
+
+    def token(self) -> str:
+        """Return a new token of this process."""
+        return f"{self.name}.{next(self._numbers)}"
+
+    def hold(self, number: int, token: str) -> Lane:
+        """Note that this process has the lane *number*, which it has made."""
+        lane = self.lanes[number] = Lane(self._store, number, token, self._until, self._clock)
+        return lane
+
+    async def give_up(self, lanes: list[Lane]) -> None:
+        """Release lanes in which no send is in flight."""
+        if lanes:
+            tokens = [lane.token for lane in lanes]
+            await self._store.rows("UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}", tokens)
+        for lane in lanes:  # only now: if that failed, they are still ours
+            self.lanes.pop(lane.number, None)
+
+    async def leave(self) -> None:
+        """Release all lanes; no send may be in flight. If the database fails, others get them later."""
+        with suppress(JournalError):
+            async with self._store.hurried():
+                await self._store.idle()
+                await self.give_up([*self.lanes.values()])
+                await self._store.rows("DELETE FROM {s}members WHERE name = $1", self.name)
+        self.lanes.clear()

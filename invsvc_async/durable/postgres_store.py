@@ -1,0 +1,384 @@
+"""A store of writes in one schema of a PostgreSQL database, which processes and machines share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlunsplit
+
+import attrs
+
+from invsvc_async.durable import restored
+from invsvc_async.durable.entry import LostChunkError
+from invsvc_async.durable.intents import Commons
+from invsvc_async.durable.restored import SETTLED, PlaceError, place_of, wrong_with_place
+from invsvc_async.durable.store import ENTRY, Owned, entry_in, keep, note_fact
+from invsvc_async.durable.tables import create
+from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.storage.address import split
+from invsvc_async.storage.dialect import PostgresDialect
+from invsvc_async.storage.postgres_pool import AT_ONCE, DURABLY, Pool
+from invsvc_async.storage.table_version import check_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.last_writes import Left
+    from invsvc_async.storage.dialect import Script
+    from invsvc_async.transport.session import ClientState
+
+__all__ = ["PostgresStore"]
+
+T = TypeVar("T")
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
+
+_LONGEST = 86_400  # s of silence
+_LOCK = "SELECT pg_advisory_xact_lock(hashtext($1))"
+# Of one base URL, each credential may have a store of its own; it may be told to continue another's.
+_OTHERS = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)"
+_OWNERS = """
+SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
+"""
+_CREDENTIAL = "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
+_COMMONS = """
+INSERT INTO {s}commons (number, text) SELECT * FROM {rows 1 number:bigint text:text} WHERE true
+    ON CONFLICT DO NOTHING
+"""
+
+
+@attrs.define(eq=False)
+class _Given:
+    """An entry to be stored, if *lane* is still owned."""
+
+    entry: Entry
+    lane: Owned
+    left: Left | None
+    done: asyncio.Future[None]
+
+
+class PostgresStore(Pool):
+    """
+    The store of *kind* (``"outbox"`` or ``"journal"``) in the database at *address*.
+
+    The address has besides PostgreSQL's own settings the name of one of several stores and, in seconds, how
+    long a process that gives no sign of life counts as living: ``?outbox=NAME&silence=10``.
+
+    With *it*, what errors advise to run, each credential has a store of its own, which is only used in its
+    place: in another one it is refused, unless it is *restored*, which marks it as one that may lack sends,
+    or *moved*, which accepts it as complete.  Without, all credentials share it, and another place is logged
+    and marks it.
+    """
+
+    def __init__(
+        self, address: str, kind: str, *, it: str | None = None, create: bool = True, restored: bool = False,
+        moved: bool = False,
+    ) -> None:  # fmt: skip
+        parts = split(address, f"the {kind}'s address")
+        query = dict(parse_qsl(parts.query))
+        self._called, self.silence = _settings(kind, query)
+        plain = urlunsplit(parts._replace(query=urlencode(query)))
+        super().__init__(plain, f"the {kind}'s database", size=6)  # one of them listens
+        self._kind, self._it, self._create = kind, it, create
+        if not create:  # it is looked at
+            self.to_open = AT_ONCE
+        self._restored, self._moved = restored, moved  # until the place is checked: they are about one start
+        self._place: dict[str, str] | None = None  # once it is checked
+        self.schema: str = ""  # once it is open
+        self._dialect = PostgresDialect()
+        self.commons: Commons = Commons(shared=True)
+        self._stored_commons: set[int] = set()
+        self._pending: dict[tuple[str, int], _Given] = {}  # by key and number
+        self._flushing: asyncio.Task[None] | None = None
+
+    # --- opening
+
+    async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
+        """
+        Connect, and create what is missing. *same_mode* continues what an older credential has left.
+
+        Raises:
+            JournalError: The database cannot be used, or its tables are of another version.
+
+        """
+        if session is None:
+            raise ConfigurationError(f"{self._kind}: belongs to no client. Pass it to one.")
+        mine = (session.credential.fingerprint(session.base_url) or "") if self._it is not None else ""
+        prepare = partial(self._prepare, base_url=session.base_url, mine=mine, same_mode=same_mode)
+        await self.connect(prepare, application_name=f"invsvc {self._kind}")
+        if self._it is None:
+            try:
+                await self.check_place()
+            except BaseException:
+                await self.aclose()
+                raise
+
+    async def _prepare(
+        self, connection: Any, *, base_url: str, mine: str, same_mode: bool
+    ) -> None:  # Any: asyncpg's
+        prefix = f"invoicing_{self._kind}_{self._called}_"
+        own = prefix + blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
+        await connection.execute(_LOCK, prefix)
+        if self._create and await connection.fetchval("SHOW transaction_read_only") == "on":
+            raise JournalError(
+                f"{self._name}: the database is read-only, perhaps a standby. Nothing was stored. "
+                "Use the primary's address."
+            )
+        self.schema = await self._found(connection, prefix, base_url, mine, same_mode=same_mode) or own
+        self._dialect = PostgresDialect(
+            s=f"{self.schema}.",
+            serial="bigserial PRIMARY KEY",
+            filled="WITH (fillfactor = 40)",
+            durably=DURABLY,
+            now="extract(epoch FROM clock_timestamp())::float8",
+        )
+        if not await connection.fetchval("SELECT to_regclass($1)", f"{self.schema}.facts"):
+            if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
+                await connection.execute(f"CREATE SCHEMA {self.schema}")
+            await self._dialect.run(connection, create(kind=self._kind, base_url=base_url))
+        text = f"SELECT value FROM {self.schema}.facts WHERE name = 'schema'"  # noqa: S608 - our own text
+        check_version(self._name, await connection.fetchval(text))
+        await connection.execute(_CREDENTIAL.format(schema=self.schema), f"credential {mine}")
+
+    async def _found(
+        self, connection: Any, prefix: str, base_url: str, mine: str, *, same_mode: bool
+    ) -> str | None:  # Any: asyncpg's
+        """
+        Return the schema of this base URL and credential, or of the one other credential; ``None``: make one.
+
+        Raises:
+            JournalError: There is none, and none is to be made; or several others.
+
+        """
+        others: list[str] = []
+        for (schema,) in await connection.fetch(_OTHERS, prefix):
+            if not re.fullmatch("[0-9a-f]{12}", schema.removeprefix(prefix)):
+                continue  # of a name that only begins like this one
+            facts = dict(await connection.fetch(_OWNERS.format(schema=schema)))
+            if facts.get("base_url") == base_url:
+                if f"credential {mine}" in facts:
+                    return str(schema)
+                others.append(schema)
+        if same_mode and len(others) > 1:
+            text = (
+                _CREDENTIAL.format(schema="SCHEMA").partition(" ON ")[0].replace("$1", f"'credential {mine}'")
+            )
+            raise JournalError(
+                f"{self._name}: several credentials have an {self._kind} here, perhaps of other teams, and "
+                f"same_mode does not say which one is continued. Find its schema among {', '.join(others)}, "
+                f"and run: {text}"
+            )
+        if same_mode and others:
+            return others[0]
+        if not self._create:
+            what = "no such" if not others else f"no {self._kind} of this base URL and credential; perhaps"
+            raise JournalError(
+                f"{self._name}: it has {what} {self._kind} {self._called!r}. Check the name in its address, "
+                "and the profile."
+            )
+        return None
+
+    async def connected(self, connection: Any) -> None:  # Any: asyncpg's
+        """
+        Check a new connection: the address may lead to another server meanwhile.
+
+        Raises:
+            PlaceError: It does, or the server went back in time.
+
+        """
+        # Once it ends, the next one may find an older copy of the database.
+        connection.add_termination_listener(lambda _: self._stored_commons.clear())
+        await super().connected(connection)
+        place = await self._place_now(connection) if self._place is not None else {}
+        if self._place is None or wrong_with_place(self._place, place) is None:
+            return
+        if self._it is not None:
+            self._is_there(self._place, place)
+        self._stored_commons.clear()
+        async with connection.transaction(isolation="read_committed"):
+            self._place = await self._checked_place(connection)
+
+    async def _place_now(self, connection: Any) -> dict[str, str]:  # Any: asyncpg's
+        return await place_of(connection, f"{self.schema}.entries")
+
+    async def check_place(self) -> None:
+        """
+        Check the place, and use connections to no other one from now on.
+
+        Raises:
+            PlaceError: The store may lack sends that were made.
+            JournalError: The database stayed away.
+
+        """
+        self._place = await self.ask(self._checked_place)
+        self._restored = self._moved = False
+
+    def forget_place(self) -> None:
+        """Note that nothing is sent any more."""
+        self._place = None
+
+    async def _checked_place(self, connection: Any) -> dict[str, str]:  # Any: asyncpg's
+        place = await self._place_now(connection)
+        run = partial(self._dialect.run, connection)
+        text = "SELECT name, value FROM {s}facts WHERE name LIKE 'place %' {update}"
+        found = await connection.fetch(*self._dialect.translated(text, ()))
+        before = {name.removeprefix("place "): value for name, value in found}
+        is_copy = self._restored or not (self._moved or self._is_there(before, place))
+        for name, value in place.items():
+            await run(note_fact(f"place {name}", value))
+        if is_copy:
+            await run(restored.mark_restored(await self._last_of_copy(connection)))
+        return place
+
+    async def _last_of_copy(self, connection: Any) -> int | None:  # Any: asyncpg's
+        """Return the number of the last entry that may be of the copy; ``None``: the last of all."""
+        del connection
+        return None
+
+    def _is_there(self, before: dict[str, str], place: dict[str, str]) -> bool:
+        """Return whether *place* is the one *before*; raise if it is not, and people must be asked."""
+        what = wrong_with_place(before, place)
+        if what is None:
+            return True
+        if self._restored or self._moved:
+            return False
+        words = f"{self._kind} {self._called}: {what}"
+        if self._it is None:
+            log.error(SETTLED, words)
+            return False
+        raise PlaceError(
+            f"{words}. Its last sends may be missing, so nothing was sent. If nothing is missing (a clean "
+            f"switch-over), run {self._it} with --moved (moved=True). Otherwise run it with --restored "
+            "(restored=True), which settles what may have been sent before it sends."
+        )
+
+    async def aclose(self) -> None:
+        """Store what is pending, if the database answers, and disconnect."""
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing], timeout=self.patience)
+        if self._flushing is not None:
+            self._flushing.cancel()
+            await self.idle()
+        await super().aclose()
+
+    # --- statements
+
+    async def run(self, script: Callable[[], Script[T]]) -> T:  # type: ignore[override]
+        """Run a new *script* in a transaction; again while the database is away."""
+        return await super().run(self._dialect, script)
+
+    async def rows(self, text: str, *values: Any) -> Sequence[Any]:  # Any: as the columns
+        """Run one statement, which is its own transaction, and return its rows."""
+        return await self.fetch(*self._dialect.translated(text, values))
+
+    async def entries(self, where: str, *values: Any) -> list[Entry]:  # Any: as the columns
+        """Select entries; *where* is our own text, and calls the table *e*."""
+        text = f"SELECT {ENTRY}, e.tableoid::text FROM {{s}}entries AS e WHERE {where}"  # noqa: S608 - our own text
+        found = await self.rows(text, *values)
+        if found and self._place is not None and self._place.get("entries") not in (None, found[0][-1]):
+            await self.reconnect()  # new connections check what it means that the table is another one
+            found = await self.rows(text, *values)
+        made = [entry_in(row[:-1]) for row in map(tuple, found)]
+        if any(entry.common not in self.commons.texts for entry in made if entry.common is not None):
+            for number, common in await self.rows("SELECT number, text FROM {s}commons"):
+                self.commons.load(number, common)
+                self._stored_commons.add(number)
+        return made
+
+    # --- storing
+
+    def put(self, entry: Entry, lane: Owned, left: Left | None = None) -> asyncio.Future[None]:
+        """Store *entry* and the state in which it *left* its thing, if *lane* is still owned."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        before = self._pending.get(name := (entry.key, entry.seq))
+        self._pending[name] = _Given(entry, lane, left, done)
+        if before is not None:  # replaced before it was stored: the later one counts
+            done.add_done_callback(lambda later: _follow(before.done, later))
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+        return done
+
+    async def idle(self) -> None:
+        """Wait until everything pending is stored."""
+        while self._flushing is not None:
+            await asyncio.wait([self._flushing])
+
+    async def _flush(self) -> None:
+        """Store what is pending in one statement, and what was added meanwhile in the next."""
+        try:
+            while self._pending:
+                pending, self._pending = self._pending, {}
+                try:
+                    await self.store_commons()
+                    kept = await self._store([*pending.values()])
+                except BaseException as error:
+                    away = JournalError(
+                        "the journal was closed while its database was away. Run again to continue."
+                    )
+                    known = isinstance(error, Exception)
+                    for given in pending.values():
+                        _settle(given.done, error if known else away)
+                    if known:
+                        continue
+                    raise
+                for name, given in pending.items():
+                    _settle(given.done, None if name in kept else _lost(name[0]))
+        finally:
+            self._flushing = None
+
+    async def _store(self, given: list[_Given]) -> set[tuple[str, int]]:
+        """Store entries, and return the keys and numbers, as they were given, of those that are stored."""
+        text, values = keep([(each.entry, each.lane) for each in given])
+        return {(key, 0) for (key,) in await self.rows(text, *values)}
+
+    async def store_commons(self) -> None:
+        """Store the common parts of intents that the database may not have yet."""
+        fresh = [each for each in self.commons.texts.items() if each[0] not in self._stored_commons]
+        if fresh:
+            await self.rows(_COMMONS, fresh)
+            self._stored_commons.update(number for number, _ in fresh)
+
+
+def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
+    """
+    Take the name and the silence out of the *query* of an address.
+
+    Raises:
+        ConfigurationError: One of them is invalid.
+
+    """
+    what = f"the {kind}'s address"
+    if "batch" in query:
+        raise ConfigurationError(f"{what}: has a batch. Name it with {kind}=… instead.")
+    called = query.pop(kind, "default")
+    if not re.fullmatch(r"[a-z0-9_]{1,30}", called):
+        raise ConfigurationError(f"{what}: {kind} is invalid. Use 1 to 30 characters of a-z, 0-9 and _.")
+    try:
+        silence = float(query.pop("silence", 10.0))
+    except ValueError as error:
+        raise ConfigurationError(f"{what}: {error}. Use numbers.") from None
+    if not 1 <= silence <= _LONGEST:  # nor NaN
+        raise ConfigurationError(f"{what}: silence is out of range. Use 1 to {_LONGEST} seconds.")
+    return called, silence
+
+
+def _lost(key: str) -> LostChunkError:
+    return LostChunkError(f"entry {key!r} now belongs to another process. Nothing is sent for it here.")
+
+
+def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+        done.exception()  # mark it as retrieved: the waiter may have been cancelled
+
+
+def _follow(earlier: asyncio.Future[None], later: asyncio.Future[None]) -> None:
+    _settle(earlier, None if later.cancelled() else later.exception())

@@ -1,0 +1,330 @@
+"""
+The record of an outcome, as journals store it.
+
+A batch leaves the value and the error out.  Outboxes and clients' journals store both, because an outcome is
+rebuilt from the record and the intent.  A record contains no token, no webhook secret and no history.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import msgspec
+from msgspec.structs import replace
+
+from invsvc_async.api.operations import BY_NAME
+from invsvc_async.codec import unstructure
+from invsvc_async.codec.exact_json import UNREADABLE, exact
+from invsvc_async.durable.entry import State, unreadable
+from invsvc_async.durable.intents import Packed, unpack
+from invsvc_async.errors import (
+    ConfigurationError,
+    InvalidRequestError,
+    InvsvcError,
+    JournalError,
+    ServiceError,
+)
+from invsvc_async.reconcile.error_form import error_of, plain_error
+from invsvc_async.reconcile.facts import time_of
+from invsvc_async.reconcile.history import Evidence, Reading, Resumed, Secret, Verdict
+from invsvc_async.reconcile.intent import SentEnd
+from invsvc_async.reconcile.json_form import without_secrets
+from invsvc_async.reconcile.outcome import OutcomeBase
+from invsvc_async.reconcile.outcome_json import read_back
+from invsvc_async.writes.results import result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.intents import Commons
+    from invsvc_async.reconcile.history import Basis, Cause
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
+
+__all__ = [
+    "Record", "encoded", "intent_of", "is_answered", "may_be_sent", "outcome_of", "record_of", "store_or_log",
+    "verdict_and_record", "verdict_of_lost", "verdict_of_unfit", "verdict_record",
+]  # fmt: skip
+
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
+_outbox_log: logging.Logger = logging.getLogger("invsvc_async.outbox")
+
+
+class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The stored part of an outcome.  Names are short, because a journal may contain a million of them."""
+
+    why: str = ""  # the one-line reason
+    basis: str = ""  # of the evidence
+    thing: str | None = None  # the id of what was written, if known
+    tries: int = 1  # requests of the write
+    again: int = 0  # of them, sent again after absence was proven
+    reads: int = 0
+    took: float = 0.0  # s, from the first request to the verdict
+    lost: bool = False  # nobody has the webhook's secret
+    had: Secret | None = None  # otherwise: who had it
+    overtaken: bool = False  # not sent (again), because a newer write to the same resource was
+    failed: str | None = None  # the last failure seen
+    status: int | None = None  # of that failure, if it was an answer
+    code: str | None = None  # its error code
+    cause: str | None = None  # a code for the reason
+    candidates: tuple[str, ...] = ()  # tuples, because a list would be made for each record
+    duplicates: tuple[str, ...] | None = ()  # None: not known; not in a batch
+    story: str | None = None  # unless the verdict is APPLIED
+    # Not in a batch, and instead of `failed`, `status`, `code` and `story`:
+    value: Any = None  # wire form
+    error: dict[str, Any] | None = None  # plain form
+    livemode: bool | None = None
+
+    @property
+    def secret(self) -> Secret | None:
+        """What a result or an outcome that is made of it says of the secret."""
+        return "lost" if self.lost else read_back(self.had)
+
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+_decode = msgspec.json.Decoder(Record, float_hook=exact).decode
+
+
+def record_of(outcome: Outcome[Any]) -> Record:  # Any: of any operation
+    """Return the record of *outcome* that a batch stores."""
+    history, evidence, error = outcome.history, outcome.evidence, outcome.error
+    took = time_of(history[-1]) - _start(history[0]) if history else 0.0
+    plain = outcome.verdict is Verdict.APPLIED
+    had = None if outcome.secret_lost else outcome.secret
+    if plain and evidence.basis == "answered" and len(history) == 1:  # as for nearly all
+        thing = _id_of(outcome.value)
+        return Record(basis="answered", thing=thing, took=round(took, 4), lost=outcome.secret_lost, had=had)
+    return Record(
+        why=outcome.message if evidence.basis != "answered" or not plain else "",
+        basis=evidence.basis,
+        thing=_id_of(outcome.value),
+        tries=outcome.attempts,
+        again=outcome.resends,
+        reads=[*map(type, history)].count(Reading),
+        took=round(took, 4),
+        lost=outcome.secret_lost,
+        had=had,
+        overtaken=outcome.verdict is Verdict.NOT_APPLIED
+        and any(isinstance(event, Resumed) and event.newest is False for event in history),
+        failed=None if error is None else f"{type(error).__name__}: {error}"[:500],
+        status=error.status if isinstance(error, ServiceError) else None,
+        code=error.code if isinstance(error, ServiceError) else None,
+        cause=evidence.cause,
+        candidates=_ids(evidence.candidates),
+        duplicates=_ids(evidence.duplicates or ()),
+        story=None if plain else outcome.explain()[:4000],
+    )
+
+
+def encoded(record: Record) -> str:
+    """Return *record* as the text that is stored."""
+    return _encode(record).decode()
+
+
+def verdict_and_record(entry: Entry) -> tuple[Verdict, Record]:
+    """
+    Return both of an entry that is done; the record is empty if it was pruned.
+
+    Raises:
+        JournalError: The entry is damaged.
+
+    """
+    try:
+        return Verdict(str(entry.verdict)), _decode(entry.outcome or "{}")
+    except UNREADABLE as error:
+        raise unreadable(entry.key, error) from None
+
+
+def is_answered(outcome: Outcome[object]) -> bool:
+    """
+    Return whether the answer to the last send said success, as for nearly every write.
+
+    Then the intent that was stored before that send need not be stored again.
+    """
+    return outcome.verdict is Verdict.APPLIED and outcome.evidence.basis == "answered"
+
+
+def verdict_record(outcome: Outcome[object]) -> str:
+    """
+    Return the record of *outcome*, with its value and its error, as the text that is stored.
+
+    A value that has no JSON form, such as an object of a user-supplied reader, is left out.
+    """
+    record, error = record_of(outcome), outcome.error
+    record.why, record.livemode = outcome.message, outcome.livemode
+    record.value = without_secrets(_plain(outcome.value))
+    if outcome.evidence.duplicates is None:
+        record.duplicates = None
+    record.story = record.failed = record.status = record.code = None
+    if error is not None:
+        record.error = {name: _plain(each) for name, each in plain_error(error).items()}
+        if isinstance(error, ServiceError):  # its text is made of the rest, and may quote a secret in details
+            del record.error["text"]
+    try:
+        return encoded(record)
+    except (ValueError, TypeError, RecursionError):  # text that UTF-8 cannot encode, or nested too deeply
+        return encoded(_encodable(record))
+
+
+async def store_or_log(storing: Awaitable[None], outcome: Outcome[object]) -> None:
+    """Wait until the verdict of *outcome* is stored. If it cannot be, log that: the write stays open."""
+    try:
+        await storing
+    except JournalError as error:
+        name, key = outcome.started_as.operation, outcome.started_as.key
+        log.error("%s %s: its verdict is not stored: %s", name, key, error)  # noqa: TRY400 - the message says all
+
+
+# --- back to an outcome
+
+
+def intent_of(entry: Entry, commons: Commons) -> Intent:
+    """
+    Return the intent of an entry, which is stored under the intent's identity.
+
+    Raises:
+        JournalError: The entry is damaged.
+
+    """
+    if entry.common is None or entry.intent is None:
+        raise unreadable(entry.key, "it has no intent")
+    intent = unpack(entry.key, Packed(common=entry.common, text=entry.intent), commons)
+    if intent.nonce is None:
+        return intent
+    return attrs.evolve(intent, key=entry.key.removesuffix(f" {intent.nonce}"))
+
+
+def outcome_of(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the operation says what its value is
+    """
+    Rebuild the outcome of an entry that is done, without its history.
+
+    Raises:
+        JournalError: The entry is damaged.
+
+    """
+    if entry.outcome is None:
+        raise unreadable(entry.key, "it has no outcome")
+    verdict, record = verdict_and_record(entry)
+    intent = intent_of(entry, commons)
+    value = record.value
+    try:
+        if isinstance(value, dict):  # otherwise the type is that of a user-supplied reader
+            value = result_of(BY_NAME[intent.operation]).of_state(value)
+        error = error_of(record.error)
+    except (InvsvcError, TypeError, *UNREADABLE) as problem:
+        raise unreadable(entry.key, problem) from None
+    outcome: OutcomeBase[Any] = OutcomeBase(
+        verdict=verdict,
+        message=record.why,
+        evidence=Evidence(
+            basis=cast("Basis", record.basis),
+            candidates=_by_id(record.candidates),
+            duplicates=None if record.duplicates is None else _by_id(record.duplicates),
+            cause=cast("Cause | None", record.cause),
+        ),
+        value=value,
+        error=error,
+        attempts=record.tries,
+        resends=record.again,
+        # A verdict still in a client's journal was given to nobody: its secret died with the process.
+        secret="lost" if record.had == "returned" else record.secret,
+        started_as=_answered(intent) if verdict is Verdict.APPLIED and record.basis == "answered" else intent,
+        livemode=record.livemode,
+    )
+    return cast("Outcome[Any]", outcome)
+
+
+def _answered(intent: Intent) -> Intent:
+    """Record in *intent* how the last request ended, if it was stored before that."""
+    if not intent.sent or intent.sent[-1].end is not None:
+        return intent
+    last = attrs.evolve(intent.sent[-1], end=SentEnd(kind="applied"))
+    return attrs.evolve(intent, sent=(*intent.sent[:-1], last))
+
+
+# --- writes that an outbox cannot send or settle
+
+
+def may_be_sent(entry: Entry) -> bool:
+    """Return whether *entry* may have been sent; one that is done again after UNKNOWN keeps its sends."""
+    if entry.state is not State.TO_DO:
+        return True
+    try:
+        sends = msgspec.json.decode(entry.intent or "{}").get("sent", [])
+        return type(sends) is not list or any(send["end"]["kind"] != "not applied" for send in sends)
+    except (AttributeError, LookupError, TypeError, *UNREADABLE):  # it has not ended, or cannot be read
+        return True
+
+
+def verdict_of_unfit(entry: Entry, error: InvsvcError, *, is_of_copy: bool = False) -> Entry:
+    """
+    Return *entry* with a verdict: NOT_APPLIED if provably nothing was sent, otherwise UNKNOWN. Log why.
+
+    *is_of_copy*: the outbox was restored from a copy, after which it may have been sent. The advice of
+    *error* is left out: it is about arguments, or about a damaged file.
+    """
+    sent = is_of_copy or may_be_sent(entry)
+    cause = error.__cause__ if isinstance(error, JournalError) else error
+    why = "; ".join(cause.problems) if isinstance(cause, InvalidRequestError) else str(error)
+    what = "it may have been sent, and cannot be settled" if sent else "it was not sent"
+    _outbox_log.error("outbox: %s: %s: %s", entry.key, what, why)
+    record = Record(
+        why=f"{what}: {why.rstrip('.')}. It is kept. Deploy a version or settings that fit, then mark it to "
+        "be done again (invsvc outbox retry).",
+        basis="none" if sent else "never sent", tries=0,
+        error=plain_error(ConfigurationError(why)),
+    )  # fmt: skip
+    return _ended(entry, Verdict.UNKNOWN if sent else Verdict.NOT_APPLIED, record)
+
+
+def verdict_of_lost(entry: Entry) -> Entry:
+    """Return *entry*, of which only the request's digest is left, with the verdict UNKNOWN."""
+    why = "it may have been sent, and what would settle it was lost with the outbox's journal"
+    return _ended(entry, Verdict.UNKNOWN, Record(why=why, basis="none", tries=0))
+
+
+def _ended(entry: Entry, verdict: Verdict, record: Record) -> Entry:
+    now = time.time_ns() // 1_000_000
+    return replace(entry, state=State.DONE, verdict=verdict.value, outcome=encoded(record), done_at=now)
+
+
+def _start(event: Any) -> float:  # Any: one of the four events
+    return float(event.started if hasattr(event, "started") else event.at)
+
+
+def _id_of(value: Any) -> str | None:  # Any: a model, or wire data
+    found = value.get("id") if isinstance(value, dict) else getattr(value, "id", None)
+    return found if isinstance(found, str) else None
+
+
+def _ids(things: tuple[Wire, ...]) -> tuple[str, ...]:
+    return tuple(str(_id_of(each)) for each in things[:100])
+
+
+def _by_id(ids: tuple[str, ...]) -> tuple[Wire, ...]:
+    return tuple({"id": each} for each in ids)
+
+
+def _plain(value: object) -> Wire:
+    """Return the wire form of *value*; ``None`` if it has none."""
+    try:
+        return unstructure(value)
+    except (InvsvcError, TypeError, ValueError, RecursionError):
+        return None
+
+
+def _encodable(record: Record) -> Record:
+    """Leave out what JSON cannot express, and replace characters that UTF-8 cannot."""
+    record.value, record.why = None, _text(record.why)
+    plain = (record.error or {}).items()
+    record.error = {name: _text(each) for name, each in plain if isinstance(each, (str, int, float))} or None
+    return record
+
+
+def _text(plain: Any) -> Any:  # Any: text, or a number
+    return plain.encode(errors="replace").decode() if isinstance(plain, str) else plain

@@ -1,0 +1,64 @@
+"""
+The tables of a store of writes, the same in SQLite and PostgreSQL.
+
+=========  ============================================================================================
+facts      what holds for the whole store, by name
+commons    common parts of intents, by number
+members    the processes that use it, with their last signs of life (PostgreSQL)
+lanes      parts of the store, each with the token of the process that owns it; ``NULL``: nobody does
+entries    the writes
+unheard    verdicts that nobody has acknowledged; ``taker`` is the process that has one
+states     what the last write left of each thing
+=========  ============================================================================================
+
+``seq`` identifies an entry.  ``place`` is its place in the order of the writes to one thing.  The columns
+that are written at each send (``state``, ``common``, ``intent``) are in no index and no condition of one, and
+the fill factor leaves room on the row's page for its second version, so such an update writes no index (HOT).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from invsvc_async.storage.table_version import VERSION
+
+if TYPE_CHECKING:
+    from invsvc_async.storage.dialect import Script
+
+__all__ = ["create"]
+
+_TABLES: Final = (
+    "CREATE TABLE {s}facts (name text PRIMARY KEY, value text NOT NULL)",
+    "CREATE TABLE {s}commons (number bigint PRIMARY KEY, text text NOT NULL)",
+    """
+    CREATE TABLE {s}members (
+        name text PRIMARY KEY, seen float8 NOT NULL, silence float8 NOT NULL, sends smallint NOT NULL
+    )
+    """,
+    "CREATE TABLE {s}lanes (id {serial}, owner text, credential text NOT NULL DEFAULT '')",
+    """
+    CREATE TABLE {s}entries (
+        seq {serial}, place bigint NOT NULL, key text NOT NULL UNIQUE, lane bigint NOT NULL, thing text,
+        digest text NOT NULL, operation text NOT NULL, state smallint NOT NULL, common bigint, intent text,
+        verdict text, outcome text, claim text, done_at bigint
+    ) {filled}
+    """,
+    "CREATE TABLE {s}unheard (seq bigint PRIMARY KEY, taker text)",
+    """
+    CREATE TABLE {s}states (
+        thing text PRIMARY KEY, place bigint NOT NULL, team text, state text, stamp bigint
+    )
+    """,
+    "CREATE INDEX open_in_lane ON {s}entries (lane, place) WHERE done_at IS NULL",
+    "CREATE INDEX open_of_thing ON {s}entries (thing) WHERE done_at IS NULL AND thing IS NOT NULL",
+    "CREATE INDEX not_applied ON {s}entries (verdict, seq) WHERE verdict <> 'applied'",
+    "CREATE INDEX claimed ON {s}entries (thing) WHERE claim IS NOT NULL",
+)
+_FACTS: Final = "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:text value:text}"
+
+
+def create(**facts: str) -> Script[None]:
+    """Create the tables of a new store, with its *facts*."""
+    for text in _TABLES:
+        yield text, ()
+    yield _FACTS, ([("schema", str(VERSION)), *facts.items()],)

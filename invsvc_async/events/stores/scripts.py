@@ -1,0 +1,446 @@
+"""
+The operations of event stores, as scripts for SQLite and PostgreSQL.
+
+These are the words for what differs: ``{t}`` is the table; ``{now}`` and ``{began}`` are the clock of leases,
+which PostgreSQL reads after a row was locked, or before; ``{calendar}`` is that for display and ``prune``;
+``{picked}`` chooses the rows whose ids a table expression of that name has.
+
+On PostgreSQL, what changes the open deliveries of an ordering key has the lock of that key, taken before
+anything else.
+"""
+
+from __future__ import annotations
+
+import secrets
+from functools import cache
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from invsvc_async.events.stores import (
+    COUNTED,
+    MOST,
+    STATES,
+    WALKED,
+    Backlog,
+    Delivery,
+    Entry,
+    Standing,
+    State,
+    StateStats,
+    StoredEvent,
+    copy_key,
+    is_copy,
+    key_for,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from invsvc_async.storage.dialect import Script
+
+__all__ = [
+    "BURIED",
+    "CLAIM_NEW",
+    "HANDLED",
+    "OLD",
+    "PUT",
+    "PUT_NEW",
+    "assign",
+    "backlog",
+    "bury",
+    "claim",
+    "create",
+    "drop",
+    "end",
+    "events",
+    "give",
+    "prune",
+    "prune_dead",
+    "put",
+    "release",
+    "revive",
+    "stats",
+    "take",
+]  # fmt: skip
+
+_CREATE: Final = (
+    # ``due`` of an open delivery is the end of its lease or delay; otherwise it is when the delivery ended.
+    # Of the open ones with an ordering key, all but one are due never; the others have none.
+    """
+    CREATE TABLE {t} (
+        id {id},
+        key text UNIQUE,
+        type text NOT NULL,
+        body {bytes},
+        state text NOT NULL CHECK (state IN ('open', 'handled', 'dead')),
+        due float8 NOT NULL,
+        token text NOT NULL DEFAULT '',
+        attempts integer NOT NULL DEFAULT 0,
+        reason text NOT NULL DEFAULT '',
+        received float8 NOT NULL,
+        handler text NOT NULL DEFAULT '',
+        ordering_key text
+    )
+    """,
+    "CREATE INDEX {t}_waiting ON {t} (due, id) WHERE state = 'open' AND body IS NOT NULL",
+    "CREATE INDEX {t}_next ON {t} (handler, due, id) WHERE state = 'open' AND body IS NOT NULL",
+    "CREATE INDEX {t}_claimed ON {t} (due) WHERE state = 'open' AND body IS NULL",
+    "CREATE INDEX {t}_handled ON {t} (due) WHERE state = 'handled'",
+    "CREATE INDEX {t}_kept ON {t} (due) WHERE state = 'handled' AND body IS NOT NULL",
+    "CREATE INDEX {t}_open ON {t} (id) WHERE state = 'open'",
+    "CREATE INDEX {t}_dead ON {t} (id) WHERE state = 'dead'",
+    "CREATE INDEX {t}_ordered ON {t} (ordering_key, id) WHERE ordering_key IS NOT NULL",
+)
+_LAST_ID: Final = (1 << 63) - 1
+_ENTRY: Final = ("id", "token", "key", "type", "body", "attempts", "handler", "ordering_key")
+_EVENT: Final = ("id", "key", "type", "body", "reason", "attempts", "received_at", "state", "handler")
+# Many deliveries; the result is whether each is new, NULL for those whose event another handler has claimed,
+# and nothing for those that are known.  A claim without a body always has a token.  PostgreSQL gets them in
+# the order of keys, in which every process locks them, so that they cannot deadlock; ``age`` keeps the order
+# in which they came.
+PUT: Final = """
+    INSERT INTO {t} AS kept (key, type, body, handler, state, due, received)
+    SELECT key, type, body, handler, 'open', {began} - age, {calendar}
+    FROM {rows 1 key:text type:text body:bytea handler:text age:float8} WHERE true
+    ON CONFLICT (key) DO UPDATE
+    SET body = CASE
+        WHEN kept.handler IN ('', excluded.handler) OR excluded.handler = '' THEN excluded.body
+    END
+    WHERE kept.state = 'open' AND kept.body IS NULL
+    RETURNING key, CASE WHEN token = '' THEN true WHEN body IS NOT NULL THEN false END
+"""
+PUT_NEW: Final = f"{PUT.partition('ON CONFLICT')[0]} ON CONFLICT (key) DO NOTHING"
+_INSERT: Final = """
+    INSERT INTO {t} (key, type, body, state, due, token, received, handler, ordering_key)
+    VALUES ($1, $2, $3, 'open', {now} + $4, $5, coalesce($6, {calendar}), $7, $8)
+    ON CONFLICT (key) DO NOTHING RETURNING id, received
+"""
+_INSERT_DEAD: Final = """
+    INSERT INTO {t} (key, type, body, state, due, reason, received)
+    VALUES ($1, $2, $3, 'dead', {calendar}, $4, {calendar}) ON CONFLICT (key) DO NOTHING {changed}
+"""
+# A claim has no body until one comes.
+_KNOWN: Final = """
+    SELECT id, received, handler, state = 'open' AND body IS NULL FROM {t} WHERE key = $1 {update}
+"""
+_COMPLETE: Final = "UPDATE {t} SET body = $2 WHERE key = $1 AND state = 'open' AND body IS NULL"
+# Nothing is added if the handler has had a copy, with the key $7: then the event's own key was that of
+# another handler's claim, which was deleted.
+_CLAIM: Final = f"""
+    INSERT INTO {{t}} AS kept (key, type, body, state, due, token, attempts, handler, received)
+    SELECT {{arg 1 text}}, {{arg 2 text}}, {{arg 3 bytea}}, 'open', {{now}} + $4, {{arg 5 text}}, 1,
+        {{arg 6 text}}, {{calendar}}
+    WHERE NOT EXISTS (SELECT 1 FROM {{t}} WHERE key = $7) OR EXISTS (SELECT 1 FROM {{t}} WHERE key = $1)
+    ON CONFLICT (key) DO UPDATE SET due = {{now}} + $4, token = excluded.token, attempts = kept.attempts + 1
+    WHERE kept.state = 'open' AND kept.due <= {{now}}
+        AND (excluded.handler = '' OR kept.handler IN ('', excluded.handler))
+    RETURNING {", ".join(_ENTRY)}
+"""
+CLAIM_NEW: Final = f"{_CLAIM.partition('ON CONFLICT')[0]} ON CONFLICT (key) DO NOTHING"
+_CLAIMED: Final = "SELECT state, body IS NOT NULL, handler FROM {t} WHERE key = $1"
+_DUE: Final = "SELECT id, due FROM {t} WHERE state = 'open' AND body IS NOT NULL AND"
+_LEASE: Final = f"""
+    UPDATE {{t}} SET due = {{now}} + $2, token = $3, attempts = attempts + 1
+    WHERE id {{picked}} RETURNING {", ".join(_ENTRY)}
+"""
+_OURS: Final = "WHERE id = $1 AND token = $2 AND state = 'open'"
+HANDLED: Final = f"""
+    UPDATE {{t}} SET state = 'handled', due = {{calendar}}, body = $3, ordering_key = NULL
+    {_OURS} {{changed}}
+"""
+BURIED: Final = f"""
+    UPDATE {{t}} SET state = 'dead', due = {{calendar}}, reason = $3, ordering_key = NULL
+    {_OURS} {{changed}}
+"""
+_FORGET: Final = f"DELETE FROM {{t}} {_OURS} AND body IS NULL {{changed}}"
+_RELEASE: Final = f"UPDATE {{t}} SET due = {{now}} + $3, token = '' {_OURS} {{changed}}"
+_ASSIGN: Final = f"""
+    UPDATE {{t}} SET due = {{now}} + $3, token = '', attempts = 0, handler = $4, ordering_key = $5
+    {_OURS} RETURNING id, received
+"""
+_FIRST: Final = "SELECT id FROM {t} WHERE ordering_key = $1 ORDER BY id LIMIT 1"
+_LOCK: Final = """
+    {postgres} SELECT pg_advisory_xact_lock(hashtextextended($1, '{t}'::regclass::oid::bigint))
+"""
+_ADVANCE: Final = f"UPDATE {{t}} SET due = {{now}} WHERE id = ({_FIRST})"
+# SQLite may give the id of a deleted row to a new one.
+_SAME: Final = "WHERE id = $1 AND received = $2"
+# An open one that is for no handler yet will be for all that it fits.
+_GIVEN: Final = f"""
+    SELECT type, body, key FROM {{t}}
+    {_SAME} AND handler <> $3 AND body IS NOT NULL AND NOT (state = 'open' AND handler = '')
+"""
+_REVIVE: Final = f"""
+    UPDATE {{t}} SET state = 'open', due = {{now}}, token = '', attempts = 0
+    {_SAME} AND (state = 'dead' OR (state = 'handled' AND body IS NOT NULL)) {{changed}}
+"""
+_DROPPABLE: Final = f"""
+    {_SAME} AND (state = 'dead' OR body IS NOT NULL)
+    AND (state <> 'open' OR token = '' OR due <= {{now}}) {{changed}}
+"""
+_DROP: Final = f"DELETE FROM {{t}} {_DROPPABLE}"
+_EMPTY: Final = f"""
+    UPDATE {{t}} SET due = CASE state WHEN 'handled' THEN due ELSE {{calendar}} END, state = 'handled',
+        body = NULL, ordering_key = NULL
+    {_DROPPABLE}
+"""
+_EVENTS: Final = """
+    SELECT id, key, type, body, reason, attempts, received, state, handler
+    FROM {t} WHERE %s id > $1 AND id <= $2 ORDER BY id LIMIT $3
+"""
+_WALK: Final = "SELECT max(id) FROM (SELECT id FROM {t} WHERE id > $1 ORDER BY id LIMIT $2) AS slice"
+# In the order of an index, so that no bodies are read.
+_STATS: Final = """
+    SELECT many, (SELECT received FROM {t} WHERE id = least) FROM (
+        SELECT count(*) AS many, min(id) AS least FROM (
+            SELECT id FROM {t} WHERE state = '%s' ORDER BY %s LIMIT $1
+        ) AS counted
+    ) AS found
+"""
+_BACKLOG: Final = f"""
+    SELECT count(*), min(due), {{began}},
+        (SELECT count(*) FROM (SELECT id FROM {{t}} WHERE state = 'dead' LIMIT $1) AS letters)
+    FROM ({_DUE} due <= {{began}} ORDER BY due, id LIMIT $1) AS waiting
+"""
+_OLD: Final = """
+    WITH picked AS (SELECT id FROM {t} WHERE %s - $1 ORDER BY due LIMIT $2 {skip})
+    %s WHERE id {picked} RETURNING id
+"""
+OLD: Final = {
+    "claims": _OLD % ("state = 'open' AND body IS NULL AND due < {began}", "DELETE FROM {t}"),
+    "bodies": _OLD % (
+        "state = 'handled' AND body IS NOT NULL AND due < {calendar}", "UPDATE {t} SET body = NULL",
+    ),
+    "handled": _OLD % ("state = 'handled' AND due < {calendar}", "DELETE FROM {t}"),
+}  # fmt: skip
+_SLICE_OF_DEAD: Final = """
+    SELECT count(*), max(id) FROM (
+        SELECT id FROM {t} WHERE state = 'dead' AND id > $1 ORDER BY id LIMIT $2
+    ) AS slice
+"""
+_PRUNE_DEAD: Final = "DELETE FROM {t} WHERE state = 'dead' AND id > $1 AND id <= $2 AND due < {calendar} - $3"
+
+
+def create() -> Script[None]:
+    """Create the table and its indexes."""
+    for text in _CREATE:
+        yield text, ()
+
+
+def put(delivery: Delivery, further: Sequence[Delivery] = ()) -> Script[bool]:
+    """Store a delivery and *further* ones; ``False`` if the key is known."""
+    yield from _lock(delivery, *further)
+    while (made := (yield from _insert(delivery, delivery.key))) is None:
+        known = yield _KNOWN, (delivery.key,)
+        if known:  # or it was deleted just now
+            yield from _complete(known[0], delivery, further)
+            return False
+    yield from _insert_copies(delivery.key, made, further)
+    return True
+
+
+def bury(delivery: Delivery, reason: str) -> Script[bool]:
+    """Store a delivery as a dead letter; ``False`` if its key is known."""
+    return bool((yield _INSERT_DEAD, (delivery.key, delivery.type, delivery.body, reason)))
+
+
+def claim(delivery: Delivery, lease: float) -> Script[Entry | Standing]:
+    """Store a delivery under a lease, or lease a known one whose lease ran out."""
+    values = (delivery.type, delivery.body, lease, secrets.token_hex(8), delivery.handler)
+    copy = copy_key(delivery)
+    rows = yield _CLAIM, (delivery.key, *values, copy)
+    if rows:
+        return _entry(rows[0])
+    found = yield _CLAIMED, (delivery.key,)
+    is_own = bool(found) and found[0][2] in {"", delivery.handler}
+    if copy is not None and not is_own and (found or (yield _CLAIMED, (copy,))):
+        rows = yield _CLAIM, (copy, *values, None)
+        if rows:
+            return _entry(rows[0])
+        found = yield _CLAIMED, (copy,)
+    if found and found[0][0] != "open":
+        return Standing.HANDLED
+    return Standing.STORED if found and found[0][1] else Standing.BUSY
+
+
+def take(limit: int, lease: float, handlers: Collection[str] | None) -> Script[list[Entry]]:
+    """Lease what is due and has a body, oldest first: all, or for *handlers*."""
+    names = None if handlers is None else sorted(set(handlers))
+    if names == []:
+        return []
+    text = _take(None if names is None else len(names))
+    rows = yield text, (limit, lease, secrets.token_hex(8), *(names or ()))
+    return sorted(map(_entry, rows), key=lambda entry: entry.id)
+
+
+@cache
+def _take(handlers: int | None) -> str:
+    """Return the statement for so many handlers: each alone, so that nothing is read that is for others."""
+    if handlers is None:
+        return f"WITH picked AS ({_DUE} due <= {{began}} ORDER BY due, id LIMIT $1 {{skip}}) {_LEASE}"
+    names = range(4, 4 + handlers)
+    each = [  # compared as rows, so that no other index fits
+        f"due_{name} AS ({_DUE} (handler, due) >= (${name}, 0) AND (handler, due) <= (${name}, {{began}})"
+        " ORDER BY handler, due, id LIMIT $1 {skip})"
+        for name in names
+    ]
+    found = " UNION ALL ".join(f"SELECT id, due FROM due_{name}" for name in names)
+    each.append(f"picked AS (SELECT id FROM ({found}) AS found ORDER BY due, id LIMIT $1)")
+    return f"WITH {', '.join(each)} {_LEASE}"
+
+
+def end(text: str, entry: Entry, *values: object) -> Script[bool]:
+    """End a lease by ``HANDLED`` or ``BURIED``, and make the next delivery of its ordering key due."""
+    if entry.ordering_key is None:
+        return bool((yield text, (entry.id, entry.token, *values)))
+    yield from _lock(entry)
+    ended = yield text, (entry.id, entry.token, *values)
+    if ended:
+        yield _ADVANCE, (entry.ordering_key,)
+    return bool(ended)
+
+
+def release(entry: Entry, delay: float) -> Script[bool]:
+    """End a lease, so that the delivery is due after *delay*."""
+    ours = (entry.id, entry.token)
+    if entry.body is None and (yield _FORGET, ours):
+        return True
+    return bool((yield _RELEASE, (*ours, delay)))
+
+
+def assign(entry: Entry, deliveries: Sequence[Delivery]) -> Script[bool]:
+    """End a lease and store the event for handlers."""
+    yield from _lock(*deliveries)
+    first, *further = deliveries
+    delay = yield from _delay(first)
+    rows = yield _ASSIGN, (entry.id, entry.token, delay, first.handler, first.ordering_key)
+    if rows:
+        yield from _insert_copies(entry.key, rows[0], further)
+    return bool(rows)
+
+
+def give(event: StoredEvent, handler: str) -> Script[bool]:
+    """Store a copy of an event for one more handler."""
+    found = yield _GIVEN, (event.id, event.received_at, handler)
+    if not found or is_copy(event.key):
+        return False
+    kind, body, key = found[0]
+    copy = Delivery(key=key, type=kind, body=body, handler=handler)
+    return (yield from _insert_copies(key, (event.id, event.received_at), [copy])) == 1
+
+
+def events(state: State | None, after: int, limit: int) -> Script[list[StoredEvent]]:
+    """Return a page of events."""
+    text = _EVENTS % ("" if state is None else f"state = '{STATES[STATES.index(state)]}' AND")
+    if state != "handled":
+        return list(map(_event, (yield text, (after, _LAST_ID, limit))))
+    found: list[StoredEvent] = []
+    while len(found) < limit:  # no index has their ids in order: look at some of all at a time
+        ((last,),) = yield _WALK, (after, WALKED)
+        if last is None:
+            break
+        found += map(_event, (yield text, (after, last, limit - len(found))))
+        after = last
+    return found
+
+
+def revive(event: StoredEvent) -> Script[bool]:
+    """Make a dead letter, or a handled event whose body was kept, due again."""
+    return bool((yield _REVIVE, (event.id, event.received_at)))
+
+
+def drop(event: StoredEvent) -> Script[bool]:
+    """Delete a body that nobody is to handle; an event without a key goes altogether."""
+    same = (event.id, event.received_at)
+    found = yield f"SELECT due, ordering_key FROM {{t}} {_SAME}", same
+    key = found[0][1] if found else None
+    if key is not None:  # read again under the lock: meanwhile it may have become the due one
+        yield from _lock(Delivery(key=None, type="", body=None, ordering_key=key))
+        found = yield f"SELECT due FROM {{t}} {_SAME}", same
+    dropped = yield _DROP if event.key is None else _EMPTY, same
+    if dropped and key is not None and found[0][0] < inf:
+        yield _ADVANCE, (key,)
+    return bool(dropped)
+
+
+def stats() -> Script[dict[State, StateStats]]:
+    """Return the number and the oldest of the events in each state."""
+    found: dict[State, StateStats] = {}
+    for state in STATES:
+        ((count, oldest),) = yield _STATS % (state, "due" if state == "handled" else "id"), (MOST + 1,)
+        found[state] = StateStats(min(count, MOST), oldest, has_more=count > MOST)
+    return found
+
+
+def backlog() -> Script[Backlog]:
+    """Return what waits."""
+    ((due, first, now, dead),) = yield _BACKLOG, (COUNTED,)
+    return Backlog(due, 0.0 if first is None else now - first, dead)
+
+
+def prune(text: str, age: float, rows: int) -> Script[int]:
+    """Delete at most so many *rows*, or their bodies, by one of ``OLD``; return how many."""
+    return len((yield text, (age, rows)))
+
+
+def prune_dead(age: float, after: int, rows: int) -> Script[tuple[int, int]]:
+    """
+    Delete those of the next *rows* dead letters beyond the id *after* that died longer ago than *age*.
+
+    Returns how many it has looked at, and the last id.
+    """
+    ((seen, last),) = yield _SLICE_OF_DEAD, (after, rows)
+    if seen:
+        yield _PRUNE_DEAD, (after, last, age)
+    return seen, last or after
+
+
+def _lock(*found: Delivery | Entry) -> Script[None]:
+    """Lock ordering keys until the transaction ends, always in the same sequence."""
+    for key in sorted({each.ordering_key for each in found if each.ordering_key is not None}):
+        yield _LOCK, (key,)
+
+
+def _delay(delivery: Delivery) -> Script[float]:
+    """Return after how long a new delivery is due: never, while others with its ordering key are open."""
+    key = delivery.ordering_key
+    return inf if key is not None and (yield _FIRST, (key,)) else 0.0
+
+
+def _insert(delivery: Delivery, key: str | None, received: float | None = None) -> Script[Any]:  # Any: a row
+    """Add a delivery under *key* and return its id and time, or ``None`` if that is known."""
+    delay = yield from _delay(delivery)
+    token = "claim" if delivery.body is None else ""  # as the claims that ``PUT`` completes
+    rows = yield _INSERT, (
+        key, delivery.type, delivery.body, delay, token, received, delivery.handler, delivery.ordering_key,
+    )  # fmt: skip
+    return rows[0] if rows else None
+
+
+def _insert_copies(key: str | None, first: Any, further: Iterable[Delivery]) -> Script[int]:  # Any: a row
+    """Add the event with *key*, and the id and time *first*, for handlers that have not had it."""
+    number, received = first
+    added = 0
+    for each in further:
+        copy = yield from _insert(each, key_for(each.handler, key, number, received), received)
+        added += copy is not None
+    return added
+
+
+def _complete(known: Any, delivery: Delivery, further: Sequence[Delivery]) -> Script[None]:  # Any: a row
+    """Store what claims of a known event lack: its body, and copies for handlers that have not claimed it."""
+    number, received, handler, is_claim = known
+    for each in (delivery, *further):
+        is_own = handler in {"", each.handler} or not each.handler
+        key = delivery.key if is_own else key_for(each.handler, delivery.key, number, received)
+        yield _COMPLETE, (key, each.body)
+        if is_claim and not is_own:
+            yield from _insert_copies(delivery.key, (number, received), [each])
+
+
+def _entry(row: Any) -> Entry:  # Any: as the columns
+    return Entry(**dict(zip(_ENTRY, row, strict=True)))
+
+
+def _event(row: Any) -> StoredEvent:  # Any: as the columns
+    return StoredEvent(**dict(zip(_EVENT, row, strict=True)))

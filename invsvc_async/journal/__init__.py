@@ -1,1 +1,0 @@
-"""The journal of single writes, in SQLite."""

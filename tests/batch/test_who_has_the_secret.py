@@ -1,0 +1,138 @@
+"""Who has the secret of a new webhook: what outcomes, results, journals, reports and JSON say of it."""
+
+from __future__ import annotations
+
+import json
+
+import aiosqlite
+import pytest
+
+from invsvc_async import Batch, Intent, Outbox, Outcome, SecretLostError
+from invsvc_async.batch.reports.summary import report_of
+from invsvc_async.cli.commands.batch_report import line_of, plain
+from tests.batch.conftest import HOOK
+from tests.batch.writing import all_of, creates
+from tests.outbox.conftest import outbox_at, verdict_of
+
+LOST = "apply, then reset"
+
+
+class Kept(dict):
+    """The secrets that were delivered, by key."""
+
+    def take(self, key, webhook):
+        """Be an ``on_secret``."""
+        self[key] = webhook.secret
+
+
+async def test_single_write(service, client):
+    """The caller has it, or nobody; other writes have none."""
+    service.script("webhooks.create", "pass", LOST)
+    returned = await client.webhooks.create(**HOOK).outcome()
+    lost = await client.webhooks.create(**{**HOOK, "url": "https://me.example/2"}).outcome()
+    update = await client.webhooks.update(returned.value, description="x").outcome()
+
+    assert [(each.secret, each.secret_lost) for each in (returned, lost, update)] == [
+        ("returned", False),
+        ("lost", True),
+        (None, False),
+    ]
+
+
+async def test_outcome_that_was_read_back(service, client):
+    """It has no secret, but its first reader had, so nothing advises to delete the webhook."""
+    service.script("webhooks.create", "pass", LOST)
+    returned = await client.webhooks.create(**HOOK).outcome()
+    lost = await client.webhooks.create(**{**HOOK, "url": "https://me.example/2"}).outcome()
+
+    text, other = returned.to_json(), lost.to_json()
+    again, still = Outcome.from_json(text), Outcome.from_json(other)
+    assert (json.loads(text)["secret"], json.loads(text)["secret_lost"]) == ("not stored", False)
+    assert (again.secret, again.unwrap().id, again.unwrap().secret) == ("not stored", returned.value.id, None)
+    assert (still.secret, Outcome.from_json(still.to_json()).secret_lost) == ("lost", True)
+    with pytest.raises(SecretLostError):
+        still.unwrap()
+
+
+async def test_settled_after_its_answer(service, client):
+    """Whoever got the answer had the secret; whoever lost it had not."""
+    service.script("webhooks.create", "pass", LOST)
+    for url, says in (("https://me.example/1", "not stored"), ("https://me.example/2", "lost")):
+        outcome = await client.webhooks.create(**{**HOOK, "url": url}).outcome()
+        settled = await client.settle(Intent.from_json(outcome.intent.to_json()))
+        assert (settled.verdict, settled.secret) == (outcome.verdict, says)
+
+
+async def test_batch_whose_callback_takes_them(service, client, tmp_path):
+    """Its results, its journal, its report and its JSON say the same, now and later."""
+    kept, path = Kept(), tmp_path / "run.db"
+    service.script("webhooks.create", "pass", LOST)
+    async with Batch.open(path, client, on_secret=kept.take) as batch:
+        live = await all_of(batch, creates(client, 4))
+    said = {each.key: each.secret for each in live}
+    async with Batch.open(path, client) as batch:
+        later = {each.key: each async for each in batch.results()}
+        report = await report_of(batch.entries, "run.db")
+
+    [lost] = [key for key, says in said.items() if says == "lost"]
+    assert {key for key, says in said.items() if says == "delivered"} == kept.keys() == said.keys() - {lost}
+    assert {key: each.secret for key, each in later.items()} == said
+    assert {json.loads(line_of(each))["secret"] for each in later.values()} == {"lost", "delivered"}
+    told = plain(report)
+    assert (told["secrets_lost"], [each["key"] for each in told["lost_secrets"]]) == (1, [lost])
+
+
+async def test_batch_without_a_callback(service, client, tmp_path):
+    """The result has it; the journal says that somebody had it, or that nobody did."""
+    path = tmp_path / "run.db"
+    async with Batch.open(path, client) as batch:
+        [live] = await all_of(batch, creates(client, 1))
+        async for _unheard in batch.run(creates(client, 2)):
+            break  # the second one is given again, and its secret is gone
+    assert (live.secret, live.outcome.value.secret is not None) == ("returned", True)
+
+    async with Batch.open(path, client) as batch:
+        [again] = await all_of(batch, ())
+        stored = [each.secret async for each in batch.results()]
+    assert (again.secret, again.secret_lost) == ("lost", True)
+    assert stored[0] == "not stored"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("takes", [True, False])
+async def test_outbox(service, client, tmp_path, kind, takes):
+    """What ``on_secret`` has had is not lost, whatever is asked; without it nobody had it."""
+    kept = Kept()
+    path = tmp_path / "app.db" if kind == "sqlite" else outbox_at(f"secrets{takes}".lower(), silence=1)
+    service.script("webhooks.create", "pass", LOST)
+    async with Outbox.open(path, client, concurrency=1, on_secret=kept.take if takes else None) as outbox:
+        keys = [await _enqueued(outbox, path, write) for write in creates(client, 2)]
+        async with outbox.dispatching():
+            found = [await verdict_of(outbox, key) for key in keys]
+            given = outbox.results()
+            results = [await anext(given) for _ in keys]
+            await given.aclose()
+
+    expected = ["delivered", "lost"] if takes else ["lost", "lost"]
+    assert [each.secret for each in found] == [each.secret for each in results] == expected
+    assert [each.secret_lost for each in found] == [says == "lost" for says in expected]
+    assert [*kept] == keys[:1] * takes
+    if takes:
+        assert found[0].unwrap().id
+
+
+async def _enqueued(outbox, path, write):
+    if isinstance(path, str):
+        import asyncpg
+
+        connection = await asyncpg.connect(path.partition("outbox=")[0].rstrip("?&"))
+        try:
+            async with connection.transaction():
+                return await outbox.enqueue(connection, write)
+        finally:
+            await connection.close()
+    async with aiosqlite.connect(path) as connection:
+        await connection.execute("BEGIN")
+        key = await outbox.enqueue(connection, write)
+        await connection.commit()
+        return key

@@ -1,0 +1,543 @@
+"""Single writes through a kill: what `Client(journal=…)` stores, and what `recover` makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import stat
+import sys
+import threading
+from contextlib import closing
+
+import attrs
+import pytest
+
+from invsvc_async import JournalError, NotFoundError, Verdict
+from invsvc_async.concurrency.clock import SystemClock
+from invsvc_async.durable import sqlite_file
+from invsvc_async.durable.journal import ClientJournal
+from invsvc_async.reconcile.history import Attempt
+from tests.batch.conftest import HOOK, client_of
+from tests.durable.killed import killed_before_its_await_returns
+from tests.faults.conftest import SHORT
+
+ONE_CREATE = """
+import asyncio, sys
+from invsvc_async import ApiKey, Client
+async def main(url, key, journal):
+    async with Client(url, ApiKey(key), journal=journal) as client:
+        await client.webhooks.create(url="https://me.example/in", events=["invoice.created"], tag=True)
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def kept(path) -> list:
+    journal = ClientJournal(path)
+    await journal.open()
+    try:
+        return [intent async for intent in journal.open_intents()]
+    finally:
+        await journal.aclose()
+
+
+async def test_killed_write_is_recovered(service, tmp_path):
+    """A write whose process was killed while the service worked is found out by the next process, and not sent again."""
+    path = tmp_path / "journal.db"
+    service.script("webhooks.create", "slow 0.3")
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", ONE_CREATE, service.base_url, service.api_key, str(path)
+    )
+    await service.arrived("webhooks.create")
+    os.kill(child.pid, signal.SIGKILL)
+    await child.wait()
+
+    async with client_of(service, journal=path) as client:
+        [outcome] = await client.recover()
+        again = await client.recover()
+
+    assert (outcome.verdict, outcome.secret_lost) == (Verdict.APPLIED, True)
+    assert (again, service.arrivals("webhooks.create")) == ([], 1)
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+async def test_write_of_known_verdict_leaves_nothing(service, tmp_path):
+    """Once the application has its verdict, a write is removed from the journal."""
+    path = tmp_path / "journal.db"
+    async with client_of(service, journal=path) as client:
+        await client.webhooks.create(**HOOK)
+        refused = await client.webhooks.delete("wh_none").outcome()
+        settled = await client.settle(refused.intent)
+
+    assert (refused.verdict, settled.applied) == (Verdict.REFUSED, False)
+    assert await kept(path) == []
+    with closing(sqlite3.connect(path)) as looking:
+        assert looking.execute("SELECT key, verdict FROM entries").fetchall() == []
+
+
+async def test_verdict_that_nobody_heard_is_recovered(service, tmp_path):
+    """A process killed between the verdict and its await's return: the next one gets it once, without a request."""
+    path = tmp_path / "journal.db"
+    await killed_before_its_await_returns(service, path, 'delete("wh_none")')
+    before = service.arrivals()
+
+    async with client_of(service, journal=path) as client:
+        [outcome] = await client.recover()
+        again = await client.recover()
+    async with client_of(service, journal=path) as client:
+        next_time = await client.recover()
+
+    assert outcome.verdict is Verdict.REFUSED
+    with pytest.raises(NotFoundError):
+        outcome.unwrap()
+    assert (again, next_time, service.arrivals() - before) == ([], [], 0)
+
+
+async def test_verdict_whose_storing_is_cancelled_reaches_the_next_awaiter(service, tmp_path):
+    """A second awaiter of the write gets it, and nothing is left in the journal."""
+    path = tmp_path / "journal.db"
+    stored, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(ClientJournal):
+        async def settled(self, outcome):
+            await super().settled(outcome)
+            stored.set()
+            await go_on.wait()
+
+    async with client_of(service, journal=Slow(path)) as client:
+        write = client.webhooks.update(service.seed_webhook().id, description="new")
+        first, second = asyncio.create_task(write.outcome()), asyncio.create_task(write.outcome())
+        await stored.wait()
+        first.cancel()
+        go_on.set()
+        await asyncio.wait([first, second])
+
+    assert first.cancelled()
+    assert second.result().verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.update") == 1
+    with closing(sqlite3.connect(path)) as looking:
+        assert looking.execute("SELECT key, verdict FROM entries").fetchall() == []
+
+
+async def test_write_is_stored_before_its_first_byte(service, tmp_path):
+    """When a request arrives, its intent is in the file, with the send."""
+    path = tmp_path / "journal.db"
+    service.script("webhooks.create", "slow 0.2")
+    async with client_of(service, journal=path) as client:
+        write = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
+        await service.arrived("webhooks.create")
+        with closing(sqlite3.connect(path)) as looking:
+            stored = looking.execute("SELECT intent FROM entries").fetchall()
+        await write
+
+    assert len(stored) == 1
+    assert '"sent":[{' in stored[0][0]
+
+
+async def test_write_is_not_sent_later_than_its_file_says(service, tmp_path):
+    """A machine that wakes between the two sends nothing then: a kill would leave a send that seems over."""
+    stored = []
+
+    class AsleepOnce(ClientJournal, SystemClock):
+        slept = 0.0
+
+        def now(self):
+            return super().now() + self.slept
+
+        async def sending(self, intent):
+            stored.append(self.now())
+            await super().sending(intent)
+            self.slept = 3600.0  # which the event loop's clock may not count
+
+    journal = AsleepOnce(tmp_path / "journal.db")
+    async with client_of(service, journal=journal, clock=journal) as client:
+        outcome = await client.webhooks.create(**HOOK, tag=True).outcome()
+
+    attempts = [event for event in outcome.history if isinstance(event, Attempt)]
+    assert [attempt.end for attempt in attempts] == ["not sent", "answered"]
+    assert stored[1] <= attempts[1].started <= stored[1] + attempts[1].timeout
+    assert (outcome.verdict, service.arrivals("webhooks.create")) == (Verdict.APPLIED, 1)
+
+
+async def test_cancelled_write_in_flight_stays(service, tmp_path):
+    """A cancelled write of which bytes left stays open for the next process."""
+    path = tmp_path / "journal.db"
+    service.script("webhooks.create", "apply, then hang")
+    async with client_of(service, journal=path) as client:
+        write = asyncio.create_task(client.webhooks.create(**HOOK, tag=True).outcome())
+        await service.arrived("webhooks.create")
+        write.cancel()
+        await asyncio.wait([write])
+
+    [intent] = await kept(path)
+    assert (len(intent.sent), intent.sent[0].end.kind) == (1, "long")
+
+
+async def test_write_cancelled_before_its_first_byte_is_withdrawn(service, tmp_path):
+    """A write that was cancelled while it waited for a connection leaves nothing behind."""
+    path = tmp_path / "journal.db"
+    service.script("webhooks.create", "slow 0.3")
+    async with client_of(service, journal=path, max_concurrency=1) as client:
+        first = asyncio.create_task(client.webhooks.create(**HOOK, tag=True).outcome())
+        await service.arrived("webhooks.create")
+        hook = service.seed_webhook()
+        second = asyncio.create_task(client.webhooks.delete(hook.id).outcome())
+        looking = sqlite3.connect(path)
+        wanted = "SELECT 1 FROM entries WHERE operation = 'webhooks.delete'"
+        while not looking.execute(wanted).fetchall():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        looking.close()
+        second.cancel()
+        await asyncio.wait([first, second])
+
+    assert (second.cancelled(), await kept(path)) == (True, [])
+    assert service.arrivals("webhooks.delete") == 0
+
+
+async def test_write_in_flight_when_the_client_closes_stays(service, tmp_path):
+    """Closing the client ends a write in flight as unknown and leaves its intent in the file."""
+    path = tmp_path / "journal.db"
+    service.script("webhooks.create", "hang")
+    client = client_of(service, journal=path)
+    async with client:
+        write = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
+        await service.arrived("webhooks.create")
+    assert (await write).verdict is Verdict.UNKNOWN
+    assert len(await kept(path)) == 1
+
+
+class Halting(ClientJournal):
+    """A journal that stops in the middle of its open intents, until it is asked to go on."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.halted, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def open_intents(self):
+        async for intent in super().open_intents():
+            yield intent
+            self.halted.set()
+            await self.goes_on.wait()
+
+
+async def test_write_that_is_cancelled_while_it_looks_for_what_is_open(service, tmp_path):
+    """The next write looks again: it waits for all that the process before it left, not for a part."""
+    path, hooks = tmp_path / "journal.db", [service.seed_webhook() for _ in range(2)]
+    policy = attrs.evolve(SHORT, clock_slack=0.0, clock_band=0.0)
+    service.script("webhooks.update", "hang", "hang")
+    async with client_of(service, journal=path, reconcile=policy) as before:
+        for number, hook in enumerate(hooks, 1):
+            write = asyncio.create_task(before.webhooks.update(hook.id, description="old").outcome())
+            await service.arrived("webhooks.update", number)
+            write.cancel()
+            await asyncio.wait([write])
+    journal, loop = Halting(path), asyncio.get_running_loop()
+    async with client_of(service, journal=journal, reconcile=policy) as after:
+        cut = asyncio.create_task(
+            after.webhooks.update(service.seed_webhook().id, description="cut").outcome()
+        )
+        await journal.halted.wait()
+        cut.cancel()
+        await asyncio.wait([cut])
+        journal.goes_on.set()
+        begun = loop.time()
+        await after.webhooks.update(hooks[1].id, description="new")
+
+    assert loop.time() - begun >= policy.settle_after_loss
+    assert service.arrivals("webhooks.update") == 3
+
+
+async def test_open_write_that_cannot_be_read_stops_each_write(service, tmp_path):
+    """What it may still do is not known, so not only the first write after it is refused."""
+    path = tmp_path / "journal.db"
+    service.script("webhooks.delete", "hang", "hang")
+    async with client_of(service, journal=path) as before:
+        for number in (1, 2):
+            write = asyncio.create_task(before.webhooks.delete(service.seed_webhook().id).outcome())
+            await service.arrived("webhooks.delete", number)
+            write.cancel()
+            await asyncio.wait([write])
+    with closing(sqlite3.connect(path)) as spoiling:
+        spoiling.execute("UPDATE entries SET intent = NULL WHERE seq = (SELECT max(seq) FROM entries)")
+        spoiling.commit()
+    async with client_of(service, journal=path) as after:
+        for _ in range(2):
+            with pytest.raises(JournalError, match="cannot be read"):
+                await after.webhooks.delete(service.seed_webhook().id)
+
+    assert service.arrivals("webhooks.delete") == 2
+
+
+async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
+    """The verdict that it found is in the file, and the next recovery returns it with the other one."""
+    path, hooks = tmp_path / "journal.db", [service.seed_webhook() for _ in range(2)]
+    service.script("webhooks.delete", "apply, then hang", "apply, then hang")
+    async with client_of(service, journal=path) as client:
+        writes = [asyncio.create_task(client.webhooks.delete(hook.id).outcome()) for hook in hooks]
+        await service.arrived("webhooks.delete", 2)
+        for write in writes:
+            write.cancel()
+        await asyncio.wait(writes)
+    assert len(await kept(path)) == 2
+
+    service.script("webhooks.get", "pass", "hang")
+    async with client_of(service, journal=path) as client:
+        recovering = asyncio.create_task(client.recover())
+        await service.arrived("webhooks.get", 2)
+        with closing(sqlite3.connect(path)) as looking:
+            while looking.execute("SELECT count(*) FROM entries WHERE verdict IS NULL").fetchone() != (1,):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+        recovering.cancel()
+        await asyncio.wait([recovering])
+    assert len(await kept(path)) == 1
+    async with client_of(service, journal=path) as client:
+        assert [outcome.verdict for outcome in await client.recover()] == [Verdict.APPLIED] * 2
+    assert await kept(path) == []
+
+
+async def test_second_owner_is_told_who_holds_it(service, tmp_path):
+    """A second client of one journal is refused with an error that names the process."""
+    path = tmp_path / "journal.db"
+    async with client_of(service, journal=path):
+        with pytest.raises(JournalError, match=f"in use by process {os.getpid()} on "):
+            async with client_of(service, journal=path):
+                pass
+    async with client_of(service, journal=path):
+        pass
+
+
+@pytest.mark.parametrize("then", ["close", "open"])
+async def test_opening_that_is_cancelled(tmp_path, monkeypatch, then):
+    """The file stays this owner's while a thread still opens it; no thread is left once it is closed."""
+    begun, may_end = threading.Event(), threading.Event()
+    path = tmp_path / "journal.db"
+    journal, other = ClientJournal(path), ClientJournal(path)
+    await journal.open()
+    await journal.aclose()
+
+    def check(_connection, _name):
+        begun.set()
+        may_end.wait(30)
+
+    monkeypatch.setattr(sqlite_file, "check_file", check)
+    journal = ClientJournal(path)
+    opening = asyncio.create_task(journal.open())
+    await asyncio.to_thread(begun.wait, 30)
+    opening.cancel()
+    await asyncio.wait([opening])
+    with pytest.raises(JournalError, match="is in use"):
+        await other.open()
+    may_end.set()
+    if then == "open":
+        await journal.open()
+        assert [intent async for intent in journal.open_intents()] == []
+    await journal.aclose()
+    await other.open()
+    await other.aclose()
+    assert [each.name for each in threading.enumerate() if str(path) in each.name] == []
+
+
+async def test_database_of_the_application_is_left_alone(tmp_path):
+    """It is refused, nothing is left beside it, and its own connection still keeps others from its log."""
+    path = tmp_path / "app.db"
+    text = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); "
+        "print(db.execute('SELECT count(*) FROM mine').fetchone()[0]); db.close()"
+    )
+    with closing(sqlite3.connect(path, isolation_level=None)) as own:
+        own.execute("PRAGMA journal_mode = WAL")
+        own.execute("CREATE TABLE mine (n)")
+        with pytest.raises(JournalError, match="another program's database"):
+            await ClientJournal(path).open()
+        for number in range(2):
+            other = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", text, path, stdout=asyncio.subprocess.PIPE
+            )
+            assert (await other.communicate())[0].split() == [b"%d" % number]
+            own.execute("INSERT INTO mine VALUES (1)")
+    assert [found.name for found in tmp_path.iterdir()] == ["app.db"]
+
+
+async def test_second_owner_by_another_name_is_told(service, tmp_path):
+    """A link to the file is the file: it has one owner, by whatever name."""
+    path, link = tmp_path / "journal.db", tmp_path / "link.db"
+    link.symlink_to(path)
+    async with client_of(service, journal=path):
+        with pytest.raises(JournalError, match="process"):
+            async with client_of(service, journal=link):
+                pass
+
+
+async def test_journal_is_for_its_owner_alone(service, tmp_path):
+    """The files have mode 0600, and no token is in them."""
+    async with client_of(service, journal=tmp_path / "journal.db") as client:
+        service.script("webhooks.create", "apply, then hang 0.1")
+        await client.webhooks.create(**HOOK).outcome()
+        files = list(tmp_path.iterdir())
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+        assert not any(service.api_key.encode() in file.read_bytes() for file in files)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        ("UPDATE facts SET value = '9' WHERE name = 'schema'", "its tables have version 9"),
+        ("DELETE FROM facts WHERE name = 'schema'", "its tables have no version"),
+        ("PRAGMA application_id = 1", "another program"),
+        ("UPDATE facts SET value = 'a batch' WHERE name = 'kind'", "it is a batch"),
+    ],
+)
+async def test_file_of_another_make_is_refused(service, tmp_path, spoil, words):
+    """A journal of a newer version, or another file, is refused before anything is sent."""
+    path = tmp_path / "journal.db"
+    assert await kept(path) == []
+    with sqlite3.connect(path) as connection:
+        connection.execute(spoil)
+    connection.close()
+
+    client = client_of(service, journal=path)
+    with pytest.raises(JournalError, match=words):
+        await client.webhooks.create(**HOOK).outcome()
+    await client.aclose()
+    assert service.ledger.entries == []
+
+
+async def test_file_that_is_no_journal_is_refused(service, tmp_path):
+    """A text file, or a missing folder, is refused before anything is sent."""
+    (tmp_path / "notes.txt").write_text("not a journal\n" * 100)
+    for path, words in (
+        (tmp_path / "notes.txt", "not a SQLite database"),
+        (tmp_path / "none" / "journal.db", "the folder exists"),
+    ):
+        client = client_of(service, journal=path)
+        with pytest.raises(JournalError, match=words):
+            await client.webhooks.create(**HOOK).outcome()
+        await client.aclose()
+    assert service.ledger.entries == []
+
+
+async def test_disk_that_is_full_stops_the_write(service, tmp_path):
+    """A write that cannot be stored is not sent, and says so; with room again the next one is."""
+    path = tmp_path / "journal.db"
+    async with client_of(service, journal=path) as client:
+        entries = client._view.session.writes.journal._store
+        await entries.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
+        with pytest.raises(JournalError, match="disk is full"):
+            await client.webhooks.create(**HOOK, description="x" * 100_000).outcome()
+        assert service.arrivals("webhooks.create") == 0
+
+        await entries.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone())
+        await client.webhooks.create(**HOOK)
+    assert service.arrivals("webhooks.create") == 1
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_file_that_is_deleted_in_use(service, tmp_path, monkeypatch, is_replaced):
+    """What would be stored in it would be lost by a kill, so nothing is sent any more."""
+    monkeypatch.setattr("invsvc_async.storage.same_file._LOOK_EVERY", 0.0)
+    hook, path = service.seed_webhook().id, tmp_path / "journal.db"
+    async with client_of(service, journal=path) as client:
+        await client.webhooks.update(hook, description="before")
+        path.rename(tmp_path / "moved.db")
+        if is_replaced:
+            path.write_bytes((tmp_path / "moved.db").read_bytes())
+        with pytest.raises(JournalError, match="deleted or replaced while it was open"):
+            await client.webhooks.update(hook, description="after")
+
+    assert len(service.ledger.effects("webhooks.update")) == service.arrivals("webhooks.update") == 1
+
+
+async def test_thread_that_dies_fails_who_waits(service, tmp_path):
+    """If the writer's thread dies, pending and later requests fail, and nothing is sent."""
+    async with client_of(service, journal=tmp_path / "journal.db") as client:
+        entries = client._view.session.writes.journal._store
+
+        def die(connection):
+            raise SystemExit("the end")
+
+        with pytest.raises(JournalError, match="SystemExit"):
+            await entries.ask(die)
+        with pytest.raises(JournalError, match="SystemExit"):
+            await client.webhooks.create(**HOOK).outcome()
+    assert service.arrivals("webhooks.create") == 0
+
+
+async def test_row_that_cannot_be_stored_fails_alone(tmp_path):
+    """What is committed together fails one by one: a row that cannot be stored takes no other with it."""
+    from invsvc_async.batch.journals.sqlite import SqliteBatch
+    from invsvc_async.durable.entry import Entry, State
+
+    entries = SqliteBatch(tmp_path / "run.db")
+    await entries.open()
+    good, bad = (
+        entries.put(Entry(key=key, state=State.TO_DO, operation="teams.create", done_at=number))
+        for key, number in (("a", 1), ("b", 2**70))
+    )
+    await asyncio.wait([good, bad])
+    assert (good.exception(), [each.key for each in await entries.not_done(0, 9)]) == (None, ["a"])
+    assert isinstance(bad.exception(), JournalError)
+    await entries.aclose()
+
+
+async def test_corrupt_page_is_told(service, client, tmp_path):
+    """A damaged page ends the run with JournalError, and nothing is sent."""
+    from invsvc_async.batch import Batch
+
+    path = tmp_path / "run.db"
+    writes = [
+        client.webhooks.create(url=f"https://a.example/{i}", events=["invoice.created"]) for i in range(200)
+    ]
+    async with Batch.open(path, client, on_secret=lambda _key, _hook: None) as batch:
+        async for _ in batch.run(writes):
+            pass
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xa5" * (len(content) - 4096)
+    path.write_bytes(content)
+    sent = service.arrivals("webhooks.create")
+    with pytest.raises(JournalError, match="damaged"):
+        async with Batch.open(path, client) as batch:
+            async for _ in batch.run([client.webhooks.create(**HOOK)]):
+                pass
+    assert service.arrivals("webhooks.create") == sent
+
+
+async def test_file_that_another_program_locks(tmp_path, monkeypatch):
+    """A file that another program has locked is refused after a short wait."""
+    monkeypatch.setattr(sqlite_file, "_PATIENCE", 0.05)
+    path = tmp_path / "journal.db"
+    assert await kept(path) == []
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA locking_mode = EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(JournalError, match="another connection is using the file"):
+        await ClientJournal(path).open()
+    other.close()
+    assert await kept(path) == []
+
+
+@pytest.mark.parametrize("ends", ["unknown", "cancelled"])
+async def test_intent_of_elsewhere_is_not_kept(service, tmp_path, ends):
+    """
+    Settling is no send: what another process sent is not in this journal, which would know no other sends of it.
+
+    Recovered as a write of this journal, it would be told as never sent.
+    """
+    hook, other = service.seed_webhook(description="before"), service.seed_webhook()
+    async with client_of(service) as elsewhere:
+        write = elsewhere.webhooks.update(hook.id, description="mine")
+        carried = write.intent
+        assert (await write.outcome()).verdict is Verdict.APPLIED
+    async with client_of(service, journal=tmp_path / "journal.db") as client:
+        await client.webhooks.update(other.id, description="opens the journal")
+        before = service.arrivals("webhooks.get")
+        service.script("webhooks.get", *{"unknown": ("403", "403"), "cancelled": ("hang",)}[ends])
+        settling = asyncio.create_task(client.settle(carried))
+        if ends == "cancelled":
+            await service.arrived("webhooks.get", before + 1)
+            settling.cancel()
+        await asyncio.wait([settling])
+        assert [intent.key for intent in client.unsettled] == [carried.key]
+    assert await kept(tmp_path / "journal.db") == []
+    async with client_of(service, journal=tmp_path / "journal.db") as client:
+        assert await client.recover() == []

@@ -1,0 +1,849 @@
+"""Verdicts in a journal: stored before the application has them, recovered by the next process, then removed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sqlite3
+from contextlib import closing
+from decimal import Decimal
+
+import attrs
+import pytest
+from msgspec import Raw
+
+from invsvc_async import (
+    ApiKey,
+    Client,
+    ConfigurationError,
+    ConflictError,
+    InvsvcError,
+    JournalError,
+    NotFoundError,
+    NotSentError,
+    PermissionDeniedError,
+    PersonToken,
+    RateLimitedError,
+    SecretLostError,
+    ServiceError,
+    ValidationFailedError,
+    Verdict,
+    WriteNotAppliedError,
+    WriteSupersededError,
+)
+from invsvc_async.durable import journal as client_journal
+from invsvc_async.durable.journal import ClientJournal
+from invsvc_async.durable.records import Record, _encodable, verdict_record
+from invsvc_async.reconcile.history import Evidence
+from tests.batch.conftest import HOOK, client_of
+from tests.durable.killed import killed_before_its_await_returns
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Remove verdicts that the application has had without a delay."""
+    monkeypatch.setattr(client_journal, "_HEARD_AFTER", 0)
+
+
+@pytest.fixture
+def never(monkeypatch):
+    """Remove verdicts that the application has had only when the journal is closed."""
+    monkeypatch.setattr(client_journal, "_HEARD_AFTER", 10**6)
+
+
+@pytest.fixture
+async def applied(service, client):
+    """Return the outcome of an update that was answered."""
+    return await client.webhooks.update(service.seed_webhook().id, description="new").outcome()
+
+
+async def unfinished(journal, outcome):
+    """Do what a driver does for a write, up to its verdict, which the application has not had yet."""
+    intent = outcome.intent
+    *before, last = intent.sent
+    await journal.open()
+    await journal.sending(attrs.evolve(intent, sent=(*before, attrs.evolve(last, end=None))))
+    await journal.settled(outcome)
+
+
+async def ended(path, *outcomes):
+    """Run a process that ends before the application has had its verdicts."""
+    journal = ClientJournal(path)
+    for outcome in outcomes:
+        await unfinished(journal, outcome)
+    await journal.aclose()
+
+
+async def held(journal):
+    """Return what a journal contains from earlier processes: keys of open intents, and outcomes."""
+    keys = [intent.key async for intent in journal.open_intents()]
+    return keys, [outcome async for outcome in journal.unheard()]
+
+
+async def next_process(path, *, hears=False):
+    journal = ClientJournal(path)
+    await journal.open()
+    try:
+        found = await held(journal)
+        if hears:
+            for identity in [*found[0], *(outcome.started_as.identity for outcome in found[1])]:
+                journal.heard(identity)
+        return found
+    finally:
+        await journal.aclose()
+
+
+async def rebuilt(path, outcome):
+    """Return *outcome* as the next process gets it."""
+    await ended(path, outcome)
+    keys, [found] = await next_process(path)
+    assert keys == []
+    return found
+
+
+def rows(path):
+    with closing(sqlite3.connect(path)) as looking:
+        return looking.execute("SELECT key, state FROM entries ORDER BY seq").fetchall()
+
+
+def same(found, live):
+    """Compare all of an outcome that outlives its process."""
+    for name in ("verdict", "message", "value", "attempts", "resends", "livemode", "applied"):
+        assert getattr(found, name) == getattr(live, name), name
+    assert found.evidence.basis == live.evidence.basis
+    for intent in (found.intent, live.intent):
+        assert intent.policy == live.intent.policy
+    assert [sent.end.kind for sent in found.intent.sent] == [sent.end.kind for sent in live.intent.sent]
+    apart = {"sent": (), "bounds": None}  # a plain answer's times are not stored
+    assert attrs.evolve(found.intent, **apart) == attrs.evolve(live.intent, **apart)
+    assert found.history == ()
+    return True
+
+
+# --- what the next process gets
+
+
+async def test_verdict_of_a_process_killed_before_its_await_returned(service, tmp_path):
+    """The next process gets it, with the webhook, whose secret is lost."""
+    path = tmp_path / "journal.db"
+    write = 'create(url="https://me.example/in", events=["invoice.created"], tag=True)'
+    await killed_before_its_await_returns(service, path, write)
+
+    keys, [outcome] = await next_process(path)
+
+    [effect] = service.ledger.effects("webhooks.create")
+    assert keys == []
+    assert (outcome.verdict, outcome.message) == (Verdict.APPLIED, "the service answered so")
+    assert (outcome.value.id, outcome.value.secret) == (effect.target, None)
+    with pytest.raises(SecretLostError) as raised:
+        outcome.unwrap()
+    assert raised.value.webhook.id == effect.target
+    assert service.arrivals("webhooks.create") == 1
+
+
+WRITES = {
+    "webhooks.update": lambda service, client: client.webhooks.update(
+        service.seed_webhook().id, description="new"
+    ),
+    "webhooks.delete": lambda service, client: client.webhooks.delete(service.seed_webhook().id),
+    "journeys.update": lambda service, client: client.journeys.update(
+        service.seed_journey(status="draft").id, name="new"
+    ),
+    "teams.create": lambda _service, client: client.teams.create(legal_name="Acme", credit_limit=3),
+    "sheets.save_mapping": lambda _service, client: client.sheets.save_mapping({"total": "Total"}),
+    "users.update_preferences": lambda _service, client: client.users.update_preferences(
+        "team_1", testmode=True
+    ),
+    "client.write": lambda service, client: client.write(
+        "PUT", f"/webhooks/{service.seed_webhook().id}", json={"description": "new"}
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", WRITES)
+async def test_applied_write_is_rebuilt(service, tmp_path, operation):
+    """Verdict, evidence, value and intent of each operation's write are those of the live outcome."""
+    person = operation.startswith("users")
+    credential = PersonToken(service.person_token) if person else ApiKey(service.api_key)
+    async with client_of(service, credential=credential) as client:
+        live = await WRITES[operation](service, client).outcome()
+
+    found = await rebuilt(tmp_path / "journal.db", live)
+
+    assert live.verdict is Verdict.APPLIED
+    assert same(found, live)
+    assert type(found.value) is type(live.value)
+    assert found.unwrap() == live.unwrap()
+    assert found.error is None
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        ("400", ValidationFailedError),
+        ("403", PermissionDeniedError),
+        ("404", NotFoundError),
+        ("409", ConflictError),
+        ("422", ServiceError),
+        ("429", RateLimitedError),
+        ("gateway 403", PermissionDeniedError),
+    ],
+)
+async def test_refused_write_is_rebuilt(service, client, tmp_path, status, kind):
+    """It raises an error of the same class, with the same words, status and code."""
+    service.script("webhooks.update", status)
+    live = await client.webhooks.update(service.seed_webhook().id, description="new").outcome()
+
+    found = await rebuilt(tmp_path / "journal.db", live)
+
+    assert live.verdict is Verdict.REFUSED
+    assert same(found, live)
+    with pytest.raises(ServiceError) as raised:
+        found.unwrap()
+    assert type(raised.value) is type(live.error) is kind
+    assert str(raised.value) == str(live.error)
+    for name in ("status", "code", "message", "details", "operation", "own_envelope", "retry_after"):
+        assert getattr(raised.value, name) == getattr(live.error, name), name
+
+
+@pytest.mark.parametrize(
+    "details", ["one text", ("url: is missing", "events: is empty"), {"url": ["is missing", 1, None]}, None]
+)
+async def test_details_of_a_refusal_are_rebuilt(applied, tmp_path, details):
+    """Each form in which the service gives details comes back in the same form."""
+    error = ValidationFailedError(
+        status=400, code="invalid", message="No.", details=details, own_envelope=True
+    )
+    live = attrs.evolve(applied, verdict=Verdict.REFUSED, value=None, error=error)
+
+    found = await rebuilt(tmp_path / "journal.db", live)
+
+    assert (found.error.details, str(found.error)) == (details, str(error))
+
+
+@pytest.mark.no_secret_scan  # which shows things as JSON
+async def test_text_that_utf8_cannot_express_is_stored(applied, tmp_path):
+    """Half a character becomes a question mark, and what is beside it is kept."""
+    error = ValidationFailedError(status=400, code="a\ud800", message="b\ud800", details=["c\ud800"])
+    live = attrs.evolve(applied, verdict=Verdict.REFUSED, value=None, error=error)
+
+    found = await rebuilt(tmp_path / "journal.db", live)
+
+    assert (found.error.code, found.error.message, found.error.details) == ("a?", "b?", None)
+
+
+def test_reason_that_utf8_cannot_express_is_stored():
+    """A reason of a user-supplied reader may quote half a character too."""
+    record = Record(why="changed by \ud800", value={"text": "\ud800"})
+    assert _encodable(record) == Record(why="changed by ?")
+
+
+async def test_write_that_did_not_happen_is_rebuilt(service, tmp_path):
+    """WriteNotAppliedError is raised, from the failure that was seen."""
+    service.script("webhooks.update", "500")
+    async with client_of(service) as client:
+        hook = service.seed_webhook()
+        live = await client.webhooks.update(hook.id, description="new").with_policy(resend="never").outcome()
+
+    found = await rebuilt(tmp_path / "journal.db", live)
+
+    assert live.verdict is Verdict.NOT_APPLIED
+    assert same(found, live)
+    with pytest.raises(WriteNotAppliedError) as raised:
+        found.unwrap()
+    with pytest.raises(WriteNotAppliedError) as as_live:
+        live.unwrap()
+    assert str(raised.value) == str(as_live.value)
+    assert str(raised.value.__cause__) == str(live.error)
+    assert type(raised.value.__cause__) is type(live.error)
+
+
+async def test_write_that_never_left_is_rebuilt(tmp_path):
+    """Its cause is the NotSentError, with its words."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    async with Client(f"http://127.0.0.1:{port}/v2", ApiKey("key-of-nobody")) as client:
+        live = await client.webhooks.delete("wh_1").outcome()
+
+    found = await rebuilt(tmp_path / "journal.db", live)
+
+    assert live.verdict is Verdict.NOT_APPLIED
+    assert same(found, live)
+    assert type(found.error) is type(live.error) is NotSentError
+    assert str(found.error) == str(live.error)
+    assert (found.error.operation, found.error.status) == (live.error.operation, None)
+
+
+class OwnError(InvsvcError):
+    """An error that a user-supplied credential may raise."""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConfigurationError("no token: log in"), ConfigurationError),
+        (OwnError("no token: log in"), InvsvcError),
+    ],
+)
+async def test_other_error_is_rebuilt(applied, tmp_path, error, kind):
+    """Its class comes back if it is of the package, and its words always."""
+    live = attrs.evolve(applied, verdict=Verdict.NOT_APPLIED, value=None, error=error)
+    found = await rebuilt(tmp_path / "journal.db", live)
+    assert (type(found.error), str(found.error)) == (kind, "no token: log in")
+
+
+async def test_error_that_json_cannot_express_leaves_the_value(applied, tmp_path):
+    """Only what has no JSON form is left out."""
+    error = OwnError("no token: log in")
+    error.details = object()
+    found = await rebuilt(tmp_path / "journal.db", attrs.evolve(applied, error=error))
+    assert (str(found.error), found.value) == (str(error), applied.value)
+
+
+async def test_secret_in_the_details_of_a_refusal_is_not_stored(applied):
+    """The error's text quotes it, so it is made anew from the rest."""
+    error = ValidationFailedError(status=400, details={"url": "x", "secret": "whsec_quoted"})
+    text = verdict_record(attrs.evolve(applied, verdict=Verdict.REFUSED, value=None, error=error))
+    assert "whsec_quoted" in str(error.details)
+    assert "whsec_quoted" not in text
+    assert '"details":{"url":"x"}' in text
+
+
+async def test_write_that_was_sent_again_is_rebuilt(service, client, tmp_path):
+    """How often it was sent comes back."""
+    service.script("webhooks.update", "500")
+    live = await client.webhooks.update(service.seed_webhook().id, description="new").outcome()
+    found = await rebuilt(tmp_path / "journal.db", live)
+    assert same(found, live)
+    assert (found.attempts, found.resends) == (2, 1)
+
+
+async def test_superseded_write_is_rebuilt(applied, tmp_path):
+    """WriteSupersededError is raised, with the reason."""
+    live = attrs.evolve(
+        applied,
+        verdict=Verdict.SUPERSEDED,
+        message="somebody changed it",
+        evidence=Evidence(basis="baseline"),
+        value=None,
+    )
+    found = await rebuilt(tmp_path / "journal.db", live)
+
+    assert found.evidence.basis == "baseline"
+    with pytest.raises(WriteSupersededError, match="superseded: somebody changed it"):
+        found.unwrap()
+
+
+async def test_lost_secret_and_duplicates_are_rebuilt(service, client, tmp_path):
+    """Ids of duplicates come back; that they are not known does too."""
+    service.script("webhooks.create", "apply, then hang")
+    live = await client.webhooks.create(**HOOK, tag=True).outcome()
+    assert (live.verdict, live.secret_lost) == (Verdict.APPLIED, True)
+    two = attrs.evolve(live, evidence=attrs.evolve(live.evidence, duplicates=({"id": "wh_2", "url": "x"},)))
+    evidence = attrs.evolve(live.evidence, duplicates=None, candidates=({"id": "wh_3"},))
+    unknown = attrs.evolve(live, evidence=evidence)
+
+    found = await rebuilt(tmp_path / "one.db", live)
+    assert same(found, live)
+    assert (found.secret_lost, found.evidence.duplicates) == (True, ())
+    with pytest.raises(SecretLostError):
+        found.unwrap()
+    found = await rebuilt(tmp_path / "two.db", two)
+    assert found.evidence.duplicates == ({"id": "wh_2"},)
+    found = await rebuilt(tmp_path / "unknown.db", unknown)
+    assert (found.evidence.duplicates, found.evidence.candidates) == (None, ({"id": "wh_3"},))
+
+
+async def test_value_with_numbers_keeps_every_digit(applied, tmp_path):
+    """Plain data of a write comes back as it was, numbers with all their digits."""
+    value = {"total": Decimal("12345678901234567890.1234567890"), "many": 2**70, "none": None, "list": ["é"]}
+    intent = attrs.evolve(
+        applied.intent, operation="client.write", path={"method": "POST", "path": "/things"}
+    )
+    live = attrs.evolve(applied, started_as=intent, history=(), value=value)
+
+    found = await rebuilt(tmp_path / "journal.db", live)
+
+    assert found.value == value
+    assert type(found.value["total"]) is Decimal
+
+
+@pytest.mark.parametrize(
+    ("value", "basis", "kept"),
+    [
+        (object(), "reader", None),
+        ({"at": float("nan")}, "reader", None),
+        ({"text": "\ud800"}, "reader", None),
+        ("plain text", "reader", "plain text"),
+        ("plain text", "equal", "plain text"),
+        ("plain text", "answered", "plain text"),
+    ],
+)
+async def test_value_of_a_user_supplied_reader(applied, tmp_path, value, basis, kept):
+    """One that JSON cannot express is left out; the verdict comes all the same."""
+    live = attrs.evolve(applied, value=value, evidence=Evidence(basis=basis))
+    found = await rebuilt(tmp_path / "journal.db", live)
+    assert (found.verdict, found.value) == (Verdict.APPLIED, kept)
+
+
+async def test_many_verdicts_come_in_their_order(applied, tmp_path):
+    """More than are read at once come all, oldest first, beside open intents."""
+    many = [
+        attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key=f"key-{n}")) for n in range(600)
+    ]
+    for number in range(0, 600, 7):
+        many[number] = attrs.evolve(many[number], verdict=Verdict.UNKNOWN, value=None)
+    path = tmp_path / "journal.db"
+    journal = ClientJournal(path)
+    await journal.open()
+    for outcome in many:
+        await unfinished(journal, outcome)
+    await journal.aclose()
+
+    keys, outcomes = await next_process(path)
+
+    assert keys == [f"key-{n}" for n in range(0, 600, 7)]
+    assert [outcome.started_as.key for outcome in outcomes] == [f"key-{n}" for n in range(600) if n % 7]
+
+
+# --- what is removed, and when
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_heard_verdict_is_removed(applied, tmp_path):
+    """It is removed while the process runs on, without being waited for."""
+    journal = ClientJournal(tmp_path / "journal.db")
+    await unfinished(journal, applied)
+    assert [state for _, state in rows(journal._store.path)] == [2]
+    journal.heard(applied.started_as.key)
+    while rows(journal._store.path):  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.001)
+    assert not journal._done | journal._heard | set(journal._sent)
+    await journal.aclose()
+    assert await next_process(tmp_path / "journal.db") == ([], [])
+
+
+@pytest.mark.usefixtures("never")
+async def test_heard_verdict_stays_for_a_moment(applied, tmp_path):
+    """Tasks between the write and who waits for it can pass it on before it goes; a close takes it out."""
+    path = tmp_path / "journal.db"
+    journal = ClientJournal(path)
+    await unfinished(journal, applied)
+    journal.heard(applied.started_as.key)
+    for number in range(3):
+        other = attrs.evolve(applied.started_as, key=f"other-{number}")
+        await journal.sending(other)
+    assert rows(path)[0] == (applied.started_as.key, 2)
+    await journal.aclose()
+    assert [key for key, _ in rows(path)] == ["other-0", "other-1", "other-2"]
+
+
+@pytest.mark.usefixtures("never")
+@pytest.mark.parametrize("then", ["close", "sending", "settled"])
+async def test_heard_verdict_goes_with_the_close(applied, tmp_path, then):
+    """What comes under the key before keeps it."""
+    path, key = tmp_path / "journal.db", applied.started_as.key
+    journal = ClientJournal(path)
+    await unfinished(journal, applied)
+    journal.heard(key)
+    if then == "sending":
+        await journal.sending(applied.intent)
+    elif then == "settled":
+        await journal.settled(applied)
+    await journal.aclose()
+    assert rows(path) == {"sending": [(key, 1)], "settled": [(key, 2)]}.get(then, [])
+
+
+async def test_verdict_that_was_heard_in_a_period_stays_for_the_next(applied, tmp_path, monkeypatch):
+    """Otherwise it could go at once, before tasks pass it on."""
+    periods, path = asyncio.Semaphore(0), tmp_path / "journal.db"
+    monkeypatch.setattr(client_journal, "set_within", lambda *_: periods.acquire())
+    journal = ClientJournal(path)
+    outcomes = [attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key=key)) for key in "ab"]
+    for outcome in outcomes:
+        await unfinished(journal, outcome)
+        journal.heard(outcome.started_as.key)
+        await asyncio.sleep(0)
+    for left in (["b"], []):
+        periods.release()
+        while len(rows(path)) > len(left):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.001)
+        assert [key for key, _ in rows(path)] == left
+    await journal.aclose()
+
+
+async def test_verdicts_heard_together_are_removed_together(applied, tmp_path, monkeypatch):
+    """That takes one request to the writer in each period, or one for 256 of them."""
+    monkeypatch.setattr(client_journal, "_HEARD_AFTER", 0.001)
+    journal = ClientJournal(tmp_path / "journal.db")
+    await journal.open()
+    keys = [f"key-{n}" for n in range(300)]
+    outcomes = [attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key=key)) for key in keys]
+    for outcome in outcomes:
+        await unfinished(journal, outcome)
+    asked, ask = [], journal._store.rows
+    monkeypatch.setattr(journal._store, "rows", lambda *values: asked.append(values) or ask(*values))
+    for key in keys:
+        journal.heard(key)
+    while rows(journal._store.path):  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.001)
+    assert len(asked) == 2
+    await journal.aclose()
+
+
+async def test_unheard_verdict_stays_through_processes(applied, tmp_path):
+    """Each process gets it until the application has had it; then none does."""
+    path = tmp_path / "journal.db"
+    await ended(path, applied)
+    for hears in (False, True):
+        keys, [found] = await next_process(path, hears=hears)
+        assert (keys, found.started_as.key) == ([], applied.started_as.key)
+    assert await next_process(path) == ([], [])
+    assert rows(path) == []
+
+
+async def test_unknown_write_stays_open(applied, tmp_path):
+    """A write with UNKNOWN stays open for the next process, but not for this one."""
+    path, key = tmp_path / "journal.db", applied.started_as.key
+    unknown = attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None)
+    journal = ClientJournal(path)
+    await unfinished(journal, unknown)
+    journal.heard(key)
+    assert await held(journal) == ([], [])
+    await journal.aclose()
+    assert await next_process(path) == ([key], [])
+
+
+async def test_recovery_that_is_cut_off_keeps_its_verdicts(applied, tmp_path):
+    """Verdicts found by recovering come again in the same process, until the application has had them."""
+    path = tmp_path / "journal.db"
+    open_, done = (
+        attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key=key))
+        for key in ("open", "done")
+    )
+    await ended(path, attrs.evolve(open_, verdict=Verdict.UNKNOWN, value=None), done)
+
+    journal = ClientJournal(path)
+    for _ in range(2):
+        keys, outcomes = await held(journal)
+        assert (keys, [each.started_as.key for each in outcomes]) == (["open"], ["done"])
+        journal.heard("open")  # it is not: nothing is known of it
+    await journal.settled(open_)
+    keys, outcomes = await held(journal)
+    assert (keys, [each.started_as.key for each in outcomes]) == ([], ["open", "done"])
+    journal.heard("open")
+    journal.heard("done")
+    assert await held(journal) == ([], [])
+    await journal.aclose()
+    assert rows(path) == []
+
+
+@pytest.mark.usefixtures("never")
+async def test_heard_leftover_comes_no_more_before_it_is_removed(applied, tmp_path, monkeypatch):
+    """Not while it waits to be removed; then nothing of it is left, in the file or in memory."""
+    periods, path = asyncio.Semaphore(0), tmp_path / "journal.db"
+    monkeypatch.setattr(client_journal, "set_within", lambda *_: periods.acquire())
+    await ended(path, applied)
+    journal = ClientJournal(path)
+    await journal.open()
+    journal.heard(applied.started_as.identity)
+    assert await held(journal) == ([], [])
+    assert len(rows(path)) == len(journal._left) == 1
+    periods.release()
+    while rows(path):  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.001)
+    assert await held(journal) == ([], [])
+    assert not journal._left
+    await journal.aclose()
+
+
+async def test_leftover_that_is_sent_again_during_a_recovery(applied, tmp_path):
+    """It is this process's own from then on: a recovery that has read its entry before leaves it out."""
+    path = tmp_path / "journal.db"
+    open_ = attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None)
+    first, second = (
+        attrs.evolve(open_, started_as=attrs.evolve(open_.started_as, key=key)) for key in ("first", "second")
+    )
+    await ended(path, first, second)
+    journal = ClientJournal(path)
+    found = []
+    async for intent in journal.open_intents():
+        found.append(intent.key)
+        await journal.sending(second.intent)
+    await journal.aclose()
+    assert found == ["first"]
+
+
+async def test_recovered_intent_that_is_unknown_comes_once_in_a_process(applied, tmp_path):
+    """It is not recovered again by the process that found nothing, but by the next one."""
+    path, key = tmp_path / "journal.db", applied.started_as.key
+    unknown = attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None)
+    await ended(path, unknown)
+
+    journal = ClientJournal(path)
+    assert (await held(journal))[0] == [key]
+    await journal.settled(unknown)
+    assert await held(journal) == ([], [])
+    await journal.aclose()
+    assert await next_process(path) == ([key], [])
+
+
+async def test_writes_of_one_key_are_kept_apart(applied, tmp_path):
+    """One that is sent under a key that the user gave before replaces neither an open intent nor a verdict."""
+    path = tmp_path / "journal.db"
+    first, second, third = (
+        attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key="row 1", nonce=nonce))
+        for nonce in ("a", "b", "c")
+    )
+    await ended(path, attrs.evolve(first, verdict=Verdict.UNKNOWN, value=None), second)
+    journal = ClientJournal(path)
+    await unfinished(journal, third)
+    journal.heard(third.started_as.identity)
+    [intent] = [intent async for intent in journal.open_intents()]
+    [outcome] = [outcome async for outcome in journal.unheard()]
+    assert (intent.key, intent.nonce) == ("row 1", "a")
+    assert (outcome.started_as.key, outcome.intent.nonce) == ("row 1", "b")
+    await journal.settled(attrs.evolve(first, started_as=intent, history=()))
+    await journal.aclose()
+    keys, outcomes = await next_process(path, hears=True)
+    assert keys == []
+    assert [each.started_as.identity for each in outcomes] == ["row 1 a", "row 1 b"]
+    assert rows(path) == []
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("late", [False, True])
+async def test_key_that_is_sent_again_is_not_removed(applied, tmp_path, late):
+    """The removal of an earlier write's verdict does not remove the write that is sent under its key."""
+    path, key = tmp_path / "journal.db", applied.started_as.key
+    journal = ClientJournal(path)
+    await unfinished(journal, applied)
+    if late:
+        await journal.sending(applied.intent)
+        journal.heard(key)
+    else:
+        journal.heard(key)
+        await journal.sending(applied.intent)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    await journal.aclose()
+    assert rows(path) == [(key, 1)]
+    assert await next_process(path) == ([key], [])
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_key_whose_write_has_another_verdict_is_not_removed(applied, tmp_path):
+    """A verdict that comes after that waits for the application itself."""
+    path, key = tmp_path / "journal.db", applied.started_as.key
+    journal = ClientJournal(path)
+    await unfinished(journal, applied)
+    journal.heard(key)
+    await journal.settled(applied)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    await journal.aclose()
+    keys, [found] = await next_process(path)
+    assert (keys, found.started_as.key) == ([], key)
+
+
+@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("process", ["same", "next"])
+async def test_write_cancelled_after_its_verdict_keeps_it(applied, tmp_path, sent, process):
+    """A cancellation while the verdict was being stored, or by who settles it anew, does not undo it."""
+    path = tmp_path / "journal.db"
+    journal = ClientJournal(path)
+    await unfinished(journal, applied)
+    if process == "next":
+        await journal.aclose()
+        journal = ClientJournal(path)
+        await journal.open()
+    journal.shelved(applied.intent, sent=sent)
+    await journal.aclose()
+    keys, [found] = await next_process(path)
+    assert (keys, found.verdict) == ([], Verdict.APPLIED)
+
+
+@pytest.mark.parametrize("sent", [False, True])
+async def test_write_cancelled_before_its_verdict(applied, tmp_path, sent):
+    """It stays open for the next process, unless nothing of it left; nothing of it stays in memory."""
+    path, key = tmp_path / "journal.db", applied.started_as.key
+    journal = ClientJournal(path)
+    await journal.sending(applied.intent)
+    journal.shelved(applied.intent, sent=sent)
+    assert (journal._sent, journal._done) == ({}, set())
+    await journal.aclose()
+    assert await next_process(path) == ([key] if sent else [], [])
+
+
+@pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.APPLIED])
+async def test_leftover_that_is_sent_again_is_of_this_process(applied, tmp_path, verdict):
+    """It is not recovered while it is under way here; if this process ends, it is left to the next one."""
+    path = tmp_path / "journal.db"
+    await ended(path, attrs.evolve(applied, verdict=verdict))
+    journal = ClientJournal(path)
+    await journal.sending(applied.intent)
+    assert await held(journal) == ([], [])
+    await journal.aclose()
+    assert await next_process(path) == ([applied.started_as.key], [])
+
+
+async def test_leftover_that_is_marked_is_still_recovered(applied, tmp_path):
+    """An open intent of an earlier process that is noted anew, as overtaken, is that process's still."""
+    path = tmp_path / "journal.db"
+    await ended(path, attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None))
+    journal = ClientJournal(path)
+    [intent] = [intent async for intent in journal.open_intents()]
+    marked = attrs.evolve(intent, strangers=("wh_marked",))
+    journal.shelved(marked, sent=True)
+    assert [intent async for intent in journal.open_intents()] == [marked]
+    await journal.aclose()
+
+
+async def test_verdict_returned_right_before_the_close_is_removed(applied, tmp_path):
+    """Its hearing is noted with the next turn of the event loop, and the close waits for that."""
+    journal = ClientJournal(tmp_path / "journal.db")
+    await unfinished(journal, applied)
+    asyncio.get_running_loop().call_soon(journal.heard, applied.started_as.identity)
+    await journal.aclose()
+    assert rows(tmp_path / "journal.db") == []
+
+
+async def test_heard_is_safe_at_any_time(applied, tmp_path):
+    """Before the opening, after the close and of a key that is not there, it changes nothing."""
+    path, key = tmp_path / "journal.db", applied.started_as.key
+    journal = ClientJournal(path)
+    journal.heard(key)
+    await unfinished(journal, applied)
+    journal.heard("another")
+    await journal.aclose()
+    journal.heard(key)
+    assert not journal._removing
+    assert rows(path) == [(key, 2)]
+
+
+# --- what else may be in the way
+
+
+async def test_no_secret_is_in_the_file(service, client, tmp_path):
+    """Neither an answer's, nor one deep in plain data, nor one in an error's details."""
+    live = await client.webhooks.create(**HOOK).outcome()
+    secrets = [live.value.secret, "whsec_plain", "whsec_deep", "whsec_details"]
+    assert live.value.secret.startswith("whsec_")
+    plain = {"secret": "whsec_plain", "hooks": [{"id": "wh_plain", "secret": "whsec_deep"}]}
+    intent = attrs.evolve(
+        live.intent, key="plain", operation="client.write", path={"method": "POST", "path": "/x"}
+    )
+    error = ConflictError(status=409, details={"hook": {"id": "wh_details", "secret": "whsec_details"}})
+    outcomes = [
+        live,
+        attrs.evolve(live, started_as=intent, history=(), value=plain, secret=None),
+        attrs.evolve(
+            live,
+            started_as=attrs.evolve(intent, key="refused"),
+            history=(),
+            verdict=Verdict.REFUSED,
+            value=None,
+            error=error,
+        ),
+    ]
+    journal = ClientJournal(tmp_path / "journal.db")
+    for outcome in outcomes:
+        await unfinished(journal, outcome)
+    content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    await journal.aclose()
+    content += b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+    assert [secret for secret in secrets if secret.encode() in content] == []
+    assert all(text in content for text in (live.value.id.encode(), b"wh_plain", b"wh_details"))
+    _, [created, written, refused] = await next_process(tmp_path / "journal.db")
+    assert (created.secret_lost, written.secret_lost) == (True, False)
+    assert refused.error.details == {"hook": {"id": "wh_details"}}
+
+
+async def test_part_of_a_value_that_cannot_be_decoded_is_left_out(service, client, tmp_path):
+    """A part in raw form could hide a secret: it becomes null, and the rest is kept."""
+    live = await client.webhooks.create(**HOOK).outcome()
+    odd = attrs.evolve(live, value={"id": "wh_1", "rest": [Raw(b'{"secret":"whsec_raw"}')]})
+    found = await rebuilt(tmp_path / "journal.db", odd)
+    assert (found.value.id, found.value.extra) == ("wh_1", {"rest": [None]})
+    assert b"whsec_raw" not in (tmp_path / "journal.db").read_bytes()
+
+
+async def unstored(path, applied):
+    """Return a journal on a full disk, in which the verdict could not be stored."""
+    big = attrs.evolve(applied, value={"text": "x" * 100_000}, evidence=Evidence(basis="reader"))
+    journal = ClientJournal(path)
+    await journal.sending(applied.intent)
+    await journal._store.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
+    await journal.settled(big)
+    return journal
+
+
+async def test_verdict_that_cannot_be_stored_is_heard_all_the_same(applied, tmp_path, caplog):
+    """A full disk is logged; the write stays open in the file, and can be sent to the next process."""
+    path = tmp_path / "journal.db"
+    journal = await unstored(path, applied)
+    assert "its verdict is not stored" in caplog.text
+    assert "disk is full" in caplog.text
+    await journal.aclose()
+    assert await next_process(path) == ([applied.started_as.key], [])
+
+
+async def test_verdict_that_was_not_stored_can_be_removed(applied, tmp_path):
+    """The write that stayed open for that reason goes with the hearing."""
+    path = tmp_path / "journal.db"
+    journal = await unstored(path, applied)
+    journal.heard(applied.started_as.key)
+    await journal.aclose()
+    assert await next_process(path) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("verdict", "NULL"),
+        ("verdict", "'other'"),
+        ("outcome", "NULL"),
+        ("outcome", "'x'"),
+        ("outcome", "'[]'"),
+        ("outcome", """'{"value":5,"basis":5}'"""),
+        ("outcome", "x'80ff'"),
+        ("intent", "NULL"),
+        ("intent", "'{}'"),
+        ("common", "NULL"),
+        ("common", "99"),
+    ],
+)
+async def test_verdict_that_is_damaged_is_told_in_words(applied, tmp_path, column, value):
+    """A row with an invalid value raises JournalError with the key or the path, and no other exception."""
+    path = tmp_path / "journal.db"
+    await ended(path, applied)
+    with closing(sqlite3.connect(path)) as spoiling:
+        spoiling.execute(f"UPDATE entries SET {column} = {value}")  # noqa: S608 - the test's own
+        spoiling.commit()
+    with pytest.raises(JournalError, match=rf"entry '{applied.started_as.key}' |journal\.db"):
+        await next_process(path)
+
+
+async def test_key_that_is_damaged_is_told_in_words_each_time(applied, tmp_path):
+    """A file that cannot be opened is let go of: the next attempt says the same, and not that it is in use."""
+    path = tmp_path / "journal.db"
+    await ended(path, applied)
+    with closing(sqlite3.connect(path)) as spoiling:
+        spoiling.execute("UPDATE entries SET key = CAST(x'80ff' AS TEXT)")
+        spoiling.commit()
+    journal = ClientJournal(path)
+    for _ in range(2):
+        with pytest.raises(JournalError, match=r"journal\.db: .*UTF-8"):
+            await journal.open()
+
+
+async def test_open_intent_without_its_text_is_told_in_words(applied, tmp_path):
+    """A row without an intent raises JournalError, with the key."""
+    path = tmp_path / "journal.db"
+    await ended(path, attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None))
+    with closing(sqlite3.connect(path)) as spoiling:
+        spoiling.execute("UPDATE entries SET intent = NULL")
+        spoiling.commit()
+    with pytest.raises(JournalError, match=f"entry '{applied.started_as.key}' "):
+        await next_process(path)

@@ -1,0 +1,79 @@
+"""Intents and rows of journals, whole and damaged: there and back, or refused in our own words."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from invsvc_async import Intent, InvalidRequestError, JournalError
+from invsvc_async.batch.result import Result
+from invsvc_async.durable.entry import entry_of
+from invsvc_async.durable.intents import Commons, Packed, pack, unpack
+from invsvc_async.durable.sqlite_entries import row_of
+from tests.support.fuzzing import as_wire, fuzzed, intents, spoilt, texts
+
+pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
+
+
+@fuzzed
+@given(intent=intents())
+def test_intent_there_and_back(intent):
+    """No field of an intent is lost in its JSON, nor in the short form of journals."""
+    again = Intent.from_json(intent.to_json())
+    commons = Commons()
+    unpacked = unpack(intent.key, pack(intent, commons), commons)
+
+    assert as_wire(again) == as_wire(unpacked) == as_wire(intent)
+
+
+@fuzzed
+@given(seen=st.data())
+def test_intent_of_any_bytes(seen):
+    """A damaged or foreign intent is an InvalidRequestError, or an intent that can be kept again."""
+    content = seen.draw(spoilt(json.loads(seen.draw(intents()).to_json())))
+    with suppress(InvalidRequestError):
+        intent = Intent.from_json(content)
+        as_wire(Intent.from_json(intent.to_json()))
+
+
+@fuzzed
+@given(seen=st.data())
+def testrow_of_a_journal_of_any_bytes(seen):
+    """A damaged row is a JournalError, or an intent."""
+    commons = Commons()
+    packed = pack(seen.draw(intents()), commons)
+    whose = seen.draw(st.sampled_from(["row", "common"]))
+    if whose == "row":
+        text = seen.draw(spoilt(json.loads(packed.text))).decode(errors="replace")
+        packed = Packed(common=seen.draw(st.sampled_from([packed.common, 99])), text=text)
+    else:
+        commons.texts[packed.common] = seen.draw(spoilt(json.loads(commons.texts[packed.common]))).decode(
+            errors="replace"
+        )
+    with suppress(JournalError):
+        as_wire(unpack("row-1", packed, commons))
+
+
+COLUMNS = {
+    "seq": 1, "key": "row-1", "content": b"digest", "state": 2, "run": 1, "operation": "webhooks.delete",
+    "verdict": "applied", "common": 1, "intent": None, "outcome": '{"basis":"answered","tries":2}', "claim": None,
+    "done_at": 1750000000000,
+}  # fmt: skip
+stored = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | texts | st.binary(max_size=12)
+
+
+@fuzzed
+@given(seen=st.data())
+def test_wholerow_of_a_journal(seen):
+    """Whatever its columns contain, a row is a JournalError, or an entry that can be stored again."""
+    row = {**COLUMNS, **seen.draw(st.dictionaries(st.sampled_from(sorted(COLUMNS)), stored, max_size=2))}
+    if seen.draw(st.booleans()):
+        row["outcome"] = seen.draw(spoilt(json.loads(COLUMNS["outcome"]))).decode(errors="replace")
+    with suppress(JournalError):
+        entry = entry_of(row)
+        row_of(entry)
+        Result.of(entry)

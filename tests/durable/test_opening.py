@@ -1,0 +1,84 @@
+"""Journals of clients whose opening is cancelled, and clients that are used from another event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from invsvc_async import Client, ConfigurationError, Verdict, Webhook
+from invsvc_async.durable import sqlite_file
+from invsvc_async.testing import serving
+from tests.batch.conftest import HOOK, client_of
+
+ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+
+
+async def test_client_is_cancelled_while_its_large_journal_is_checked(service, tmp_path, monkeypatch):
+    """The check ends at once, and the file is free for another client of this process."""
+    path, begun = tmp_path / "journal.db", threading.Event()
+    async with client_of(service, journal=path):
+        pass
+
+    def check(connection, _name):
+        begun.set()
+        connection.execute(ENDLESS)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_file, "check_file", check)
+        entering = asyncio.create_task(client_of(service, journal=path).__aenter__())
+        await asyncio.to_thread(begun.wait, 30)
+        entering.cancel()
+        async with asyncio.timeout(30):
+            await asyncio.wait([entering])
+    assert entering.cancelled()
+    async with client_of(service, journal=path) as client:
+        assert await client.recover() == []
+    assert [each.name for each in threading.enumerate() if str(path) in each.name] == []
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3, 4, 5, 6])
+async def test_close_that_is_cancelled(service, tmp_path, turns):
+    """Whenever that happens, the file is released, and the write in flight is in it."""
+    path = tmp_path / "journal.db"
+    client = await client_of(service, journal=path).__aenter__()
+    await client.webhooks.list()
+    service.script("webhooks.create", "hang")
+    writing = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
+    await service.arrived("webhooks.create")
+    closing = asyncio.create_task(client.aclose())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing, writing])
+    for thread in threading.enumerate():
+        if str(path) in thread.name:  # it stores what was requested, and then releases the file
+            await asyncio.to_thread(thread.join)
+    async with client_of(service, journal=path) as other:
+        [outcome] = await other.recover()
+    assert outcome.verdict is Verdict.NOT_APPLIED
+
+
+def test_client_with_a_journal_in_another_event_loop(tmp_path):
+    """It is refused in words and nothing is sent; once its loop is closed, it can be closed in another one."""
+    with serving() as service:
+        client = client_of(service, journal=tmp_path / "journal.db", headers={"Connection": "close"})
+        asyncio.run(created(client))
+        with pytest.raises(ConfigurationError, match="belongs to the event loop"):
+            asyncio.run(created(client))
+        with pytest.raises(ConfigurationError, match="belongs to the event loop"):
+            asyncio.run(client.recover())
+        asyncio.run(client.aclose())
+
+        async def again():
+            async with client_of(service, journal=tmp_path / "journal.db") as other:
+                return await other.recover()
+
+        assert asyncio.run(again()) == []
+        assert service.arrivals("webhooks.create") == 1
+
+
+async def created(client: Client) -> Webhook:
+    """Create a webhook."""
+    return await client.webhooks.create(**HOOK)

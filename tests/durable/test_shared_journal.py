@@ -1,0 +1,601 @@
+"""The journal that processes share: who settles what a dead process left, and what a living one keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+
+from invsvc_async import ApiKey, Client, ConfigurationError, JournalError, Timeouts, Verdict
+from invsvc_async.durable import journal as client_journal
+from invsvc_async.durable.journal import ClientJournal
+from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.postgres_store import PostgresStore
+from invsvc_async.durable.restored import last_of
+from invsvc_async.storage import postgres_pool
+from invsvc_async.testing import serving
+from tests.batch.conftest import HOOK, POLICY, client_of
+from tests.batch.journals.test_postgres_trouble import NOTED
+from tests.support.database import database
+from tests.support.database_proxy import database_proxy
+
+PROGRAM = """
+import asyncio, os, signal, sys
+from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
+from invsvc_async.durable.journal import ClientJournal
+POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=30.0)
+class Journal(ClientJournal):
+    async def sending(self, intent):
+        until = await super().sending(intent)
+        if WHERE == "before the socket":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return until
+    async def settled(self, outcome):
+        await super().settled(outcome)
+        if WHERE == "after the verdict":
+            os.kill(os.getpid(), signal.SIGKILL)
+async def main(url, key, address, hook, where):
+    global WHERE
+    WHERE = where
+    client = Client(url, ApiKey(key), journal=Journal(address), reconcile=POLICY, timeout=Timeouts(attempt=4.0))
+    async with client:
+        await client.webhooks.update(hook, description="theirs")
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+EXACT = attrs.evolve(POLICY, clock_slack=0.0, clock_band=0.0)
+
+
+@pytest.fixture
+def address(request):
+    """Return the address of a journal for this test, in which a silent process counts as dead after 1 s."""
+    place = database().address
+    return f"{place}{'&' if '?' in place else '?'}journal=t{abs(hash(request.node.nodeid))}&silence=1"
+
+
+@asynccontextmanager
+async def process(service, address, hook, where=""):
+    """Run a process that makes one write, until the block ends."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, service.base_url, service.api_key, address, hook, where,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.communicate()
+
+
+async def recovered(client, **options):
+    """Recover until something was found."""
+    async with asyncio.timeout(60):
+        while not (outcomes := await client.recover(**options)):  # noqa: ASYNC110 - a process dies by silence
+            await asyncio.sleep(0.1)
+    return outcomes
+
+
+async def rows_of(client):
+    return await client._view.session.writes.journal._store.rows("SELECT * FROM {s}entries")
+
+
+async def test_write_of_a_killed_process_is_settled_by_another(service, address):
+    """What it had in flight is found out by reading, once it counts as dead; and nothing is sent again."""
+    hook, address = service.seed_webhook().id, address.replace("silence=1", "silence=3")
+    service.script("webhooks.update", "slow 0.3")
+    async with client_of(service, journal=address) as client:
+        async with process(service, address, hook) as child:
+            await service.arrived("webhooks.update")
+            child.send_signal(signal.SIGKILL)
+            await child.wait()
+            assert await client.recover() == []  # it may still live
+            [outcome] = await recovered(client)
+        assert await client.recover() == []
+    assert outcome.verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.update") == 1
+
+
+@pytest.mark.one_python
+async def test_process_that_was_stopped_before_its_send_does_not_send(service, address):
+    """Stopped between the journal and the socket, and taken over meanwhile, it wakes up and sends nothing."""
+    hook = service.seed_webhook().id
+    async with (
+        client_of(service, journal=address) as client,
+        process(service, address, hook, "before the socket") as child,
+    ):
+        await asyncio.to_thread(os.waitpid, child.pid, os.WUNTRACED)  # until it has stopped itself
+        [theirs] = {row["lane"] for row in await rows_of(client)}
+        recovering = asyncio.create_task(recovered(client))
+        while theirs in {row["lane"] for row in await rows_of(client)}:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.02)
+        child.send_signal(signal.SIGCONT)  # before the time of its attempt is over
+        _, said = await child.communicate()
+        [outcome] = await recovering
+        assert outcome.verdict is Verdict.UNKNOWN  # another process may have put back the state before it
+    assert child.returncode == 1
+    assert b"Nothing was sent now" in said
+    assert service.arrivals("webhooks.update") == 0
+
+
+async def test_write_of_a_living_process_is_left_to_it(service, address):
+    """However long it takes, its verdict is its own, and the journal is empty in the end."""
+    service.script("webhooks.update", "slow 1.5")
+    async with client_of(service, journal=address) as first, client_of(service, journal=address) as second:
+        writing = asyncio.create_task(first.webhooks.update(service.seed_webhook().id, description="mine"))
+        await service.arrived("webhooks.update")
+        while not writing.done():
+            assert await second.recover() == []
+            await asyncio.sleep(0.2)
+        assert (await writing).description == "mine"
+        async with asyncio.timeout(30):
+            while await rows_of(second):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.02)
+
+
+async def test_verdict_that_nobody_has_had(service, address):
+    """
+    It was stored before the process died; another gives it, once, without a request.
+
+    Another credential sees nothing of it, unless the caller says that it has the same data mode.
+    """
+    hook = service.seed_webhook().id
+    async with process(service, address, hook, "after the verdict") as child:
+        await child.wait()
+    requests = service.arrivals()
+    async with client_of(service, journal=address, credential=ApiKey(service.issue_key())) as rotated:
+        [outcome] = await recovered(rotated, same_mode=True)
+        for _ in range(10):  # before, while and after it is removed
+            assert await rotated.recover(same_mode=True) == []
+            await asyncio.sleep(0.02)
+    assert (outcome.verdict, outcome.value.description) == (Verdict.APPLIED, "theirs")
+    assert service.arrivals() == requests
+
+
+async def test_journals_of_other_credentials_stay_theirs(service, address):
+    """What one credential has left is not taken by another."""
+    service.script("webhooks.update", "apply, then hang")
+    async with client_of(service, journal=address) as client:
+        writing = asyncio.create_task(client.webhooks.update(service.seed_webhook().id, description="mine"))
+        await service.arrived("webhooks.update")
+        writing.cancel()
+        await asyncio.wait([writing])
+    async with client_of(service, journal=address, credential=ApiKey(service.issue_key())) as rotated:
+        assert await rotated.recover() == []
+        async with client_of(service, journal=address) as client:
+            assert len(await client.recover()) == 1
+
+
+@pytest.mark.parametrize("failure", [OSError, asyncio.CancelledError])
+async def test_recovering_gives_the_outcomes(service, address, failure):
+    """In the background, what a dead process left is settled and handed over; what fails to take it gets it again."""
+    hook, taken, both = service.seed_webhook().id, [], asyncio.Event()
+    service.script("webhooks.update", "slow 0.3")
+
+    async def take(outcome):
+        taken.append(outcome.verdict)
+        if len(taken) == 1:
+            raise failure("no")
+        both.set()
+
+    async with process(service, address, hook):
+        await service.arrived("webhooks.update")
+    async with (
+        client_of(service, journal=address) as client,
+        client.recovering(every=0.1, on_outcome=take),
+        asyncio.timeout(60),
+    ):
+        await both.wait()
+    assert taken == [Verdict.APPLIED] * 2
+
+
+@pytest.mark.parametrize("place", ["take_over", "beat"])
+async def test_recovering_that_ends_as_its_database_fails(service, address, monkeypatch, place):
+    """The client closes, also if the database's error takes the place of the cancellation."""
+    begun = asyncio.Event()
+
+    async def replaced(*_: object, **__: object) -> None:
+        if place == "beat" and asyncio.current_task().get_coro().__name__ != "_beat":
+            return
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise JournalError("the connection was closed in the middle of operation") from None
+
+    async def recover() -> None:
+        async with client_of(service, journal=address) as client, client.recovering(every=3600):
+            await begun.wait()
+
+    monkeypatch.setattr(ClientJournal if place == "take_over" else Leases, place, replaced)
+    done, _ = await asyncio.wait([asyncio.create_task(recover())], timeout=30)
+    assert done
+
+
+async def test_recovering_needs_a_journal(client):
+    """Without one, the words say how to make one."""
+    with pytest.raises(ConfigurationError, match="has no journal"):
+        async with client.recovering():
+            pass
+
+
+async def test_cancelled_write_is_left_to_the_next_process(service, address):
+    """A client that ends with a write in doubt leaves it; one that was not sent leaves nothing."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "apply, then hang")
+    async with client_of(service, journal=address) as client:
+        writing = asyncio.create_task(client.webhooks.update(hook, description="mine"))
+        await service.arrived("webhooks.update")
+        writing.cancel()
+        await asyncio.wait([writing])
+    async with client_of(service, journal=address) as client:
+        [outcome] = await client.recover()  # at once: the other one has left
+        assert outcome.verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.update") == 1
+
+
+@pytest.mark.parametrize("operation", ["webhooks.update", "journeys.update"])
+async def test_thing_that_another_process_changed_after_a_dead_one(service, address, operation):
+    """The state is the newer write's: the older one is neither called absent, nor superseded by a stranger."""
+    hook, journey = service.seed_webhook(status="active"), service.seed_journey(status="draft")
+    write = {
+        "webhooks.update": lambda client, value: client.webhooks.update(hook.id, status=value),
+        "journeys.update": lambda client, value: client.journeys.update(journey.id, name=value),
+    }[operation]
+    service.script(operation, "apply, then hang")
+    async with client_of(service, journal=address, reconcile=EXACT) as first:
+        writing = asyncio.create_task(write(first, "inactive").outcome())
+        await service.arrived(operation)
+        writing.cancel()
+        await asyncio.wait([writing])
+    async with client_of(service, journal=address) as second, client_of(service, journal=address) as third:
+        await write(second, "active")
+        [outcome] = await recovered(third)
+
+    assert len(service.ledger.effects(operation)) == 2
+    assert outcome.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "cut", [JournalError("away"), asyncio.CancelledError()], ids=["database", "cancelled"]
+)
+async def test_recovery_that_is_cut_off_between_its_transactions(service, address, monkeypatch, cut):
+    """What was acquired, but not yet moved, is settled by the next recovery of this process."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "apply, then hang")
+    async with client_of(service, journal=address) as first:
+        writing = asyncio.create_task(first.webhooks.update(hook, description="mine"))
+        await service.arrived("webhooks.update")
+        writing.cancel()
+        await asyncio.wait([writing])
+
+    def cut_off(*_):
+        yield "SELECT 1", ()
+        raise cut
+
+    async with client_of(service, journal=address) as second:
+        with monkeypatch.context() as patch:
+            patch.setattr(client_journal, "_move", cut_off)
+            with pytest.raises(type(cut)):
+                await second.recover()
+        [outcome] = await second.recover()
+
+    assert outcome.verdict is Verdict.APPLIED
+
+
+@pytest.mark.one_python
+async def test_move_whose_reply_is_lost(service, address, monkeypatch):
+    """What was moved is settled, and its sender is not taken for gone: it may only have been stopped."""
+    hook, lost = service.seed_webhook().id, []
+
+    async def moved(store, script):
+        found = await run(store, script)
+        if getattr(script, "func", None) is client_journal._move and script.args[0] and not lost:
+            lost.extend(found[0])
+            raise JournalError("the connection was lost")
+        return found
+
+    run = PostgresStore.run
+    monkeypatch.setattr(PostgresStore, "run", moved)
+    async with (
+        client_of(service, journal=address) as client,
+        process(service, address, hook, "before the socket") as child,
+    ):
+        await asyncio.to_thread(os.waitpid, child.pid, os.WUNTRACED)  # until it has stopped itself
+        with pytest.raises(JournalError, match="lost"):
+            await recovered(client)
+        journal = client._view.session.writes.journal
+        await journal.take_over(same_mode=False)
+        [key] = lost
+
+        assert not journal.sender_is_gone(key)
+        assert [intent.identity async for intent in journal.open_intents()] == [key]
+
+
+async def test_write_whose_second_awaiter_goes_on(service, address):
+    """The first one is cancelled while the intent is stored; that of the second is not removed in its place."""
+    hook = service.seed_webhook().id
+    async with client_of(service, journal=address) as client:
+        write = client.webhooks.update(hook, description="mine")
+        service.script("webhooks.update", "slow 2")
+        first, second = (asyncio.create_task(write.outcome()) for _ in range(2))
+        while not client._view.session.writes.journal._mine:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first.cancel()
+        await service.arrived("webhooks.update")
+        await asyncio.sleep(0.1)
+        stored = await rows_of(client)
+        assert (await second).verdict is Verdict.APPLIED
+
+    assert len(stored) == 1
+
+
+async def test_write_that_is_resumed_while_its_verdict_is_removed(service, address, monkeypatch):
+    """What it stores before its send is not removed with the verdict that the application has had."""
+    hook, began, goes_on = service.seed_webhook().id, asyncio.Event(), asyncio.Event()
+
+    async def slowly(store, text, *values):
+        if text.startswith("DELETE FROM {s}entries"):
+            began.set()
+            await goes_on.wait()
+        return await rows(store, text, *values)
+
+    rows = PostgresStore.rows
+    monkeypatch.setattr(PostgresStore, "rows", slowly)
+    async with client_of(service, journal=address) as client:
+        service.script("webhooks.update", "reset", "slow 2")
+        write = client.webhooks.update(hook, description="mine").with_policy(resend="never")
+        outcome = await write.outcome()
+        await began.wait()
+        intent = attrs.evolve(outcome.intent, policy=POLICY)
+        again = asyncio.create_task(client.resume(intent).outcome())
+        arriving = asyncio.create_task(service.arrived("webhooks.update", 2))
+        await asyncio.wait([arriving], timeout=0.6)  # it waits for the removal
+        goes_on.set()
+        await arriving
+        await asyncio.sleep(0.1)
+        stored = await rows_of(client)
+        resumed = await again
+
+    assert (outcome.verdict, resumed.verdict) == (Verdict.NOT_APPLIED, Verdict.APPLIED)
+    assert len(stored) == 1
+
+
+@pytest.mark.parametrize("lease", ["valid", "expired"])
+async def test_database_that_goes_away_before_a_send(service, address, lease):
+    """The write is not sent, and the error says so, without the password; also when it has long been away."""
+    async with database_proxy() as proxy:
+        name = address.partition("journal=")[2]
+        through = f"postgresql://postgres:hunter2@127.0.0.1:{proxy.port}/postgres?journal={name}"
+        client = Client(
+            service.base_url,
+            ApiKey(service.api_key),
+            reconcile=POLICY,
+            timeout=Timeouts(attempt=2.0),
+            journal=through,
+        )
+        async with client:
+            await client.webhooks.update(service.seed_webhook().id, description="before")
+            journal = client._view.session.writes.journal
+            journal._store.patience = 0.5
+            proxy.cut()
+            if lease == "expired":
+                journal._lane.until = 0.0
+            with pytest.raises(JournalError, match=r"is away .*was not sent now") as caught:
+                async with asyncio.timeout(30):
+                    await client.webhooks.create(**HOOK)
+    assert "hunter2" not in str(caught.value)
+    assert service.arrivals("webhooks.create") == 0
+
+
+async def test_unreadable_intent_is_left_and_named(service, address, caplog):
+    """An intent of another version of the code stays in the journal, and the others are settled."""
+    service.script("webhooks.update", "apply, then hang", "apply, then hang")
+    async with client_of(service, journal=address) as client:
+        for _ in range(2):
+            writing = asyncio.create_task(
+                client.webhooks.update(service.seed_webhook().id, description="mine")
+            )
+            await service.arrived("webhooks.update", service.arrivals("webhooks.update") + 1)
+            writing.cancel()
+            await asyncio.wait([writing])
+        entries = client._view.session.writes.journal._store
+        await entries.idle()
+        text = "UPDATE {s}entries SET intent = replace(intent, $1, $2) WHERE seq = (SELECT min(seq) FROM {s}entries)"
+        await entries.rows(text, "{", '{"of_tomorrow":1,')
+    async with client_of(service, journal=address) as client:
+        [outcome] = await client.recover()
+        assert outcome.verdict is Verdict.APPLIED
+        assert len(await rows_of(client)) == 2
+    assert "left in the journal" in caplog.text
+
+
+async def test_new_write_of_a_process_that_was_taken_for_dead(service, address):
+    """It is sent, because nobody else knows it. What another process has is not sent."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "apply, then hang")
+    async with client_of(service, journal=address) as client:
+        writing = asyncio.create_task(client.webhooks.update(hook, description="before").outcome())
+        await service.arrived("webhooks.update")
+        writing.cancel()
+        await asyncio.wait([writing])
+        [before] = client.unsettled
+        journal = client._view.session.writes.journal
+        await journal._store.idle()
+        await journal._store.rows("UPDATE {s}lanes SET owner = 'another.1'")
+        outcome = await client.webhooks.update(service.seed_webhook().id, description="new").outcome()
+        assert outcome.verdict is Verdict.APPLIED
+        with pytest.raises(JournalError, match="another one finds out"):
+            await journal.sending(before)
+    assert service.arrivals("webhooks.update") == 2
+
+
+async def test_unknown_write_stays_open(service, address):
+    """It is left to the next process, which finds out that it was applied."""
+    service.script("webhooks.update", "apply, then reset")
+    service.script("webhooks.get", "pass", "403")
+    async with client_of(service, journal=address) as client:
+        outcome = await client.webhooks.update(service.seed_webhook().id, description="x").outcome()
+        assert outcome.verdict is Verdict.UNKNOWN
+        assert await client.recover() == []  # this process has told it
+    async with client_of(service, journal=address) as client:
+        [outcome] = await client.recover()
+    assert outcome.verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_closing_that_is_cancelled(service, address, monkeypatch):
+    """The process gives no more signs of life, which would keep others from what it has left open."""
+    waiting = asyncio.Event()
+
+    async def idle(_entries):
+        waiting.set()
+        await asyncio.Event().wait()
+
+    client = client_of(service, journal=address)
+    await client.webhooks.update(service.seed_webhook().id, description="x")
+    journal = client._view.session.writes.journal
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresStore, "idle", idle)
+        closing = asyncio.create_task(journal.aclose())
+        await waiting.wait()
+        closing.cancel()
+        await asyncio.wait([closing])
+    assert closing.cancelled()
+    assert journal._beating.done()
+    with pytest.raises(JournalError, match="is not open"):
+        await journal._store.rows("SELECT 1")
+    await client.aclose()
+
+
+async def test_closing_that_is_cancelled_at_once(service, address):
+    """What the process has left open is another's, though its silence would last for an hour."""
+    address = address.replace("silence=1", "silence=3600")
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "apply, then hang")
+    client = client_of(service, journal=address)
+    writing = asyncio.create_task(client.webhooks.update(hook, description="x").outcome())
+    await service.arrived("webhooks.update")
+    writing.cancel()
+    await asyncio.wait([writing])
+    closing = asyncio.create_task(client._view.session.writes.journal.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert closing.cancelled()
+    async with client_of(service, journal=address) as other:
+        [outcome] = await other.recover()
+    assert outcome.verdict is Verdict.APPLIED
+    await client.aclose()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # what the closed loop had cannot be closed
+@pytest.mark.no_secret_scan  # which keeps the client
+def test_client_in_another_event_loop(address):
+    """It is refused in words and nothing is sent. Once its loop is closed, it can be closed in another one."""
+
+    async def write(client):
+        await client.webhooks.create(**HOOK)
+
+    async def recover(client):
+        await client.recover()
+
+    with serving() as service:
+        client = client_of(service, journal=address, headers={"Connection": "close"})
+        with asyncio.Runner() as runner:
+            runner.run(write(client))
+            for use in (write, recover, Client.aclose):
+                with pytest.raises(ConfigurationError, match="belongs to the event loop"):
+                    asyncio.run(use(client))
+        asyncio.run(client.aclose())
+        assert service.arrivals("webhooks.create") == 1
+    del client
+    gc.collect()
+
+
+async def test_journal_of_no_client_and_of_a_closed_one(service, address):
+    """Neither can be opened, and so nothing is sent."""
+    with pytest.raises(ConfigurationError, match="belongs to no client"):
+        await ClientJournal(address).open()
+    async with client_of(service, journal=address) as client:
+        journal = client._view.session.writes.journal
+    with pytest.raises(JournalError, match="client is closed"):
+        await journal.open()
+
+
+class Copied(ClientJournal):
+    """Copies its tables right before the first send, as a backup might."""
+
+    async def sending(self, intent):
+        until = await super().sending(intent)
+        for name in ("entries", "lanes"):
+            text = f"CREATE TABLE IF NOT EXISTS {{s}}{name}_before AS TABLE {{s}}{name}"
+            await self._store.rows(text)
+        return until
+
+
+async def put_back(journal):
+    """Put the copy back as a restore does, on another timeline."""
+    for name in ("entries", "lanes"):
+        await journal._store.rows(f"TRUNCATE {{s}}{name}")
+        await journal._store.rows(f"INSERT INTO {{s}}{name} TABLE {{s}}{name}_before")
+    await journal._store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
+
+
+async def test_database_restored_from_a_backup(service, address, caplog):
+    """A write that was applied, and undone since, is UNKNOWN: nothing false is told. The log says why, once."""
+    async with client_of(service, journal=Copied(address)) as client:
+        hook = await client.webhooks.get(service.seed_webhook(description="old").id)
+        await client.webhooks.update(hook, description="new")
+        await client.webhooks.update(hook, description="old")
+    async with client_of(service, journal=address) as admin:
+        await put_back(admin._view.session.writes.journal)
+    with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
+        async with client_of(service, journal=address) as client, client_of(service, journal=address):
+            [outcome] = await recovered(client)
+    [told] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert "the server was restored from a backup" in told
+    assert "settled as if they had been sent again" in told
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert service.arrivals("webhooks.update") == 2
+
+
+async def test_server_that_is_another_one_meanwhile(service, address, caplog):
+    """A process that is connected finds it by its next connection; it writes on, and the log says why, once."""
+    async with client_of(service, journal=address) as client:
+        entries = client._view.session.writes.journal._store
+        entries._place["timeline"] = "00000077"  # of the server before
+        await entries.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
+        with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
+            await entries._pool.expire_connections()
+            assert await client.webhooks.update(service.seed_webhook().id, description="x")
+            await entries._pool.expire_connections()
+            assert await client.recover() == []
+        [told] = caplog.messages
+        assert "a replica was promoted" in told
+        [[noted]] = await entries.rows("SELECT value FROM {s}facts WHERE name = 'restored'")
+        assert last_of(noted) == 0  # nothing was open
+
+
+async def test_commit_in_another_session_of_a_pooler(service, address, monkeypatch):
+    """A pooler in transaction mode gives each transaction another one. What is stored before a send is on the disk."""
+    monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")  # this one has only the defaults of the role
+    journal = ClientJournal(f"{address}&synchronous_commit=off")
+    async with client_of(service, journal=journal) as client:
+        await client.recover()
+        here = f"{journal._store.schema}."
+        noted = NOTED.replace("INTO facts", f"INTO {here}facts").replace("ON entries", f"ON {here}entries")
+        noted = noted.replace("FUNCTION note", f"FUNCTION {here}note")
+        await journal._store.ask(lambda connection: connection.execute(noted))
+        await client.webhooks.update(service.seed_webhook().id, description="x")
+        [[commits]] = await journal._store.rows("SELECT value FROM {s}facts WHERE name = 'INSERT'")
+        assert commits == "on"

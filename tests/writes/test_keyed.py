@@ -1,0 +1,60 @@
+"""A write under a key of the user's own, outside a batch or an outbox."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from invsvc_async import Batch, ConfigurationError, Intent
+
+HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
+REFUSAL = r"webhooks\.create: .*'order-17'.*Outbox\.enqueue.*Batch\.run"
+
+
+async def by_await(write):
+    """Await it."""
+    await write
+
+
+async def by_outcome(write):
+    """Ask for its outcome."""
+    await write.outcome()
+
+
+async def by_task(write):
+    """Run it as a task."""
+    await asyncio.create_task(write)
+
+
+@pytest.mark.parametrize("run", [by_await, by_outcome, by_task])
+async def test_keyed_write_is_refused_before_anything_is_sent(service, client, run):
+    """Two processes that await one would have two effects, so the error names what has a key's meaning."""
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=REFUSAL):
+            await run(client.webhooks.create(**HOOK).keyed("order-17"))
+    assert (service.arrivals(), [*client.unsettled]) == (0, [])
+
+
+async def test_keyed_intent_is_settled_and_never_resumed(service, client, tmp_path):
+    """A batch has it: sent again beside that, it would have no order and no second verdict."""
+    service.script("webhooks.create", "apply, then hang")
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        write = client.webhooks.create(**HOOK).with_policy(deadline=1.0).keyed("order-17")
+        [result] = [each async for each in batch.run([write])]
+    intent = Intent.from_json(result.outcome.intent.to_json())
+
+    with pytest.raises(ConfigurationError, match=REFUSAL):
+        await client.resume(intent)
+    assert (await client.settle(intent)).applied
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_refused_write_still_goes_to_a_batch(service, client, tmp_path):
+    """The refusal has not used it up."""
+    write = client.webhooks.create(**HOOK).keyed("order-17")
+    with pytest.raises(ConfigurationError):
+        await write
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        [result] = [each async for each in batch.run([write])]
+    assert (result.key, result.applied) == ("order-17", True)
