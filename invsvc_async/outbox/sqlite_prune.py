@@ -56,4 +56,4 @@ def drop(key: str, connection: sqlite3.Connection) -> None:
     """
     delete([key], connection)
     last = connection.execute("SELECT coalesce(max(seq), 0) FROM entries").fetchone()[0]
-    connection.execute("UPDATE states SET seq = ?1 + 0.5 WHERE seq > ?1", (last,))
+    connection.execute("UPDATE states SET seq = ? + 0.5 WHERE seq > ?", (last, last))

@@ -20,7 +20,8 @@ that both databases have, with values as ``$1``, ``$2``, and these words for wha
 
 In SQLite, a list becomes ``VALUES`` with a mark for each value: of the ways tried, that takes the least time
 (2.8 µs a row of 8 columns; ``json_each`` 6.5), and it accepts each text and blob.  Lists are filled up with
-NULL to sizes that double, so that few statements are prepared, and have at most ``MOST`` rows.
+NULL to sizes that double, so that few statements are prepared, and have at most ``MOST`` rows.  Marks are not
+numbered: Python 3.12.0 to 3.12.3 warn of that.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class SqliteDialect(_Dialect):
     def __init__(self, clocks: Mapping[str, Callable[[], float]] | None = None, **names: str) -> None:
         super().__init__(changed="", **dict.fromkeys(_LOCKS, ""), **names)
         self._clocks = clocks or {}
-        self._plain: dict[str, tuple[str, list[Callable[[], float]]]] = {}  # statements without lists
+        self._orders: dict[object, list[int] | None] = {}  # of the marks, where it is not that of the values
 
     def run(self, connection: sqlite3.Connection, script: Script[T]) -> T:
         """Run *script* in the open transaction of *connection*, on its thread."""
@@ -187,42 +188,55 @@ class SqliteDialect(_Dialect):
 
     def translated(self, text: str, values: Values) -> tuple[str, Values]:
         """Return the statement, and its values."""
-        if (plain := self._plain.get(text)) is not None:
-            return plain[0], [*values, *[clock() for clock in plain[1]]]
         statement = _parsed(text)
         widths: list[int] = []
         given: list[Any] = []  # Any: as the columns
-        for number, value in enumerate(values, 1):
-            before = len(given)
-            columns = statement.rows.get(number)
-            if columns is not None:
-                given += chain.from_iterable(value)
-                given += repeat(None, (_size(len(value)) - len(value)) * columns)
-                given.append(len(value))
-            elif number in statement.lists:
-                given += value
-                given += repeat(None, _size(len(value)) - len(value))
-            else:
-                given.append(value)
-            widths.append(len(given) - before)
-        known, many = (text, *widths), len(given)
-        times = [name for name in self._clocks if name in statement.names]
-        given += [self._clocks[name]() for name in times]
+        if statement.rows or statement.lists:
+            for number, value in enumerate(values, 1):
+                before = len(given)
+                columns = statement.rows.get(number)
+                if columns is not None:
+                    given += chain.from_iterable(value)
+                    given += repeat(None, (_size(len(value)) - len(value)) * columns)
+                    given.append(len(value))
+                elif number in statement.lists:
+                    given += value
+                    given += repeat(None, _size(len(value)) - len(value))
+                else:
+                    given.append(value)
+                widths.append(len(given) - before)
+        else:
+            given += values
+        known = (text, *widths)
+        if self._clocks:
+            given += [clock() for name, clock in self._clocks.items() if name in statement.names]
         if known not in self._known:
-            marks = {name: f"?{number}" for number, name in enumerate(times, many + 1)}
-            self._known[known] = self._put_together(statement, widths, **marks)
-            if not (statement.rows or statement.lists):
-                self._plain[text] = self._known[known], [self._clocks[name] for name in times]
-        return self._known[known], given
+            self._note(known, statement, widths or [1] * len(values))
+        order = self._orders[known]
+        return self._known[known], given if order is None else [given[at] for at in order]
+
+    def _note(self, known: object, statement: _Statement, widths: list[int]) -> None:
+        """Put the text of *statement* together, and note in which order its marks stand for the values."""
+        times = [name for name in self._clocks if name in statement.names]
+        self._known[known] = self._put_together(statement, widths, **dict.fromkeys(times, "?"))
+        firsts = [0, *accumulate(widths, initial=0)]
+        order: list[int] = []
+        for part in statement.parts:
+            if part.number:
+                order += range(firsts[part.number], firsts[part.number + 1])
+            elif part.word in times:
+                order.append(firsts[-1] + times.index(part.word))
+        self._orders[known] = order if order != [*range(firsts[-1] + len(times))] else None
 
     def _word(self, part: _Part, first: int, width: int) -> str:
-        marks = [f"?{number}" for number in range(first, first + width)]
+        del first
         if part.word == "rows":
             columns = len(part.columns)
-            rows = (", ".join(marks[at : at + columns]) for at in range(0, width - 1, columns))
+            row = ", ".join("?" * columns)
+            rows = "), (".join([row] * ((width - 1) // columns))
             named = ", ".join(f"column{at} AS {name}" for at, (name, _) in enumerate(part.columns, 1))
-            return f"(SELECT {named} FROM (VALUES ({'), ('.join(rows)})) LIMIT {marks[-1]}) AS given"  # noqa: S608 - our own text
-        return f"IN ({', '.join(marks)})" if part.word == "any" else marks[0]
+            return f"(SELECT {named} FROM (VALUES ({rows})) LIMIT ?) AS given"  # noqa: S608 - our own text
+        return f"IN ({', '.join('?' * width)})" if part.word == "any" else "?"
 
 
 def _size(rows: int) -> int:

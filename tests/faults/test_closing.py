@@ -178,7 +178,8 @@ async def test_closing(phase, journaled, own_session, service, tmp_path, monkeyp
             on_decision=lambda report: decided.append(report.decision),
         )
         scene = Scene(service, client, decided, journal)
-        await phase(scene)
+        async with asyncio.timeout(PATIENCE):
+            await phase(scene)
         begun = asyncio.get_running_loop().time()
 
         await client.aclose()

@@ -32,8 +32,8 @@ _FACTS: Final = (
 _OTHERWISE: Final = "Handle what is open in it with that version, or choose another file"
 _WORDS: Final = {"t": "delivery", "id": "INTEGER PRIMARY KEY", "bytes": "BLOB",
                  "picked": "IN (SELECT id FROM picked)"}  # fmt: skip
-_FREE: Final = "UPDATE delivery SET due = ?1 WHERE state = 'open' AND body {} AND due > ?1 AND due < 9e999"
-_NOTE: Final = "UPDATE facts SET value = ?1 WHERE name = 'clock' AND value < ?1"
+_FREE: Final = "UPDATE delivery SET due = ? WHERE state = 'open' AND body {} AND due > ? AND due < 9e999"
+_NOTE: Final = "UPDATE facts SET value = ? WHERE name = 'clock' AND value < ?"
 _LOOK_AGAIN: Final = 0.001  # s
 _creating: Final = threading.Lock()  # so that no other thread has connected meanwhile
 
@@ -59,7 +59,7 @@ class Clock:
         now = self.now()
         if now > self._noted + 1.0:
             self._noted = now
-            db.execute(_NOTE, (now,))
+            db.execute(_NOTE, (now, now))
 
     def start(self, db: sqlite3.Connection) -> None:
         """End the leases and delays of before a restart of the machine, with which *steady* begins anew."""
@@ -70,7 +70,7 @@ class Clock:
             self._ahead = last - self._steady()
             db.execute("UPDATE facts SET value = ? WHERE name = 'ahead'", (self._ahead,))
             for body in ("IS NOT NULL", "IS NULL"):  # of each, an index has the times
-                db.execute(_FREE.format(body), (last,))
+                db.execute(_FREE.format(body), (last, last))
         db.execute("COMMIT")
 
 
