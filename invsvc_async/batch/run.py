@@ -21,7 +21,7 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.result import Progress, Result
 from invsvc_async.batch.run_status import note_status, note_total
 from invsvc_async.client import options_of
-from invsvc_async.durable.intents import Packed, unpack
+from invsvc_async.durable.intents import Packed, unpack, was_seen_undone, without_lost_sends
 from invsvc_async.durable.last_writes import learn
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.reconcile.facts import Known
@@ -367,9 +367,15 @@ class Run:
         """
         done = await self._last_writes(items)
         for entry, item in zip(entries, items, strict=True):
-            last = max(done.get(item.thing, 0), in_flight.get(item.thing, 0)) if item.thing else 0
-            if last > entry.seq and item.intent is not None:
+            if item.intent is None or item.thing is None:
+                continue
+            last_done = done.get(item.thing, 0)
+            if last_done > entry.seq:
+                item.restored = None  # the state that the journal knows is that of a later write
+            if max(last_done, in_flight.get(item.thing, 0)) > entry.seq:
                 item.intent = attrs.evolve(item.intent, newest=False)
+            else:
+                item.intent = without_lost_sends(item.intent)
         return items
 
     async def _last_writes(self, items: Iterable[Item]) -> Mapping[str, int]:
@@ -440,7 +446,9 @@ async def _pages(
 def note_in_flight(last: dict[str, int], entries: list[Entry], items: list[Item]) -> None:
     """Note in *last* the last entry of each thing that may have been sent. *items* are those of *entries*."""
     for entry, item in zip(entries, items, strict=True):
-        if item.thing is not None and item.in_doubt and can_overtake(entry.operation):
+        if item.thing is None or item.intent is None or not can_overtake(entry.operation):
+            continue
+        if item.in_doubt and not was_seen_undone(item.intent):
             last[item.thing] = max(entry.seq, last.get(item.thing, 0))
 
 

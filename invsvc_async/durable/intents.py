@@ -28,7 +28,8 @@ from invsvc_async.reconcile.intent import Intent, Sent, SentEnd
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
 __all__ = [
-    "Commons", "Packed", "in_doubt", "not_overtaken", "pack", "seen_undone", "unpack", "without_lost_sends",
+    "Commons", "Packed", "in_doubt", "not_overtaken", "pack", "seen_undone", "unpack", "was_seen_undone",
+    "without_lost_sends",
 ]  # fmt: skip
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -187,23 +188,18 @@ def not_overtaken(text: str) -> str:
     return msgspec.json.encode(own).decode()
 
 
-def without_lost_sends(text: str) -> str:
+def without_lost_sends(intent: Intent) -> Intent:
     """
-    Return the packed intent *text* to be sent as a new write, if ``doubt.seen_undone`` was all its doubt.
+    Return *intent* to be sent as a new write, if ``seen_undone`` was all its doubt.
 
-    Its lost sends then count as without an effect.
+    Its lost sends then count as without an effect.  That is so only if no later write is done or in doubt: the
+    read may have shown the effect of that one.
     """
-    own = _members(text)
-    sent: list[Any] = msgspec.json.decode(own.get("sent", b"[]"))  # Any: damaged, perhaps
-    ended = [each for each in sent if isinstance(each, dict) and each.get("end")]
-    seen = [each for each in ended if each["latest"] is None and each["end"]["latest"] is not None]
+    seen = [each for each in intent.sent if _is_seen(each)][:1]
     if not seen:
-        return text
-    for name in ("bounds", "baseline", "newest"):  # which later writes were sent is asked again
-        own.pop(name, None)
-    seen[0]["end"]["kind"] = "not applied"
-    own |= {"sent": msgspec.Raw(_encode(seen[:1])), "nonce": msgspec.Raw(_encode(token_hex(8)))}
-    return _encode(own).decode()
+        return intent
+    ends = tuple(attrs.evolve(each, end=SentEnd(kind="not applied")) for each in seen)
+    return attrs.evolve(intent, sent=ends, bounds=None, baseline=None, newest=None, nonce=token_hex(8))
 
 
 def in_doubt(intent: Intent, earliest: float | None = None) -> Intent:
@@ -212,7 +208,7 @@ def in_doubt(intent: Intent, earliest: float | None = None) -> Intent:
 
     It is then settled like any write in doubt.
     """
-    if any(_is_seen(each) for each in intent.sent):  # that doubt is settled already
+    if was_seen_undone(intent):  # that doubt is settled already
         return intent
     sent = Sent(earliest=earliest, attempt_timeout=intent.timeouts.attempt)
     # Later writes to the same thing may have been sent as well.
@@ -232,6 +228,11 @@ def seen_undone(intent: Intent, at: float) -> Intent | None:
     end = SentEnd(kind="long", earliest=at, latest=at)
     sent = [attrs.evolve(each, end=end) if each.latest is None else each for each in intent.sent]
     return attrs.evolve(intent, sent=tuple(sent))
+
+
+def was_seen_undone(intent: Intent) -> bool:
+    """Return whether ``seen_undone`` has given *intent* ends, and nothing was sent since."""
+    return any(_is_seen(each) for each in intent.sent)
 
 
 def _is_seen(sent: Sent) -> bool:

@@ -386,6 +386,8 @@ class Known:
             return self.resumed.newest
         if reading.stamp is None or not self.carried:
             return False
+        if any(sent.latest is None and sent.end is None for sent in self.intent.sent):
+            return False  # of a restored journal, which may lack later sends as well
         started = self.carried[0].earliest
         if started is not None and reading.stamp / 1000 + self.policy.clock_slack < started:
             return False  # the service's clock has stepped back

@@ -19,7 +19,7 @@ from invsvc_async.batch.restored import kept_in_doubt
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.seen_keys import Met
 from invsvc_async.durable.entry import Mark, State, entry_of
-from invsvc_async.durable.intents import Packed, not_overtaken, without_lost_sends
+from invsvc_async.durable.intents import Packed, not_overtaken
 from invsvc_async.durable.last_writes import LastWrite
 from invsvc_async.durable.restored import FACT, closed, last_of
 from invsvc_async.errors import InvalidRequestError
@@ -361,9 +361,7 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
             packed = Packed(common=row["common"], text=row["intent"])
             return kept_in_doubt(row["key"], packed, self.commons, keep_sends=keep_sends)
         intent = not_overtaken(row["intent"]) if newest else row["intent"]
-        if keep_sends:
-            return intent if newest else without_lost_sends(intent)
-        return _without_sends(intent)
+        return intent if keep_sends else _without_sends(intent)
 
     async def prune(self, before: int) -> int:
         """

@@ -17,7 +17,7 @@ from invsvc_async.batch.restored import close_mark, kept_in_doubt, mark_all
 from invsvc_async.batch.result import Summary
 from invsvc_async.durable.entry import Entry, Mark, State
 from invsvc_async.durable.epoch import CountedEntries
-from invsvc_async.durable.intents import Packed, not_overtaken, without_lost_sends
+from invsvc_async.durable.intents import Packed, not_overtaken
 from invsvc_async.durable.last_writes import LastWrite, Left
 from invsvc_async.durable.restored import FACT, last_of
 from invsvc_async.durable.sqlite_entries import entries, row_of
@@ -467,9 +467,6 @@ def _reopen_some(
                 intent = kept_in_doubt(key, packed, commons, keep_sends=keeping[at])  # noqa: PLW2901
                 keeping[at] = True
             connection.execute(_MOVE, (places[at], not_overtaken(intent), seq))
-    else:
-        again_as_new = [(without_lost_sends(intent), seq) for seq, *_, intent in found]
-        connection.executemany("UPDATE entries SET intent = ? WHERE seq = ?", again_as_new)
     for statement, keeps in ((_REOPEN, True), (_REOPEN_ANEW, False)):
         these = [place for place, keep in zip(places, keeping, strict=True) if keep is keeps]
         if these:
