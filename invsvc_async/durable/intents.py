@@ -192,8 +192,8 @@ def without_lost_sends(intent: Intent) -> Intent:
     """
     Return *intent* to be sent as a new write, if ``seen_undone`` was all its doubt.
 
-    Its lost sends then count as without an effect.  That is so only if no later write is done or in doubt: the
-    read may have shown the effect of that one.
+    Its lost sends then count as without an effect.  That is so only if no later write is done or in doubt:
+    the read may have shown the effect of that one.
     """
     seen = [each for each in intent.sent if _is_seen(each)][:1]
     if not seen:

@@ -122,7 +122,9 @@ class SqliteBatch(CountedEntries):
     async def facts(self, prefix: str) -> dict[str, str]:
         """Return the facts whose names begin with *prefix*."""
         text = "SELECT name, value FROM facts WHERE substr(name, 1, ?) = ?"
-        return await self.ask(lambda connection: dict(connection.execute(text, (len(prefix), prefix)).fetchall()))
+        return await self.ask(
+            lambda connection: dict(connection.execute(text, (len(prefix), prefix)).fetchall())
+        )
 
     def put_fact(self, name: str, value: str | None) -> asyncio.Future[None]:
         """Set a fact about the whole batch to *value*, or delete it, in the next transaction."""

@@ -56,7 +56,7 @@ MUTANTS = (
            "database: unknown", 11),
     Mutant("a window is taken as over", "run", "if known.free_at > resumed.at:", "if False:", "file: unknown", 11),
     # order
-    Mutant("newer writes are not looked at", "run", "if last > entry.seq and item.intent is not None:", "if False:",
+    Mutant("newer writes are not looked at", "run", "if max(last_done, in_flight.get(item.thing, 0)) > entry.seq:", "if False:",
            "file: retried: a refused", 12),
     Mutant("newer writes are not looked at by workers", "shared_run",
            "return await self._taken_up(entries, items, in_flight)", "return items", "database: retried: a worker", 12),
