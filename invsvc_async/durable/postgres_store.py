@@ -7,11 +7,14 @@ import logging
 import re
 from functools import partial
 from hashlib import blake2b
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 import attrs
+from msgspec.structs import astuple
 
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.durable import restored
 from invsvc_async.durable.entry import LostChunkError
 from invsvc_async.durable.intents import Commons
@@ -35,9 +38,11 @@ if TYPE_CHECKING:
 __all__ = ["PostgresStore"]
 
 T = TypeVar("T")
+_columns_of = attrgetter("state", "common", "intent", "claim", "verdict", "outcome", "done_at")
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 _LONGEST = 86_400  # s of silence
+_RECONNECT = 1.0  # s between tries to listen
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext($1))"
 # Of one base URL, each credential may have a store of its own; it may be told to continue another's.
 _OTHERS = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)"
@@ -45,6 +50,37 @@ _OWNERS = """
 SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
 """
 _CREDENTIAL = "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
+_SENT = "seq:bigint lane:bigint token:text state:smallint common:bigint intent:text claim:text"
+_ENDED = "verdict:text outcome:text done_at:bigint"
+# A send changes no column of an index.  An end that was stored, but not answered, is stored again.
+_STORE = f"""
+WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
+owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
+stored AS (
+    UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent = given.intent,
+        claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
+    FROM turn CROSS JOIN {{rows 1 {_SENT} {_ENDED}}}
+        JOIN owned ON owned.id = given.lane AND owned.owner = given.token
+    WHERE e.seq = given.seq AND e.lane = given.lane
+        AND (e.done_at IS NULL OR e.done_at = given.done_at AND e.verdict = given.verdict)
+    RETURNING e.seq, e.place, e.done_at
+), told AS (
+    INSERT INTO {{s}}unheard (seq) SELECT seq FROM stored WHERE done_at IS NOT NULL ON CONFLICT DO NOTHING
+)
+"""  # noqa: S608 - our own text
+_STORED = f"{_STORE} SELECT seq FROM stored"  # noqa: S608 - our own text
+# The same, and the states in which those writes left their things.  Two writes to one thing are not stored
+# together, but if they were, the statement would fail for all entries: hence DISTINCT.
+_LEFT = f"""{_STORE}, kept AS (
+    INSERT INTO {{s}}states AS s (thing, place, team, state, stamp)
+    SELECT DISTINCT ON (given.thing) given.thing, place, given.team, given.state, given.stamp
+    FROM {{rows 3 seq:bigint thing:text team:text state:text stamp:bigint}} JOIN stored USING (seq)
+    ORDER BY given.thing, place DESC
+    ON CONFLICT (thing) DO UPDATE SET place = greatest(s.place, excluded.place), team = excluded.team,
+        state = excluded.state, stamp = excluded.stamp
+)
+SELECT seq FROM stored
+"""  # noqa: S608 - our own text
 _COMMONS = """
 INSERT INTO {s}commons (number, text) SELECT * FROM {rows 1 number:bigint text:text} WHERE true
     ON CONFLICT DO NOTHING
@@ -65,6 +101,8 @@ class PostgresStore(Pool):
     """
     The store of *kind* (``"outbox"`` or ``"journal"``) in the database at *address*.
 
+    A new one has so many *lanes*.
+
     The address has besides PostgreSQL's own settings the name of one of several stores and, in seconds, how
     long a process that gives no sign of life counts as living: ``?outbox=NAME&silence=10``.
 
@@ -75,21 +113,22 @@ class PostgresStore(Pool):
     """
 
     def __init__(
-        self, address: str, kind: str, *, it: str | None = None, create: bool = True, restored: bool = False,
-        moved: bool = False,
+        self, address: str, kind: str, *, it: str | None = None, lanes: int = 0, create: bool = True,
+        restored: bool = False, moved: bool = False,
     ) -> None:  # fmt: skip
         parts = split(address, f"the {kind}'s address")
         query = dict(parse_qsl(parts.query))
+        self.silence: float
         self._called, self.silence = _settings(kind, query)
         plain = urlunsplit(parts._replace(query=urlencode(query)))
         super().__init__(plain, f"the {kind}'s database", size=6)  # one of them listens
-        self._kind, self._it, self._create = kind, it, create
+        self._kind, self._it, self._lanes, self._create = kind, it, lanes, create
         if not create:  # it is looked at
             self.to_open = AT_ONCE
         self._restored, self._moved = restored, moved  # until the place is checked: they are about one start
         self._place: dict[str, str] | None = None  # once it is checked
         self.schema: str = ""  # once it is open
-        self._dialect = PostgresDialect()
+        self._dialect = _dialect_in(self.schema)
         self.commons: Commons = Commons(shared=True)
         self._stored_commons: set[int] = set()
         self._pending: dict[tuple[str, int], _Given] = {}  # by key and number
@@ -129,17 +168,11 @@ class PostgresStore(Pool):
                 "Use the primary's address."
             )
         self.schema = await self._found(connection, prefix, base_url, mine, same_mode=same_mode) or own
-        self._dialect = PostgresDialect(
-            s=f"{self.schema}.",
-            serial="bigserial PRIMARY KEY",
-            filled="WITH (fillfactor = 40)",
-            durably=DURABLY,
-            now="extract(epoch FROM clock_timestamp())::float8",
-        )
+        self._dialect = _dialect_in(self.schema)
         if not await connection.fetchval("SELECT to_regclass($1)", f"{self.schema}.facts"):
             if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
                 await connection.execute(f"CREATE SCHEMA {self.schema}")
-            await self._dialect.run(connection, create(kind=self._kind, base_url=base_url))
+            await self._dialect.run(connection, create(lanes=self._lanes, kind=self._kind, base_url=base_url))
         text = f"SELECT value FROM {self.schema}.facts WHERE name = 'schema'"  # noqa: S608 - our own text
         check_version(self._name, await connection.fetchval(text))
         await connection.execute(_CREDENTIAL.format(schema=self.schema), f"credential {mine}")
@@ -175,10 +208,10 @@ class PostgresStore(Pool):
         if same_mode and others:
             return others[0]
         if not self._create:
-            what = "no such" if not others else f"no {self._kind} of this base URL and credential; perhaps"
+            whose = " of this base URL and credential" if others else ""
             raise JournalError(
-                f"{self._name}: it has {what} {self._kind} {self._called!r}. Check the name in its address, "
-                "and the profile."
+                f"{self._name}: it has no {self._kind} {self._called!r}{whose}. Check the name in its "
+                "address, and the profile."
             )
         return None
 
@@ -289,6 +322,26 @@ class PostgresStore(Pool):
                 self._stored_commons.add(number)
         return made
 
+    async def hear(self, woken: Callable[[str], None]) -> None:
+        """
+        Call *woken* with each notification, until cancelled; with ``""`` if some may have been missed.
+
+        Behind a pooler in transaction mode there are none.
+        """
+        while True:
+            try:
+                async with self.lent() as connection:
+                    lost = asyncio.Event()
+                    connection.add_termination_listener(lambda _, lost=lost: lost.set())
+                    await connection.add_listener(self.schema, lambda *told: woken(told[3]))
+                    woken("")
+                    raise_if_cancelled()  # listening may have hidden it
+                    await lost.wait()
+            except Exception as error:  # noqa: BLE001 - whatever it is, there is polling
+                log.debug("%s: cannot listen (%s)", self._name, type(error).__name__)
+            raise_if_cancelled()
+            await asyncio.sleep(_RECONNECT)
+
     # --- storing
 
     def put(self, entry: Entry, lane: Owned, left: Left | None = None) -> asyncio.Future[None]:
@@ -331,9 +384,20 @@ class PostgresStore(Pool):
             self._flushing = None
 
     async def _store(self, given: list[_Given]) -> set[tuple[str, int]]:
-        """Store entries, and return the keys and numbers, as they were given, of those that are stored."""
-        text, values = keep([(each.entry, each.lane) for each in given])
-        return {(key, 0) for (key,) in await self.rows(text, *values)}
+        """
+        Store entries, and return the keys and numbers, as they were given, of those that are stored.
+
+        One without a number is new, or known by its key.
+        """
+        stored: set[tuple[str, int]] = set()
+        if new := [(each.entry, each.lane) for each in given if not each.entry.seq]:
+            text, values = keep(new)
+            stored.update((key, 0) for (key,) in await self.rows(text, *values))
+        if sent := [each for each in given if each.entry.seq]:
+            text, values = _store(sent)
+            seqs = {seq for (seq,) in await self.rows(text, *values)}
+            stored.update((each.entry.key, each.entry.seq) for each in sent if each.entry.seq in seqs)
+        return stored
 
     async def store_commons(self) -> None:
         """Store the common parts of intents that the database may not have yet."""
@@ -341,6 +405,16 @@ class PostgresStore(Pool):
         if fresh:
             await self.rows(_COMMONS, fresh)
             self._stored_commons.update(number for number, _ in fresh)
+
+
+def _dialect_in(schema: str) -> PostgresDialect:
+    return PostgresDialect(
+        s=f"{schema}.",
+        serial="bigserial PRIMARY KEY",
+        filled="WITH (fillfactor = 40)",
+        durably=DURABLY,
+        now="extract(epoch FROM clock_timestamp())::float8",
+    )
 
 
 def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
@@ -364,6 +438,14 @@ def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
     if not 1 <= silence <= _LONGEST:  # nor NaN
         raise ConfigurationError(f"{what}: silence is out of range. Use 1 to {_LONGEST} seconds.")
     return called, silence
+
+
+def _store(given: list[_Given]) -> tuple[str, Sequence[Any]]:  # Any: as the columns
+    """Return the statement that updates entries by their numbers, and its values."""
+    rows = [(each.entry.seq, each.lane.number, each.lane.token, *_columns_of(each.entry)) for each in given]
+    lanes = list({each.lane.number for each in given})
+    left = [(each.entry.seq, *astuple(each.left)) for each in given if each.left is not None]
+    return (_LEFT, (rows, lanes, left)) if left else (_STORED, (rows, lanes))
 
 
 def _lost(key: str) -> LostChunkError:

@@ -118,7 +118,7 @@ class SqliteStore(SqliteFile):
 
     def _create(self, connection: sqlite3.Connection) -> None:
         with transaction(connection, "BEGIN IMMEDIATE"):
-            self._do(lambda: create(kind=self.kind), connection)
+            self._do(lambda: create(lanes=0, kind=self.kind), connection)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
 
     def _prepare(self, connection: sqlite3.Connection) -> None:

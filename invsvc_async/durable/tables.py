@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.table_version import VERSION
 
 if TYPE_CHECKING:
@@ -52,13 +53,17 @@ _TABLES: Final = (
     "CREATE INDEX open_in_lane ON {s}entries (lane, place) WHERE done_at IS NULL",
     "CREATE INDEX open_of_thing ON {s}entries (thing) WHERE done_at IS NULL AND thing IS NOT NULL",
     "CREATE INDEX not_applied ON {s}entries (verdict, seq) WHERE verdict <> 'applied'",
+    f"CREATE INDEX unknown_of_thing ON {{s}}entries (thing) WHERE verdict = '{Verdict.UNKNOWN}'",
     "CREATE INDEX claimed ON {s}entries (thing) WHERE claim IS NOT NULL",
 )
+_LANES: Final = "INSERT INTO {s}lanes (owner) SELECT * FROM {rows 1 owner:text}"
 _FACTS: Final = "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:text value:text}"
 
 
-def create(**facts: str) -> Script[None]:
-    """Create the tables of a new store, with its *facts*."""
+def create(*, lanes: int, **facts: str) -> Script[None]:
+    """Create the tables of a new store, with so many *lanes* that nobody owns, and its *facts*."""
     for text in _TABLES:
         yield text, ()
     yield _FACTS, ([("schema", str(VERSION)), *facts.items()],)
+    if lanes:
+        yield _LANES, ([(None,)] * lanes,)

@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import suppress
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from invsvc_async.batch.run import note_in_flight
 from invsvc_async.client import options_of
@@ -21,12 +21,12 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import LostChunkError
 from invsvc_async.durable.last_writes import take_claims
+from invsvc_async.durable.leases import BEATS, Leases
 from invsvc_async.durable.records import verdict_of_unfit
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.outbox.item import OutboxItem
-from invsvc_async.outbox.leases import Leases
 from invsvc_async.outbox.postgres import LANES, OutboxEntries
-from invsvc_async.outbox.run import BEATS, OutboxRun
+from invsvc_async.outbox.run import OutboxRun
 from invsvc_async.storage.postgres_pool import AWAY, PATIENCE
 
 if TYPE_CHECKING:
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.engine import Engine
     from invsvc_async.batch.item import Item
+    from invsvc_async.batch.journals.protocol import Entries
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.outbox.leases import Lane
+    from invsvc_async.durable.leases import Lane
 
 __all__ = ["Dispatcher", "PostgresOutbox"]
 
@@ -54,7 +55,7 @@ class Dispatcher(OutboxRun):
     ) -> None:
         super().__init__(batch, grace, on_verdict)
         self._entries = entries
-        self._leases = Leases(entries, options_of(batch.client).session.clock)
+        self._leases = Leases(entries.store, options_of(batch.client).session.clock)
         self._held: dict[int, Lane] = {}  # by number: what is under way
         self._newest: dict[str, int] = {}  # by thing: the last number of those under way
         self._known: set[str] = set()  # things whose older writes were looked up
@@ -76,10 +77,10 @@ class Dispatcher(OutboxRun):
     # --- feeding
 
     async def _feed_all(self, engine: Engine) -> None:
-        self._entries.patience = PATIENCE
+        self._entries.store.patience = PATIENCE
         self._beating = asyncio.create_task(self._beat(engine))
         await self._leases.forget_the_dead()
-        listening = asyncio.create_task(self._entries.hear(self._heard))
+        listening = asyncio.create_task(self._entries.store.hear(self._heard))
         try:
             while True:
                 await engine.hunger()
@@ -107,16 +108,16 @@ class Dispatcher(OutboxRun):
         found = await self._read(lanes)
         items: list[Item] = []
         entries: list[Entry] = []
-        lane_of = {entry.seq: lanes[chunk] for entry, chunk in found}
-        for entry, chunk in found:
-            item = await self._checked(entry, lanes[chunk])
+        for entry in found:
+            lane = lanes[entry.lane]
+            item = await self._checked(entry, lane)
             if item is None:
                 continue
             # One that was reopened comes after what is under way: it is then seen to be overtaken.
             if item.thing is not None and entry.seq < self._newest.get(item.thing, 0):
                 self._passed.add(item.thing)
                 continue
-            item.sender_gone = lanes[chunk].was_free
+            item.sender_gone = lane.was_free
             items.append(item)
             entries.append(entry)
         if not items:
@@ -130,15 +131,15 @@ class Dispatcher(OutboxRun):
         await self._taken_up(entries, items, in_flight)
         for item, entry in zip(items, entries, strict=True):
             await engine.room()
-            self._held[entry.seq] = lane_of[entry.seq]
+            self._held[entry.seq] = lanes[entry.lane]
             if item.thing is not None:
                 self._newest[item.thing] = max(entry.seq, self._newest.get(item.thing, 0))
             item.on_end = partial(self._ended, entry, item.thing)
             engine.add(item)
         return True
 
-    async def _read(self, lanes: Iterable[int]) -> list[tuple[Entry, int]]:
-        """Return the next entries of *lanes* that are open, and not under way here, with their lanes."""
+    async def _read(self, lanes: Iterable[int]) -> list[Entry]:
+        """Return the next entries of *lanes* that are open, and not under way here."""
         places = {lane: place for lane in lanes if (place := self._places.get(lane, 0)) is not None}
         if not places:
             return []
@@ -146,24 +147,24 @@ class Dispatcher(OutboxRun):
             self._places.pop(lane, None)
         each = ceil(_AT_ONCE / len(places))
         found = await self._entries.open_in(places, list(self._held), each)
-        counts, last = Counter(chunk for _, chunk in found), {chunk: entry.seq for entry, chunk in found}
+        counts, last = Counter(entry.lane for entry in found), {entry.lane: entry.seq for entry in found}
         for lane in places:  # unless it is to be read again since
             self._places.setdefault(lane, last[lane] if counts[lane] == each else None)
         return found
 
     def _lanes_to_send(self) -> dict[int, Lane]:
         """
-        Return the lanes whose entries may be added, by chunk.
+        Return the lanes whose entries may be added, by number.
 
         Not those that were lost and acquired again, as long as something is under way that was added before:
         it ends without a verdict, so what is newer would be sent before it.
         """
         held = self._leases.lanes
-        earlier = {lane.chunk for lane in self._held.values() if held.get(lane.chunk) is not lane}
+        earlier = {lane.number for lane in self._held.values() if held.get(lane.number) is not lane}
         return {
-            chunk: lane
-            for chunk, lane in held.items()
-            if not (lane.leaving or lane.doubtful or chunk in earlier)
+            number: lane
+            for number, lane in held.items()
+            if not (lane.leaving or lane.doubtful or number in earlier)
         }
 
     async def _look_up(self, things: set[str]) -> None:
@@ -201,7 +202,7 @@ class Dispatcher(OutboxRun):
             del self._newest[thing]
             if thing in self._passed:
                 self._passed.discard(thing)
-                self._places[lane.chunk] = 0
+                self._places[lane.number] = 0
         self._wake.set()
 
     # --- which lanes
@@ -238,9 +239,9 @@ class Dispatcher(OutboxRun):
         staying = [lane for lane in lanes.values() if not lane.leaving]
         for lane in staying[share:]:
             lane.leaving = True
-        busy = {lane.chunk for lane in self._held.values()}
+        busy = {lane.number for lane in self._held.values()}
         await self._leases.give_up(
-            [lane for lane in lanes.values() if lane.leaving and lane.chunk not in busy]
+            [lane for lane in lanes.values() if lane.leaving and lane.number not in busy]
         )
         if len(lanes) < share:
             for lane in await self._leases.take(share - len(lanes)):
@@ -252,14 +253,14 @@ class PostgresOutbox(OutboxEntries):
     """The outbox at *address*, in PostgreSQL."""
 
     @property
-    def entries(self) -> PostgresOutbox:
+    def entries(self) -> Entries:
         """The journal of the batch that sends them."""
-        return self
+        return cast("Entries", self)  # its run uses no more than this has
 
     async def dispatch(self, batch: Batch, grace: float, on_verdict: Callable[[], None]) -> None:
         """Send what is committed, until cancelled. *on_verdict* is called when verdicts were stored."""
-        await self.check_place()
+        await self.store.check_place()
         try:
             await Dispatcher(batch, self, grace, on_verdict).dispatch()
         finally:
-            self.forget_place()
+            self.store.forget_place()

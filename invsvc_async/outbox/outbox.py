@@ -24,6 +24,7 @@ from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.leases import BEATS, LEASE
 from invsvc_async.errors import (
     ConfigurationError,
     InvalidRequestError,
@@ -33,7 +34,6 @@ from invsvc_async.errors import (
 )
 from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox.places import store_of
-from invsvc_async.outbox.run import BEATS, LEASE, TAKER
 from invsvc_async.writes.new_intent import intent_of, new_tag
 from invsvc_async.writes.write import Write, take_over
 
@@ -365,7 +365,7 @@ class Outbox:
         """
         self._check_open()
         store, clock = self._store, options_of(self._client).session.clock
-        taker = f"{TAKER}{token_hex(12)}~{round(1000 * store.silence)}"
+        taker = token_hex(16)
         noted, until = clock.now(), clock.now() + LEASE * store.silence  # nobody else takes them until then
         await store.show_life(taker)
         living = asyncio.create_task(self._live(taker))

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["BEATS", "LEASE", "TAKER", "OutboxRun"]
-
-BEATS = 4  # signs of life in the time after which a silent process counts as dead
-LEASE = 0.8  # of that time: how long a process relies on its last sign of life
-TAKER = "r"  # the names of members that only take verdicts begin so
+__all__ = ["OutboxRun"]
 
 
 class OutboxRun(Run):
@@ -58,7 +54,6 @@ class OutboxRun(Run):
         engine = self._start()
         try:
             while await engine.next_result() is not None:
-                self._batch.entries.deliveries.restart()  # not needed: consumers have their own list
                 self._on_verdict()
         finally:
             leaving = asyncio.create_task(self._leave())

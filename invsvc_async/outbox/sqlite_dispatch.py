@@ -73,4 +73,9 @@ class SqliteOutbox(SqliteStore):
 
     async def dispatch(self, batch: Batch, grace: float, on_verdict: Callable[[], None]) -> None:
         """Send what is committed, until cancelled. *on_verdict* is called when verdicts were stored."""
-        await SqliteDispatcher(batch, self, grace, on_verdict).dispatch()
+
+        def told() -> None:
+            self.entries.deliveries.restart()  # not needed: consumers have their own list
+            on_verdict()
+
+        await SqliteDispatcher(batch, self, grace, told).dispatch()

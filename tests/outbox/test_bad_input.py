@@ -189,10 +189,10 @@ async def test_writes_after_one_in_flight_that_no_longer_fits(service, client, o
         unfit = await outbox.enqueue(connection, client.webhooks.update(hook, description="unfit"))
     async with outbox.dispatching(grace=0.0):
         await service.arrived("webhooks.update")
-    await outbox._store.fetch(TOMORROWS)
+    await outbox._store.store.rows(TOMORROWS.replace("entries", "{s}entries"))
     async with outbox.dispatching():
         assert (await verdict_of(outbox, unfit)).verdict is Verdict.UNKNOWN
-        await outbox._store.fetch("UPDATE entries SET done_at = done_at - 60000")
+        await outbox._store.store.rows("UPDATE {s}entries SET done_at = done_at - 60000")
         async with connection.transaction():
             writes = [client.webhooks.update(hook, description="next"), update(client, service)]
             keys = [await outbox.enqueue(connection, write) for write in writes]

@@ -11,8 +11,8 @@ import pytest
 
 from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Timeouts, Verdict
 from invsvc_async.client import options_of
+from invsvc_async.durable.leases import Leases
 from invsvc_async.outbox import dispatch, item
-from invsvc_async.outbox.leases import Leases
 from invsvc_async.outbox.postgres import LANES
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage import postgres_pool
@@ -70,8 +70,8 @@ async def test_lane_lost_and_acquired_again(service, address, connection):
         first, second, third = (client.webhooks.update(hook, description=text) for text in texts)
         keys = await enqueue(outbox, connection, first, second)
         await service.arrived("webhooks.update")
-        await outbox._store.fetch("UPDATE chunks SET owner = 'another.1'")  # which is dead
-        while await outbox._store.fetch("SELECT 1 FROM chunks WHERE owner = 'another.1'"):  # noqa: ASYNC110 - nothing tells
+        await outbox._store.store.rows("UPDATE {s}lanes SET owner = 'another.1'")  # which is dead
+        while await outbox._store.store.rows("SELECT 1 FROM {s}lanes WHERE owner = 'another.1'"):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         keys += await enqueue(outbox, connection, third)
         outcomes = [await verdict_of(outbox, key) for key in keys]
@@ -96,7 +96,7 @@ async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, addr
             write = client.webhooks.update(other, description="of the outbox").keyed("order-17")
             [key] = await enqueue(outbox, connection, write)
             await service.arrived("webhooks.update", 2)
-            await outbox._store.fetch("UPDATE chunks SET owner = 'another.1'")  # which is dead
+            await outbox._store.store.rows("UPDATE {s}lanes SET owner = 'another.1'")  # which is dead
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
         assert (len(before), [intent.identity for intent in client.unsettled]) == (1, before)
 
@@ -201,16 +201,17 @@ async def test_new_credential_where_several_have_an_outbox(service, client, outb
             async with Outbox.open(address, rotated, same_mode=True) as continued, continued.dispatching():
                 await asyncio.sleep(0.3)
         assert service.ledger.effects("webhooks.create") == []
-        [advice] = re.findall(r"INSERT INTO .* VALUES \(.*, N\)", str(caught.value))
-        number = outbox._store.schema.rpartition("_")[2]
-        await connection.execute(advice.replace("N)", f"{number})"))
+        schema = outbox._store.store.schema
+        assert schema in str(caught.value)
+        [advice] = re.findall("run: (INSERT INTO .*)", str(caught.value))
+        await connection.execute(advice.replace("SCHEMA", schema))
         async with Outbox.open(address, rotated, same_mode=True) as continued, continued.dispatching():
             assert (await verdict_of(continued, key)).verdict is Verdict.APPLIED
 
 
 async def test_schema_of_another_version(client, outbox, address):
     """It is refused in words, by a new process and by one that only looks."""
-    await outbox._store.fetch("UPDATE facts SET value = '9' WHERE name = 'schema'")
+    await outbox._store.store.rows("UPDATE {s}facts SET value = '9' WHERE name = 'schema'")
     with pytest.raises(JournalError, match="its tables have version 9, and this package reads version 1"):
         async with Outbox.open(address, client):
             pass
@@ -222,12 +223,12 @@ async def test_payload_that_no_longer_fits(service, client, outbox, connection, 
     hook = service.seed_webhook().id
     [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="first"))
     change = {
-        "operation": ("UPDATE entries SET intent = replace(intent, 'webhooks.update', 'webhooks.gone')",
-                      "UPDATE entries SET intent = replace(intent, 'webhooks.gone', 'webhooks.update')"),
-        "policy": ("UPDATE entries SET intent = replace(intent, '{', '{\"of_tomorrow\":1,')",
-                   "UPDATE entries SET intent = replace(intent, '\"of_tomorrow\":1,', '')"),
+        "operation": ("UPDATE {s}entries SET intent = replace(intent, 'webhooks.update', 'webhooks.gone')",
+                      "UPDATE {s}entries SET intent = replace(intent, 'webhooks.gone', 'webhooks.update')"),
+        "policy": ("UPDATE {s}entries SET intent = replace(intent, '{', '{\"of_tomorrow\":1,')",
+                   "UPDATE {s}entries SET intent = replace(intent, '\"of_tomorrow\":1,', '')"),
     }[spoilt]  # fmt: skip
-    await outbox._store.fetch(change[0])
+    await outbox._store.store.rows(change[0])
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
         async with outbox.dispatching():
             outcome = await verdict_of(outbox, key)
@@ -237,7 +238,7 @@ async def test_payload_that_no_longer_fits(service, client, outbox, connection, 
             assert "was not sent" in outcome.message
             assert "outbox retry" in outcome.message
             assert "Keep the file" not in outcome.message
-            await outbox._store.fetch(change[1])
+            await outbox._store.store.rows(change[1])
             service.seed_webhook()
             assert await outbox.drop(other)
             assert await outbox.retry(key) == [key]
@@ -256,7 +257,9 @@ async def test_write_in_doubt_that_no_longer_fits(service, client, outbox, conne
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
         for names, verdict in ((("create", "gone"), Verdict.UNKNOWN), (("gone", "create"), Verdict.APPLIED)):
             before, after = (f"webhooks.{name}" for name in names)
-            await outbox._store.fetch("UPDATE entries SET intent = replace(intent, $1, $2)", before, after)
+            await outbox._store.store.rows(
+                "UPDATE {s}entries SET intent = replace(intent, $1, $2)", before, after
+            )
             assert await outbox.retry(key) == [key]
             async with outbox.dispatching():
                 assert (await verdict_of(outbox, key)).verdict is verdict
@@ -355,12 +358,14 @@ async def test_process_with_a_longer_silence(service, address):
         Outbox.open(longer, client) as patient,
         Outbox.open(address, client) as hasty,
     ):
-        one, other = (Leases(each._store, options_of(client).session.clock) for each in (patient, hasty))
+        one, other = (
+            Leases(each._store.store, options_of(client).session.clock) for each in (patient, hasty)
+        )
         await one.beat()
         assert len(await one.take(LANES)) == LANES
-        text = "UPDATE members SET seen = seen - make_interval(secs => $2) WHERE name = $1"
+        text = "UPDATE {s}members SET seen = seen - $2 WHERE name = $1"
         for seconds, many in ((50.0, 0), (20.0, LANES)):
-            await hasty._store.fetch(text, one.name, seconds)
+            await hasty._store.store.rows(text, one.name, seconds)
             assert len(await other.take(LANES)) == many
 
 
@@ -434,7 +439,7 @@ async def test_secrets_are_passed_on_and_not_stored(service, client, address, co
             outcome = await verdict_of(outbox, key)
         assert secrets[key]
         assert outcome.value.secret is None
-        rows = await outbox._store.fetch("SELECT entries::text FROM entries")
+        rows = await outbox._store.store.rows("SELECT entries::text AS entries FROM {s}entries")
         assert all(secrets[key] not in row["entries"] for row in rows)
     assert "[iv-" in service.ledger.entries[0].body["description"]
 
@@ -453,7 +458,7 @@ async def test_dispatcher_without_notifications_polls(service, client, outbox, c
     async def never(_woken):
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(outbox._store, "hear", never)
+    monkeypatch.setattr(outbox._store.store, "hear", never)
     async with outbox.dispatching():
         await asyncio.sleep(0.1)
         write = client.webhooks.update(service.seed_webhook().id, description="x")
@@ -463,7 +468,7 @@ async def test_dispatcher_without_notifications_polls(service, client, outbox, c
 
 async def test_dispatcher_that_ends_as_its_connection_ends(outbox, monkeypatch):
     """It ends, also if returning the connection raises in place of the cancellation."""
-    entries, heard = outbox._store, asyncio.Event()
+    entries, heard = outbox._store.store, asyncio.Event()
     monkeypatch.setattr(entries, "lent", failing_at_return(entries.lent))
     listening = asyncio.create_task(entries.hear(lambda _: heard.set()))
     await heard.wait()
@@ -509,11 +514,11 @@ async def test_idle_dispatcher_whose_sign_of_life_is_refused(service, client, ou
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(60):
             await sent("before")
-            await outbox._store.fetch("ALTER TABLE members RENAME TO moved")
+            await outbox._store.store.rows("ALTER TABLE {s}members RENAME TO moved")
             while "nothing is sent" not in caplog.text:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
             assert "refused a statement" in caplog.text
-            await outbox._store.fetch("ALTER TABLE moved RENAME TO members")
+            await outbox._store.store.rows("ALTER TABLE {s}moved RENAME TO members")
             await sent("after")
 
 
@@ -522,14 +527,14 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, connect
     async with database_proxy() as proxy:
         address = proxy.journal("away").replace("batch=", "outbox=")
         async with Outbox.open(address, client) as outbox, outbox.dispatching(), asyncio.timeout(60):
-            while not await outbox._store.fetch("SELECT 1 FROM members"):  # noqa: ASYNC110 - nothing tells
+            while not await outbox._store.store.rows("SELECT 1 FROM {s}members"):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
-            outbox._store.patience = 0.1
+            outbox._store.store.patience = 0.1
             proxy.cut()
             while "Nothing is sent until it is back" not in caplog.text:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
             await proxy.open(proxy.port)
-            outbox._store.patience = 30.0
+            outbox._store.store.patience = 30.0
             update = client.webhooks.update(service.seed_webhook().id, description="later")
             [key] = await enqueue(outbox, connection, update)
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
@@ -541,7 +546,9 @@ async def test_drop_in_another_session_of_a_pooler(service, client, connection, 
     async with Outbox.open(f"{address}&synchronous_commit=off", client) as outbox:
         write = client.webhooks.update(service.seed_webhook().id, description="x")
         [key] = await enqueue(outbox, connection, write)
-        await outbox._store.ask(lambda connection: connection.execute(NOTED))
+        here = f"{outbox._store.store.schema}."
+        noted = NOTED.replace("INTO facts", f"INTO {here}facts").replace("ON entries", f"ON {here}entries")
+        await outbox._store.store.ask(lambda connection: connection.execute(noted))
         assert await outbox.drop(key)
         assert await outbox._store.fact("DELETE") == "on"
 
@@ -567,9 +574,9 @@ _ROWS_READ = """
 SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE schemaname = $1 AND relname = 'entries'
 """
 _COPIES = """
-INSERT INTO entries (seq, key, chunk, content, state, run, operation, common, intent)
-SELECT nextval('entries_seq_seq'), key || '-' || n, 1 + n % 64, content, 0, 0, operation, common, intent
-FROM entries, generate_series(1, $1::int) AS n
+INSERT INTO {s}entries (seq, place, key, lane, digest, state, operation, common, intent)
+SELECT seq + n, seq + n, key || '-' || n, 1 + n % 64, digest, 0, operation, common, intent
+FROM {s}entries, generate_series(1, $1::int) AS n
 """
 
 
@@ -578,9 +585,9 @@ async def test_backlog_is_read_once(service, client, address, connection):
     many, sent = 64 * 100, 400
     async with Outbox.open(address, client, concurrency=20) as outbox:
         [key] = await enqueue(outbox, connection, client.webhooks.create(**HOOK))
-        schema = outbox._store.schema
-        await outbox._store.fetch(_COPIES, many)
-        await outbox._store.fetch("ANALYZE entries")
+        schema = outbox._store.store.schema
+        await outbox._store.store.rows(_COPIES, many)
+        await outbox._store.store.rows("ANALYZE {s}entries")
     before = await connection.fetchval(_ROWS_READ, schema)
     async with Outbox.open(address, client, concurrency=20) as outbox, outbox.dispatching():
         await verdict_of(outbox, key)

@@ -61,7 +61,7 @@ async def test_key_that_is_deleted_meanwhile(service, client, outbox, connection
         if left < 0:
             return await seen(*values)
         if often == 1:
-            await outbox._store.fetch("DELETE FROM entries WHERE key = 'order-1'")
+            await outbox._store.store.rows("DELETE FROM {s}entries WHERE key = 'order-1'")
         return None
 
     async with connection.transaction():
@@ -129,7 +129,7 @@ async def test_error_on_the_connection_is_the_applications(service, client, outb
     async with outbox.dispatching():
         transaction = connection.transaction()
         await transaction.start()
-        await outbox._store.fetch("SELECT pg_terminate_backend($1)", connection.get_server_pid())
+        await outbox._store.store.rows("SELECT pg_terminate_backend($1)", connection.get_server_pid())
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, InvalidRequestError)):
             await outbox.enqueue(connection, writes[0])
         connection.terminate()
@@ -224,7 +224,7 @@ async def test_enqueue_is_one_round_trip(service, client, outbox):
 async def test_outbox_of_a_database_that_is_not_there(client):
     """It is an error in words, without the password."""
     outbox = Outbox.open("postgresql://me:hunter2@127.0.0.1:1/none", client)
-    outbox._store.patience = 0.2
+    outbox._store.store.patience = 0.2
     with pytest.raises(JournalError, match="outbox's database cannot be used") as caught:
         async with outbox:
             pass

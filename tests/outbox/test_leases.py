@@ -8,20 +8,21 @@ import pytest
 
 from invsvc_async import JournalError, Outbox
 from invsvc_async.client import options_of
-from invsvc_async.outbox.leases import Leases
+from invsvc_async.durable.leases import Leases
 from invsvc_async.outbox.postgres import LANES
 from invsvc_async.storage import postgres_pool
 from tests.support.database_proxy import database_proxy
 
 REFUSE = """
-CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'not now'; END$$;
-CREATE TRIGGER refuse BEFORE UPDATE ON chunks FOR EACH ROW WHEN (NEW.owner IS NULL) EXECUTE FUNCTION refuse();
+CREATE FUNCTION {s}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'not now'; END$$;
+CREATE TRIGGER refuse BEFORE UPDATE ON {s}.lanes FOR EACH ROW WHEN (NEW.owner IS NULL)
+    EXECUTE FUNCTION {s}.refuse();
 """
 
 
 async def leases_of(outbox, client):
     """Return the leases of another process, which has given a sign of life."""
-    made = Leases(outbox._store, options_of(client).session.clock)
+    made = Leases(outbox._store.store, options_of(client).session.clock)
     await made.beat()
     return made
 
@@ -30,10 +31,11 @@ async def test_release_that_fails_is_repeated(outbox, client):
     """The lanes stay those of the process, which would else keep others from them as long as it lives."""
     first, second = await leases_of(outbox, client), await leases_of(outbox, client)
     lanes = await first.take(LANES)
-    await outbox._store.ask(lambda connection: connection.execute(REFUSE))
+    refuse = REFUSE.format(s=outbox._store.store.schema)
+    await outbox._store.store.ask(lambda connection: connection.execute(refuse))
     with pytest.raises(JournalError, match="refused a statement"):
         await first.give_up(lanes)
-    await outbox._store.fetch("DROP TRIGGER refuse ON chunks")
+    await outbox._store.store.rows("DROP TRIGGER refuse ON {s}lanes")
     await first.beat()
     assert await second.take(LANES) == []
     await first.give_up([*first.lanes.values()])
@@ -46,7 +48,7 @@ async def test_lanes_whose_acquisition_was_not_answered(client, monkeypatch):
         address = proxy.journal("answer").replace("batch=", "outbox=").replace("silence=1", "silence=60")
         async with Outbox.open(address, client) as outbox:
             first, second = await leases_of(outbox, client), await leases_of(outbox, client)
-            proxy.lose("UPDATE chunks SET owner", "COMMIT")
+            proxy.lose("lanes AS l SET owner", "COMMIT")
             with monkeypatch.context() as patched:
                 patched.setattr(postgres_pool, "_PAUSE", 600.0)
                 taking = asyncio.create_task(first.take(5))
@@ -57,6 +59,6 @@ async def test_lanes_whose_acquisition_was_not_answered(client, monkeypatch):
             assert len(await second.take(LANES)) == LANES - 5
             lanes = await first.take(LANES)
             assert [lane.was_free for lane in lanes] == [False] * 5
-            assert first.lanes == {lane.chunk: lane for lane in lanes}
+            assert first.lanes == {lane.number: lane for lane in lanes}
             await first.beat()
             assert [lane.lost for lane in lanes] == [False] * 5

@@ -18,7 +18,7 @@ from tests.outbox.conftest import verdict_of
 from tests.outbox.test_dispatch import enqueue
 from tests.support.database import database
 
-OF_BEFORE = ("entries", "states", "facts")
+OF_BEFORE = ("entries", "unheard", "states", "facts")
 
 
 async def sent(outbox, keys):
@@ -29,7 +29,7 @@ async def sent(outbox, keys):
 
 async def put_back(outbox, act):
     """Copy the tables of the outbox, *act*, and put the copy back as a restore does, on another timeline."""
-    schema = outbox._store.schema
+    schema = outbox._store.store.schema
     connection = await asyncpg.connect(database().address)
     for name in OF_BEFORE:
         await connection.execute(f"CREATE TABLE {schema}.{name}_before AS TABLE {schema}.{name}")
@@ -37,7 +37,7 @@ async def put_back(outbox, act):
     for name in OF_BEFORE:
         await connection.execute(f"TRUNCATE {schema}.{name}")
         await connection.execute(f"INSERT INTO {schema}.{name} TABLE {schema}.{name}_before")
-    await outbox._store.fetch("UPDATE facts SET value = '00000077' WHERE name = 'place timeline'")
+    await outbox._store.store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
     await connection.close()
 
 
@@ -233,10 +233,12 @@ async def test_enqueuing_goes_on_through_a_restore(service, client, outbox, conn
     """What the process has stored once may be missing in the copy, so it is stored again."""
     hook = service.seed_webhook().id
     await enqueue(outbox, connection, client.webhooks.update(hook, description="before"))
-    await connection.execute(f"TRUNCATE {outbox._store.schema}.commons, {outbox._store.schema}.entries")
+    await connection.execute(
+        f"TRUNCATE {outbox._store.store.schema}.commons, {outbox._store.store.schema}.entries"
+    )
     text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     await connection.execute(f"{text} AND application_name LIKE 'invsvc%'")
-    while outbox._store._pool.get_size():  # noqa: ASYNC110 - until the process sees it
+    while outbox._store.store._pool.get_size():  # noqa: ASYNC110 - until the process sees it
         await asyncio.sleep(0.01)
     [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="after"))
     async with Outbox.open(address, client) as other:
@@ -248,9 +250,9 @@ async def test_database_restored_under_an_idle_dispatcher(service, client, outbo
     text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(60):
-            while outbox._store._place is None:  # noqa: ASYNC110 - nothing tells
+            while outbox._store.store._place is None:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
-            outbox._store._place["timeline"] = "00000077"
+            outbox._store.store._place["timeline"] = "00000077"
             await connection.execute(f"{text} AND application_name LIKE 'invsvc%'")
             while "restored from a backup" not in caplog.text:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
@@ -261,7 +263,7 @@ async def test_database_restored_under_an_idle_dispatcher(service, client, outbo
 
 async def test_tables_that_are_restored_under_a_dispatcher(service, client, outbox, connection, caplog):
     """What the copy has as open is not sent again, although no connection ended."""
-    schema, hook = outbox._store.schema, service.seed_webhook().id
+    schema, hook = outbox._store.store.schema, service.seed_webhook().id
     async with outbox.dispatching(), asyncio.timeout(60):
         [first] = await enqueue(outbox, connection, client.webhooks.update(hook, description="first"))
         await verdict_of(outbox, first)  # from now on it has its lanes
@@ -285,9 +287,9 @@ async def test_second_restore_from_a_copy_that_was_made_after_the_first(
     service, client, outbox, connection, address, caplog
 ):
     """What was enqueued since the first one may have been sent since that copy, so it is settled first."""
-    hook, schema = service.seed_webhook().id, outbox._store.schema
+    hook, schema = service.seed_webhook().id, outbox._store.store.schema
     await sent(outbox, await enqueue(outbox, connection, client.webhooks.update(hook, description="first")))
-    await outbox._store.fetch("UPDATE facts SET value = '00000077' WHERE name = 'place timeline'")
+    await outbox._store.store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
 
     async def refused():
         caplog.clear()

@@ -180,14 +180,14 @@ async def test_write_that_is_retried_as_its_verdict_is_taken(
     """It has none then. Its consumer waits for the new one."""
     service.script("webhooks.update", "403")
     keys = await finished(service, client, outbox, connection, 1)
-    store, entries = outbox._store, outbox._store._entries
+    store, entries = outbox._store.store, outbox._store.store.entries
 
     async def late(*values):
-        monkeypatch.setattr(store, "_entries", entries)
-        await store.do_again(keys)
+        monkeypatch.setattr(store, "entries", entries)
+        await outbox._store.do_again(keys)
         return await entries(*values)
 
-    monkeypatch.setattr(store, "_entries", late)
+    monkeypatch.setattr(store, "entries", late)
     results = outbox.results()
     async with outbox.dispatching(), asyncio.timeout(60):
         assert (await anext(results)).verdict is Verdict.APPLIED

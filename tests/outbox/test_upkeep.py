@@ -94,7 +94,7 @@ async def test_prune_deletes_what_is_finished_and_acknowledged(service, client, 
 
 async def test_prune_in_many_slices(service, client, outbox, enqueue, monkeypatch):
     """However many slices it takes, each finished write is deleted once; the next write to its thing is sent."""
-    monkeypatch.setattr(postgres, "_AT_ONCE", 2)
+    monkeypatch.setattr(postgres, "_LOOKED_AT", 2)
     monkeypatch.setattr(sqlite_prune, "_ENTRIES", 2)
     monkeypatch.setattr(sqlite_prune, "_THINGS", 1)
     hooks = [service.seed_webhook().id for _ in range(3)]
@@ -123,7 +123,7 @@ async def test_prune_leaves_no_body(service, client, outbox, enqueue):
 async def number(outbox, text):
     """Return the number that a query gives."""
     if outbox._store.database == "PostgreSQL":
-        return (await outbox._store.fetch(text))[0][0]
+        return (await outbox._store.store.rows(text.replace("FROM ", "FROM {s}")))[0][0]
     return await outbox._store.entries.ask(lambda connection: connection.execute(text).fetchone()[0])
 
 

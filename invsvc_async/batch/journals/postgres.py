@@ -6,10 +6,7 @@ Entries are stored in chunks, which are then queued.  ``chunk_fencing`` decides 
 
 from __future__ import annotations
 
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NoReturn
-
-import msgspec
 
 from invsvc_async.batch.journals.chunk_queue import QUEUED, SIGNAL, Chunks
 from invsvc_async.batch.journals.chunk_workers import WorkersOfBatch
@@ -22,6 +19,7 @@ from invsvc_async.durable.entry import Mark, State, entry_of
 from invsvc_async.durable.intents import Packed, not_overtaken
 from invsvc_async.durable.last_writes import LastWrite
 from invsvc_async.durable.restored import FACT, closed, last_of
+from invsvc_async.durable.scripts import without_sends
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.slices import slices
@@ -108,9 +106,6 @@ SELECT state, verdict, lost, overtaken, sum(many) FROM gone GROUP BY 1, 2, 3, 4 
 """
 _FEW = 500  # counts that are not worth a fold
 _LOOKED_AT = 5000  # rows that one transaction of a prune looks at
-
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_text = msgspec.json.Encoder().encode
 
 
 class PostgresBatch(OwnedResults, WorkersOfBatch):
@@ -361,7 +356,7 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
             packed = Packed(common=row["common"], text=row["intent"])
             return kept_in_doubt(row["key"], packed, self.commons, keep_sends=keep_sends)
         intent = not_overtaken(row["intent"]) if newest else row["intent"]
-        return intent if keep_sends else _without_sends(intent)
+        return intent if keep_sends else without_sends(intent)
 
     async def prune(self, before: int) -> int:
         """
@@ -437,17 +432,3 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
 def _refuse(keys: Sequence[str]) -> NoReturn:
     problem = "another machine has stored a different write under this key"
     raise InvalidRequestError([f"key {key!r}: {problem}" for key in keys])
-
-
-def _without_sends(intent: str) -> str:
-    """
-    Return a packed intent as that of a new write.
-
-    Not in SQL, because PostgreSQL's JSON cannot store every text.
-    """
-    kept = _members(intent)
-    for name in ("sent", "bounds", "baseline"):
-        kept.pop(name, None)
-    # A new identity: what clients remember of the earlier write is not about this one.
-    kept["nonce"] = msgspec.Raw(_text(token_hex(8)))
-    return _text(kept).decode()
