@@ -35,10 +35,22 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["BEATS", "LEASE", "Lane", "Leases", "dead", "end_lane", "living", "new_lane", "show_life"]
+__all__ = [
+    "BEATS",
+    "LEASE",
+    "Lane",
+    "Leases",
+    "dead",
+    "end_lane",
+    "living",
+    "new_lane",
+    "pause_of",
+    "show_life",
+]
 
 BEATS: Final = 4  # signs of life in the time after which a silent process counts as dead
 LEASE: Final = 0.8  # of that time: how long a process relies on its last sign of life
+_LONGEST: Final = 3600.0  # s between signs of life in a file, whose lock shows who lives
 _PAUSE: Final = 0.2  # s between checks whether a lease is valid again
 
 # Others may count a process as living for a shorter time than it does itself: the longer one holds.
@@ -59,6 +71,11 @@ _FORGET: Final = """
 DELETE FROM {s}members WHERE seen < {now} - 86400 - {arg 1 float8}
     AND NOT EXISTS (SELECT 1 FROM {s}lanes l WHERE l.owner LIKE {s}members.name || '.%')
 """
+
+
+def pause_of(silence: float) -> float:
+    """Return the time between two signs of life, if a process counts as dead after *silence* s."""
+    return min(silence / BEATS, _LONGEST)
 
 
 def dead(owner: str) -> str:

@@ -7,7 +7,6 @@ import logging
 import re
 from functools import partial
 from hashlib import blake2b
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
@@ -19,7 +18,7 @@ from invsvc_async.durable import restored
 from invsvc_async.durable.entry import LostChunkError
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import SETTLED, PlaceError, place_of, wrong_with_place
-from invsvc_async.durable.store import ENTRY, Owned, entry_in, keep, note_fact
+from invsvc_async.durable.store import ENTRY, SENT, Owned, columns_of, entry_in, keep, note_fact
 from invsvc_async.durable.tables import create
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["PostgresStore"]
 
 T = TypeVar("T")
-_columns_of = attrgetter("state", "common", "intent", "claim", "verdict", "outcome", "done_at")
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 _LONGEST = 86_400  # s of silence
@@ -50,8 +48,6 @@ _OWNERS = """
 SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
 """
 _CREDENTIAL = "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
-_SENT = "seq:bigint lane:bigint token:text state:smallint common:bigint intent:text claim:text"
-_ENDED = "verdict:text outcome:text done_at:bigint"
 # A send changes no column of an index.  An end that was stored, but not answered, is stored again.
 _STORE = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
@@ -59,7 +55,7 @@ owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}
 stored AS (
     UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent = given.intent,
         claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
-    FROM turn CROSS JOIN {{rows 1 {_SENT} {_ENDED}}}
+    FROM turn CROSS JOIN {{rows 1 seq:bigint lane:bigint token:text {SENT}}}
         JOIN owned ON owned.id = given.lane AND owned.owner = given.token
     WHERE e.seq = given.seq AND e.lane = given.lane
         AND (e.done_at IS NULL OR e.done_at = given.done_at AND e.verdict = given.verdict)
@@ -442,7 +438,7 @@ def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
 
 def _store(given: list[_Given]) -> tuple[str, Sequence[Any]]:  # Any: as the columns
     """Return the statement that updates entries by their numbers, and its values."""
-    rows = [(each.entry.seq, each.lane.number, each.lane.token, *_columns_of(each.entry)) for each in given]
+    rows = [(each.entry.seq, each.lane.number, each.lane.token, *columns_of(each.entry)) for each in given]
     lanes = list({each.lane.number for each in given})
     left = [(each.entry.seq, *astuple(each.left)) for each in given if each.left is not None]
     return (_LEFT, (rows, lanes, left)) if left else (_STORED, (rows, lanes))

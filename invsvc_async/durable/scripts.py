@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["drop", "keep_verdicts", "prune", "reopen", "take_verdicts"]
+__all__ = ["drop", "find_old", "keep_verdicts", "may_drop", "prune", "reopen", "take_verdicts"]
 
 _UNHEARD: Final = f"""
 SELECT u.seq, u.taker FROM {{s}}unheard AS u WHERE u.taker IS NULL OR u.taker = $3 OR {dead("u.taker")}
@@ -40,11 +40,13 @@ _REOPEN: Final = f"""
 UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL,
     intent = given.intent FROM {{rows 1 seq:bigint intent:text}} WHERE e.seq = given.seq
 """  # noqa: S608 - our own text
+_OLD: Final = f"""
+e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
+    AND ({{arg 2 smallint}} = 1 OR NOT EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.seq = e.seq))
+"""  # noqa: S608 - our own text
+_FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"  # noqa: S608 - our own text
 _PRUNE: Final = f"""
-DELETE FROM {{s}}entries AS e WHERE e.seq > $1 AND e.seq <= $2 AND e.state = {State.DONE:d} AND e.done_at < $3
-    AND e.verdict <> '{Verdict.UNKNOWN}'
-    AND ({{arg 4 smallint}} = 1 OR NOT EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.seq = e.seq))
-    RETURNING seq, thing, place
+DELETE FROM {{s}}entries AS e WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place
 """  # noqa: S608 - our own text
 _EMPTY_STATES: Final = """
 UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
@@ -95,6 +97,19 @@ def reopen(keys: Sequence[str], again: set[str]) -> Script[set[int]]:
     return {lane for _, _, lane, *_ in rows}
 
 
+def may_drop(key: str) -> Script[int | None]:
+    """Return the number of the entry of *key*, if nothing of it was sent, or it is done; and lock it."""
+    found = yield f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE e.key = $1 {{update}}", (key,)  # noqa: S608 - our own text
+    if not found:
+        return None
+    entry = entry_in(found[0])
+    if entry.state is not State.DONE:
+        restored = yield FIND, (FACT,)
+        if entry.seq <= last_of(restored[0][0] if restored else None) or may_be_sent(entry):
+            return None
+    return entry.seq
+
+
 def drop(key: str, dropped: set[str]) -> Script[None]:
     """
     Delete the entry of *key* if nothing of it was sent, or it is done; then add the key to *dropped*.
@@ -102,30 +117,29 @@ def drop(key: str, dropped: set[str]) -> Script[None]:
     A process that is about to send it finds that it is gone, and does not.
     """
     yield "SELECT {durably}", ()
-    found = yield f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE e.key = $1 {{update}}", (key,)  # noqa: S608 - our own text
-    if not found:
-        return
-    entry = entry_in(found[0])
-    if entry.state is not State.DONE:
-        restored = yield FIND, (FACT,)
-        if entry.seq <= last_of(restored[0][0] if restored else None) or may_be_sent(entry):
-            return
-    yield "DELETE FROM {s}entries WHERE seq = $1", (entry.seq,)
-    yield _HEARD, ([entry.seq],)
-    dropped.add(key)
+    seq = yield from may_drop(key)
+    if seq is not None:
+        yield "DELETE FROM {s}entries WHERE seq = $1", (seq,)
+        yield _HEARD, ([seq],)
+        dropped.add(key)
 
 
-def prune(after: int, last: int, before: int, *, unacknowledged: bool, gone: set[int]) -> Script[None]:
+def find_old(before: int, after: int, last: int, *, unacknowledged: bool) -> Script[dict[int, str]]:
     """
-    Delete entries after *after* up to *last* that were done before *before* (epoch ms); add them to *gone*.
+    Return the keys of entries after *after* up to *last* that were done before *before* (epoch ms).
 
-    UNKNOWN ones stay, and so do those whose verdict nobody has acknowledged, unless *unacknowledged*.
+    Not UNKNOWN ones, nor those whose verdict nobody has acknowledged, unless *unacknowledged*.
     """
-    rows = yield _PRUNE, (after, last, before, int(unacknowledged))
+    return dict((yield _FIND_OLD, (before, int(unacknowledged), after, last)))
+
+
+def prune(before: int, seqs: Sequence[int], *, unacknowledged: bool, gone: set[int]) -> Script[None]:
+    """Delete the entries *seqs* that :func:`find_old` still finds; add their numbers to *gone*."""
+    rows = yield _PRUNE, (before, int(unacknowledged), seqs)
     things = [(thing, place) for _, thing, place in rows if thing is not None]
     if things:
         yield _EMPTY_STATES, (things,)
-    if rows and unacknowledged:
+    if rows:
         yield _HEARD, ([seq for seq, *_ in rows],)
     gone.update(seq for seq, *_ in rows)
 

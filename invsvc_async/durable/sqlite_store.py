@@ -5,14 +5,16 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from invsvc_async.durable.entry import State
+from msgspec.structs import astuple
+
+from invsvc_async.durable.entry import LostChunkError, State
 from invsvc_async.durable.epoch import Epoch
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.sqlite_file import APPLICATION, SqliteFile
-from invsvc_async.durable.store import ENTRY, Owned, entry_in, keep
+from invsvc_async.durable.store import ENTRY, SENT, Owned, columns_of, entry_in, keep
 from invsvc_async.durable.tables import create
 from invsvc_async.storage.dialect import MOST, SqliteDialect
 from invsvc_async.storage.slices import slices
@@ -42,7 +44,25 @@ _DIALECT = SqliteDialect(
 )
 # The lock of the file shows that whoever had it before is dead.
 _FREE = "UPDATE lanes SET owner = NULL"
+_NOBODY = "UPDATE unheard SET taker = NULL WHERE taker IS NOT NULL"
 _COUNT = "UPDATE facts SET value = value + ? WHERE name = 'sends'"
+# An entry that was dropped, or that another write under its key replaced, stays so.
+_STORE: Final = f"""
+UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent = given.intent,
+    claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
+FROM {{rows 1 seq:bigint {SENT}}} WHERE e.seq = given.seq AND e.done_at IS NULL {{changed}}
+"""  # noqa: S608 - our own text
+_UNHEARD: Final = """
+INSERT INTO {s}unheard (seq) SELECT * FROM {rows 1 seq:bigint} WHERE true ON CONFLICT DO NOTHING
+"""
+_LEFT: Final = """
+INSERT INTO {s}states AS s (thing, place, team, state, stamp)
+SELECT given.thing, e.place, given.team, given.state, given.stamp
+FROM {rows 1 seq:bigint thing:text team:text state:text stamp:bigint}
+    JOIN {s}entries AS e ON e.seq = given.seq
+WHERE true ON CONFLICT (thing) DO UPDATE SET place = max(s.place, excluded.place), team = excluded.team,
+    state = excluded.state, stamp = excluded.stamp
+"""
 
 
 class SqliteStore(SqliteFile):
@@ -51,18 +71,23 @@ class SqliteStore(SqliteFile):
 
     A file that was put back from an older copy is recognised by the file ``.epoch`` beside it.  *it* is what
     errors advise to run; without it, that is logged, and what is open is settled as if it had been sent
-    since.
+    since.  *restored* and *moved* are as in :class:`Epoch`.  A new file has so many *lanes*.
     """
 
     silence: float = inf
 
-    def __init__(self, path: str | Path, kind: str, *, it: str | None = None, reading: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, kind: str, *, it: str | None = None, lanes: int = 0, reading: bool = False,
+        restored: bool = False, moved: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(path, kind, reading=reading)
+        self._lanes = lanes
         self.commons: Commons = Commons(shared=True)
         self._stored_commons: set[int] = set()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
-        self._epoch = Epoch(self.path, self._name, mark=partial(self._do, mark_restored), it=it)
+        mark = partial(self._do, mark_restored)
+        self._epoch = Epoch(self.path, self._name, mark=mark, it=it, restored=restored, moved=moved)
 
     async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
         """
@@ -89,12 +114,14 @@ class SqliteStore(SqliteFile):
     async def entries(self, where: str, *values: Any) -> list[Entry]:  # Any: as the columns
         """Select entries; *where* is our own text, and calls the table *e*."""
         text = f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE {where}"  # noqa: S608 - our own text
-        return [entry_in(row) for row in await self.rows(text, *values)]
+        made = [entry_in(row) for row in await self.rows(text, *values)]
+        if any(entry.common not in self.commons.texts for entry in made if entry.common is not None):
+            await self.ask(self._load_commons)  # another process has the file
+        return made
 
     def put(self, entry: Entry, lane: Owned, left: Left | None = None) -> asyncio.Future[None]:
         """Store *entry* together with others; the future completes once it is on the disk."""
-        del left  # of journals, whose entries end with their verdicts
-        return self._open_writer.store((entry, lane))
+        return self._open_writer.store((entry, lane, left))
 
     def forget(self, keys: Sequence[str]) -> None:
         """Delete entries, without waiting: the event loop may be closed."""
@@ -118,7 +145,7 @@ class SqliteStore(SqliteFile):
 
     def _create(self, connection: sqlite3.Connection) -> None:
         with transaction(connection, "BEGIN IMMEDIATE"):
-            self._do(lambda: create(lanes=0, kind=self.kind), connection)
+            self._do(lambda: create(lanes=self._lanes, kind=self.kind), connection)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -126,9 +153,14 @@ class SqliteStore(SqliteFile):
         if not self._reading:
             self._epoch.begin(connection)
             connection.execute(_FREE)
+            connection.execute(_NOBODY)
+            connection.execute("DELETE FROM members")
 
     def _load(self, connection: sqlite3.Connection) -> None:
         super()._load(connection)
+        self._load_commons(connection)
+
+    def _load_commons(self, connection: sqlite3.Connection) -> None:
         for number, text in connection.execute("SELECT number, text FROM commons"):
             self.commons.load(number, text)
             self._stored_commons.add(number)
@@ -137,16 +169,26 @@ class SqliteStore(SqliteFile):
         self._epoch.close()
         super()._release()
 
-    def _store_group(self, connection: sqlite3.Connection, values: list[tuple[Entry, Owned]]) -> None:
-        last = {entry.key: (entry, lane) for entry, lane in values}  # the later one counts
-        sends = sum(entry.state is State.SENDING for entry, _ in last.values())
+    def _store_group(
+        self, connection: sqlite3.Connection, values: list[tuple[Entry, Owned, Left | None]]
+    ) -> list[LostChunkError | None]:
+        last = {
+            (entry.key, entry.seq): (entry, lane, left) for entry, lane, left in values
+        }  # the later counts
+        sends = sum(entry.state is State.SENDING for entry, *_ in last.values())
+        new = [(entry, lane) for entry, lane, _ in last.values() if not entry.seq]
+        sent = [(entry, left) for entry, _, left in last.values() if entry.seq]
+        lost: set[int] = set()
         with transaction(connection):
             self._store_commons(connection)
-            for some in slices([*last.values()], MOST):
+            for some in slices(new, MOST):
                 connection.execute(*_DIALECT.translated(*keep(some))).fetchall()
+            for part in slices(sent, MOST):
+                lost |= self._do(partial(_store, part), connection)
             if sends:
                 connection.execute(_COUNT, (sends,))
         self._sends += sends
+        return [_dropped(entry.key) if entry.seq in lost else None for entry, *_ in values]
 
     def _store_commons(self, connection: sqlite3.Connection) -> None:
         if len(self._stored_commons) == len(self.commons.texts):
@@ -162,3 +204,24 @@ class SqliteStore(SqliteFile):
         if is_clean:
             self._stored_commons.update(stored)
         self._epoch.ended(connection, sends if is_clean else None)
+
+
+def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[int]]:
+    """Update entries by their numbers; return the numbers of those that are not there any more."""
+    seqs = [entry.seq for entry, _ in given]
+    stored = yield _STORE, ([(entry.seq, *columns_of(entry)) for entry, _ in given],)
+    done = [(entry.seq,) for entry, _ in given if entry.state is State.DONE]
+    lost: set[int] = set()
+    if len(stored) < len(given):
+        there = yield "SELECT seq FROM {s}entries WHERE seq {any 1 bigint}", (seqs,)
+        lost = {*seqs} - {seq for (seq,) in there}
+        done = [(seq,) for (seq,) in done if seq not in lost]
+    if done:
+        yield _UNHEARD, (done,)
+    if left := [(entry.seq, *astuple(left)) for entry, left in given if left is not None]:
+        yield _LEFT, (left,)
+    return lost
+
+
+def _dropped(key: str) -> LostChunkError:
+    return LostChunkError(f"entry {key!r} was dropped. Nothing is sent for it.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from invsvc_async.durable.entry import Entry, entry_of
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["ENTRY", "Owned", "Store", "close_restored", "entry_in", "keep", "note_fact"]
+__all__ = [
+    "ENTRY", "SENT", "Owned", "Store", "close_restored", "columns_of", "entry_in", "keep", "note_fact",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -27,6 +30,9 @@ ENTRY: Final = (
     " e.claim, e.done_at"
 )
 _NAMES: Final = tuple(name.partition(".")[2] for name in ENTRY.split(", "))
+# What changes in an entry, in the order of ``columns_of``.
+SENT: Final = "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
+columns_of = attrgetter("state", "common", "intent", "claim", "verdict", "outcome", "done_at")
 _NEW: Final = "key:text lane:bigint token:text state:smallint operation:text common:bigint intent:text"
 _ENDED: Final = "verdict:text outcome:text done_at:bigint"
 # A new entry is inserted.  One that another process has taken over is in another lane, and stays as it is.

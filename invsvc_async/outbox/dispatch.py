@@ -1,5 +1,5 @@
 """
-The dispatcher of an outbox in PostgreSQL: one of the processes that send what transactions have committed.
+The dispatcher of an outbox: one of the processes that send what transactions have committed.
 
 Entries are divided into lanes by the thing that they write to.  Each lane has one dispatcher at a time, so
 the writes of one thing are sent in their order.
@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from contextlib import suppress
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar
 
-from invsvc_async.batch.run import note_in_flight
+from invsvc_async.batch.restored import restored_of
+from invsvc_async.batch.run import Run, note_in_flight
 from invsvc_async.client import options_of
-from invsvc_async.concurrency.cancellation import raise_if_cancelled
+from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import LostChunkError
 from invsvc_async.durable.last_writes import take_claims
-from invsvc_async.durable.leases import BEATS, Leases
+from invsvc_async.durable.leases import Leases, pause_of
 from invsvc_async.durable.records import verdict_of_unfit
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.outbox.item import OutboxItem
-from invsvc_async.outbox.postgres import LANES, OutboxEntries
-from invsvc_async.outbox.run import OutboxRun
-from invsvc_async.storage.postgres_pool import AWAY, PATIENCE
+from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.engine import Engine
     from invsvc_async.batch.item import Item
-    from invsvc_async.batch.journals.protocol import Entries
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.leases import Lane
+    from invsvc_async.outbox.entries import OutboxEntries
+    from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["Dispatcher", "PostgresOutbox"]
+__all__ = ["Dispatcher"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
@@ -47,13 +48,22 @@ _AT_ONCE = 200  # entries fetched together
 _THINGS_KNOWN = 10_000  # things whose older writes were looked up once
 
 
-class Dispatcher(OutboxRun):
-    """The run of one of the processes."""
+class Dispatcher(Run):
+    """
+    A run of a batch that lasts until it is stopped, and whose input are the writes of an outbox.
+
+    In the end, what is under way has *grace* seconds. *on_verdict* is called when verdicts were stored.
+    """
+
+    item_type: ClassVar[type[Item]] = OutboxItem
 
     def __init__(
         self, batch: Batch, entries: OutboxEntries, grace: float, on_verdict: Callable[[], None]
     ) -> None:
-        super().__init__(batch, grace, on_verdict)
+        super().__init__(batch, ())
+        self._grace = grace
+        self._on_verdict = on_verdict
+        self._wake = asyncio.Event()  # there may be something to send
         self._entries = entries
         self._leases = Leases(entries.store, options_of(batch.client).session.clock)
         self._held: dict[int, Lane] = {}  # by number: what is under way
@@ -66,9 +76,34 @@ class Dispatcher(OutboxRun):
         self._beating: asyncio.Task[None] | None = None
         self._is_leaving = False
 
+    async def dispatch(self) -> None:
+        """
+        Send what is committed, until cancelled.
+
+        Raises:
+            JournalError: The database stayed away.
+            BatchStoppedError: The service refuses the credential.
+            TransportError: The outbox was restored from a copy, and the service cannot be reached.
+
+        """
+        await self._recall_restore()
+        engine = self._start()
+        try:
+            while await engine.next_result() is not None:
+                self._on_verdict()
+        finally:
+            leaving = asyncio.create_task(self._leave())
+            ending = [leaving]
+            await until_ended(ending, lambda: ending.append(asyncio.create_task(self.stop(0.0))))
+            leaving.result()
+        if (failure := engine.take_failure()) is not None:
+            raise failure
+
     async def _leave(self) -> None:
+        """End what is under way, and release the rest."""
         self._is_leaving = True
-        await super()._leave()
+        await self.stop(self._grace)
+        self._on_verdict()
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.wait([self._beating])
@@ -77,10 +112,9 @@ class Dispatcher(OutboxRun):
     # --- feeding
 
     async def _feed_all(self, engine: Engine) -> None:
-        self._entries.store.patience = PATIENCE
         self._beating = asyncio.create_task(self._beat(engine))
         await self._leases.forget_the_dead()
-        listening = asyncio.create_task(self._entries.store.hear(self._heard))
+        listening = asyncio.create_task(self._listen(engine))
         try:
             while True:
                 await engine.hunger()
@@ -91,15 +125,18 @@ class Dispatcher(OutboxRun):
             listening.cancel()
             await asyncio.wait([listening])
 
-    def _heard(self, lane: str) -> None:
-        if not lane:
-            self._read_again(self._leases.lanes)
-        elif lane.isdecimal() and int(lane) in self._leases.lanes:
-            self._read_again([int(lane)])
+    async def _listen(self, engine: Engine) -> None:
+        try:
+            await self._entries.hear(self._read_again)
+        except JournalError as error:
+            engine.fail(error)
 
-    def _read_again(self, lanes: Iterable[int]) -> None:
-        """Read *lanes* from their beginning: a transaction may have committed numbers below those read."""
-        self._places.update(dict.fromkeys(lanes, 0))
+    def _read_again(self, lanes: Iterable[int], after: int = 0) -> None:
+        """Read those of *lanes* that this process has once more, *after* a number at the latest."""
+        for lane in lanes:
+            if lane in self._leases.lanes:
+                place = self._places.get(lane, 0)
+                self._places[lane] = after if place is None else min(place, after)
         self._wake.set()
 
     async def _fetch(self, engine: Engine) -> bool:
@@ -143,13 +180,14 @@ class Dispatcher(OutboxRun):
         places = {lane: place for lane in lanes if (place := self._places.get(lane, 0)) is not None}
         if not places:
             return []
-        for lane in places:
-            self._places.pop(lane, None)
+        self._places.update(dict.fromkeys(places))
         each = ceil(_AT_ONCE / len(places))
         found = await self._entries.open_in(places, list(self._held), each)
         counts, last = Counter(entry.lane for entry in found), {entry.lane: entry.seq for entry in found}
-        for lane in places:  # unless it is to be read again since
-            self._places.setdefault(lane, last[lane] if counts[lane] == each else None)
+        for lane in places:
+            if counts[lane] == each:
+                since = self._places[lane]  # it may be to be read again since
+                self._places[lane] = last[lane] if since is None else min(since, last[lane])
         return found
 
     def _lanes_to_send(self) -> dict[int, Lane]:
@@ -223,11 +261,11 @@ class Dispatcher(OutboxRun):
                     self._read_again(self._leases.lanes)  # also the poll, in case no notification arrives
                 except JournalError as error:
                     raise_if_cancelled()
-                    if not isinstance(error.__cause__, AWAY):  # it would be refused again
+                    if not self._entries.is_away(error):  # it would be refused again
                         raise
                     log.warning("outbox: %s Nothing is sent until it is back.", error)
                 raise_if_cancelled()
-                await set_within(self._beat_now, self._entries.silence / BEATS)
+                await set_within(self._beat_now, pause_of(self._entries.silence))
         except Exception as error:  # noqa: BLE001 - any error ends the run
             engine.fail(error)
 
@@ -235,7 +273,7 @@ class Dispatcher(OutboxRun):
         """Acquire lanes, or release some, so that each of *living* processes has its share."""
         if self._is_leaving:
             return
-        lanes, share = self._leases.lanes, ceil(LANES / living)
+        lanes, share = self._leases.lanes, ceil(self._entries.lanes / living)
         staying = [lane for lane in lanes.values() if not lane.leaving]
         for lane in staying[share:]:
             lane.leaving = True
@@ -248,19 +286,50 @@ class Dispatcher(OutboxRun):
                 lane.on_doubt = self._beat_now.set
                 self._known.clear()  # others may have written to its things
 
+    # --- what a copy lacks, and what does not fit
 
-class PostgresOutbox(OutboxEntries):
-    """The outbox at *address*, in PostgreSQL."""
+    async def _recall_restore(self) -> None:
+        """Learn which entries may have been sent after the copy from which the outbox was restored."""
+        batch, entries = self._batch, self._entries
+        batch.restored = await restored_of(entries.fact, batch.client)
+        if batch.restored is not None:
+            left = await entries.not_done(0, 1)
+            if not left or left[0].seq > batch.restored.through:
+                await entries.close_restored()
 
-    @property
-    def entries(self) -> Entries:
-        """The journal of the batch that sends them."""
-        return cast("Entries", self)  # its run uses no more than this has
+    async def _close_lines(self, unknown: list[Entry]) -> None:
+        """As the base class. Those that this version cannot read are waited for, together."""
+        last = 0  # when the last of those got its verdict, epoch ms: their things are not known
+        for entry in unknown:
+            try:
+                await super()._close_lines([entry])
+            except JournalError:
+                last = max(last, entry.done_at or 0)
+        if last:
+            await self._outlast(last)
 
-    async def dispatch(self, batch: Batch, grace: float, on_verdict: Callable[[], None]) -> None:
-        """Send what is committed, until cancelled. *on_verdict* is called when verdicts were stored."""
-        await self.store.check_place()
-        try:
-            await Dispatcher(batch, self, grace, on_verdict).dispatch()
-        finally:
-            self.store.forget_place()
+    async def _outlast(self, done_at: int) -> None:
+        """Wait until what got its verdict at *done_at* can no longer take effect."""
+        options = options_of(self._batch.client)
+        policy = options.reconcile
+        longest = options.timeouts.attempt + policy.settle_after_loss
+        longest += 2 * policy.clock_slack + policy.clock_band
+        since = time.time() - done_at / 1000
+        if since < longest:
+            await options.session.clock.sleep(min(longest - since, longest))
+
+    def _is_of_copy(self, entry: Entry) -> bool:
+        """Return whether *entry* may have been sent after the copy from which the outbox was restored."""
+        restored = self._batch.restored
+        return restored is not None and entry.seq <= restored.through
+
+    def _check(self, intent: Intent, *, in_doubt: bool) -> None:
+        """
+        Check that this client may send or settle *intent*.
+
+        Raises:
+            InvalidRequestError: It belongs to another base URL, data mode or credential.
+
+        """
+        view = options_of(self._batch.client).without_team()
+        check_scope(view, intent, same_mode=self._batch.same_mode, in_doubt=in_doubt)

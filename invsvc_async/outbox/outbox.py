@@ -12,7 +12,7 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import attrs
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.leases import BEATS, LEASE
+from invsvc_async.durable.leases import LEASE, pause_of
 from invsvc_async.errors import (
     ConfigurationError,
     InvalidRequestError,
@@ -33,6 +33,7 @@ from invsvc_async.errors import (
     takes_secrets,
 )
 from invsvc_async.outbox import caller_connections
+from invsvc_async.outbox.dispatch import Dispatcher
 from invsvc_async.outbox.places import store_of
 from invsvc_async.writes.new_intent import intent_of, new_tag
 from invsvc_async.writes.write import Write, take_over
@@ -42,9 +43,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from invsvc_async.batch.journals.protocol import Entries
     from invsvc_async.batch.result import Result
     from invsvc_async.client import Client
-    from invsvc_async.outbox.places import Store
+    from invsvc_async.outbox.entries import OutboxEntries
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.writes.spec import WriteSpec
@@ -77,7 +79,7 @@ class Outbox:
     :meth:`open`, and use it with ``async with``.
     """
 
-    def __init__(self, store: Store, client: Client, batch: Batch, *, reading: bool = False) -> None:
+    def __init__(self, store: OutboxEntries, client: Client, batch: Batch, *, reading: bool = False) -> None:
         self._store = store
         self._reading = reading
         self._client = client
@@ -156,7 +158,7 @@ class Outbox:
         except BaseException:
             self._loop = None
             raise
-        self._batch.entries = self._store.entries
+        self._batch.entries = cast("Entries", self._store)  # its run uses no more than this has
         self._open = True
         return self
 
@@ -285,7 +287,7 @@ class Outbox:
             raise ConfigurationError("dispatching: this outbox does so already. Enter it once in a process.")
         options_of(self._client).session.transport.check_loop()
         self._dispatching = True
-        send = partial(self._store.dispatch, self._batch, grace, self._changed.set)
+        send = partial(self._send, grace)
         tasks = [asyncio.create_task(self._steadily("nothing is sent", send))]
         if on_result is not None:
             deliver = partial(self._deliver, on_result)
@@ -300,6 +302,13 @@ class Outbox:
                 await until_ended(tasks, lambda: [task.cancel() for task in tasks])
             finally:
                 self._dispatching = False
+
+    async def _send(self, grace: float) -> None:
+        await self._store.begin_sending()
+        try:
+            await Dispatcher(self._batch, self._store, grace, self._changed.set).dispatch()
+        finally:
+            self._store.end_sending()
 
     async def _steadily(self, what: str, act: Callable[[], Awaitable[None]]) -> None:
         """Run *act* until cancelled, again after each failure, which is logged."""
@@ -340,7 +349,7 @@ class Outbox:
         """Store the last *error* of ``on_result`` for the verdict of *key*, or that there is none."""
         text = None if error is None else error.replace("\0", "\ufffd")[:_WORDS]
         with suppress(JournalError):  # of an outbox that is closed
-            self._store.entries.put_fact(f"{_UNTOLD}{key}", text)
+            self._store.put_fact(f"{_UNTOLD}{key}", text)
 
     def results(self) -> AsyncGenerator[Result]:
         """
@@ -390,7 +399,7 @@ class Outbox:
                             kept = await store.keep_verdicts(name, [entry.seq for entry in taken])
                             taken = deque(entry for entry in taken if entry.seq in kept)
                             continue
-                        yield result_in(taken[0], store.entries.commons)
+                        yield result_in(taken[0], store.commons)
                         entry = taken.popleft()
                         if times := failed[entry.key]:
                             heappush(again, (clock.now() + _pause_after(times), entry.seq))
@@ -413,7 +422,7 @@ class Outbox:
     async def _live(self, taker: str) -> None:
         """Show that the consumer *taker* lives, so that nobody else gets what it is about to acknowledge."""
         while True:
-            await asyncio.sleep(self._store.silence / BEATS)
+            await asyncio.sleep(pause_of(self._store.silence))
             with suppress(JournalError):
                 await self._store.show_life(taker)
 
@@ -431,7 +440,7 @@ class Outbox:
         entry = await self._store.entry(key)
         if entry is None or entry.state is not State.DONE:
             return None
-        return outcome_in(entry, self._store.entries.commons)
+        return outcome_in(entry, self._store.commons)
 
     async def entries(self, *, state: str | None = None, limit: int = 100) -> list[Entry]:
         """
@@ -455,7 +464,7 @@ class Outbox:
 
         """
         self._check_loop()
-        facts = await self._store.entries.facts(_UNTOLD)
+        facts = await self._store.facts(_UNTOLD)
         return {name.removeprefix(_UNTOLD): error for name, error in facts.items()}
 
     async def entry(self, key: str) -> Entry | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_errors import in_words
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INSERT",
+    "Row",
     "connected",
     "delete_rows",
     "drop",
@@ -22,32 +23,42 @@ __all__ = [
     "moved_rows",
     "new_of_key",
     "new_rows",
-    "unmark",
     "use_journal",
 ]
 
 _VERSION = 1
 _TABLE = f"""
 CREATE TABLE IF NOT EXISTS invsvc_outbox (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, base_url TEXT NOT NULL, key TEXT NOT NULL, content BLOB NOT NULL,
-    operation TEXT NOT NULL, intent TEXT NOT NULL, moved INTEGER NOT NULL DEFAULT 0,
-    version INTEGER NOT NULL DEFAULT {_VERSION}, UNIQUE (base_url, key)
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, base_url TEXT NOT NULL, key TEXT NOT NULL, thing TEXT,
+    digest TEXT NOT NULL, operation TEXT NOT NULL, number INTEGER NOT NULL, common TEXT NOT NULL,
+    intent TEXT NOT NULL, moved INTEGER NOT NULL DEFAULT 0, version INTEGER NOT NULL DEFAULT {_VERSION},
+    UNIQUE (base_url, key)
 );
 CREATE INDEX IF NOT EXISTS invsvc_outbox_new ON invsvc_outbox (base_url, seq) WHERE moved = 0;
 CREATE TABLE IF NOT EXISTS invsvc_outbox_journal (base_url TEXT PRIMARY KEY, epoch TEXT NOT NULL);
 """
 INSERT = """
-INSERT INTO invsvc_outbox (base_url, key, content, operation, intent)
-VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING seq
+INSERT INTO invsvc_outbox (base_url, key, thing, digest, operation, number, common, intent)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING seq
 """
-_NEW = """
-SELECT seq, key, content, operation, intent FROM invsvc_outbox WHERE base_url = ? AND moved = 0
-    ORDER BY seq LIMIT ?
-"""
-_NEW_OF_KEY = """
-SELECT seq, key, content, operation, intent FROM invsvc_outbox WHERE base_url = ? AND key = ? AND moved = 0
+_ROWS = """
+SELECT seq, key, thing, digest, operation, number, common, intent FROM invsvc_outbox
+    WHERE base_url = ? AND moved = ?
 """
 _PATIENCE = 5.0  # s to wait for a lock of the application
+
+
+class Row(NamedTuple):
+    """A write that a transaction has inserted; ``common`` and ``intent`` are empty once it was moved."""
+
+    seq: int
+    key: str
+    thing: str | None
+    digest: str
+    operation: str
+    number: int  # of the common part
+    common: str
+    intent: str
 
 
 def connected(path: Path, *, reading: bool) -> sqlite3.Connection:
@@ -72,7 +83,7 @@ def connected(path: Path, *, reading: bool) -> sqlite3.Connection:
             raise
     except sqlite3.Error as error:
         raise in_words(name, error) from error
-    if "version" not in names:
+    if "digest" not in names:
         connection.close()
         raise JournalError(
             f"{name}: its table invsvc_outbox is of another version. Use the version of the package that "
@@ -81,14 +92,21 @@ def connected(path: Path, *, reading: bool) -> sqlite3.Connection:
     return connection
 
 
-def new_rows(base_url: str, limit: int, connection: sqlite3.Connection) -> list[Any]:  # Any: the columns
+def new_rows(base_url: str, limit: int, connection: sqlite3.Connection) -> list[Row]:
     """Return the first rows that were not moved yet."""
-    return connection.execute(_NEW, (base_url, limit)).fetchall()
+    found = connection.execute(f"{_ROWS} ORDER BY seq LIMIT ?", (base_url, 0, limit))
+    return [Row(*row) for row in found]
 
 
-def new_of_key(base_url: str, key: str, connection: sqlite3.Connection) -> list[Any]:  # Any: as above
+def new_of_key(base_url: str, key: str, connection: sqlite3.Connection) -> list[Row]:
     """Return the row of *key*, if it was not moved yet."""
-    return connection.execute(_NEW_OF_KEY, (base_url, key)).fetchall()
+    return [Row(*row) for row in connection.execute(f"{_ROWS} AND key = ?", (base_url, 0, key))]
+
+
+def moved_rows(base_url: str, after: int, limit: int, connection: sqlite3.Connection) -> list[Row]:
+    """Return the next rows after *after* that were moved."""
+    found = connection.execute(f"{_ROWS} AND seq > ? ORDER BY seq LIMIT ?", (base_url, 1, after, limit))
+    return [Row(*row) for row in found]
 
 
 def journal_of(base_url: str, epoch: str | None, connection: sqlite3.Connection) -> str | None:
@@ -103,26 +121,10 @@ def use_journal(base_url: str, epoch: str | None, connection: sqlite3.Connection
     connection.execute("INSERT OR REPLACE INTO invsvc_outbox_journal VALUES (?, ?)", (base_url, epoch))
 
 
-def mark(done: list[tuple[int]], kept: list[int], connection: sqlite3.Connection) -> None:
-    """Mark rows as moved, and delete the intents of those that are not to be *kept*."""
-    connection.executemany("UPDATE invsvc_outbox SET moved = 1 WHERE seq = ?", done)
-    rows = [(seq,) for (seq,) in done if seq not in kept]
-    connection.executemany("UPDATE invsvc_outbox SET intent = '' WHERE seq = ?", rows)
-
-
-def unmark(base_url: str, key: str, connection: sqlite3.Connection) -> int:
-    """Mark a row as to be moved again, if its intent was kept; return how many."""
-    text = "UPDATE invsvc_outbox SET moved = 0 WHERE base_url = ? AND key = ? AND intent <> ''"
-    return connection.execute(text, (base_url, key)).rowcount
-
-
-def moved_rows(values: tuple[object, ...], connection: sqlite3.Connection) -> list[Any]:  # Any: as above
-    """Return the next rows that were moved: base URL, number of the last one, and limit are in *values*."""
-    text = """
-        SELECT seq, key, content, operation FROM invsvc_outbox
-        WHERE base_url = ? AND moved = 1 AND seq > ? ORDER BY seq LIMIT ?
-    """
-    return connection.execute(text, values).fetchall()
+def mark(moved: Sequence[int], connection: sqlite3.Connection) -> None:
+    """Mark rows as moved, and delete their intents."""
+    text = "UPDATE invsvc_outbox SET moved = 1, common = '', intent = '' WHERE seq = ?"
+    connection.executemany(text, [(seq,) for seq in moved])
 
 
 def drop(base_url: str, key: str, connection: sqlite3.Connection) -> int:

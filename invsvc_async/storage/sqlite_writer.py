@@ -78,10 +78,10 @@ class Writer:
     The thread, for one event loop and the file *name* (as errors show it).
 
     *connect* opens the connection.  *store* writes a list of values, in the open transaction or in one of its
-    own, and returns the result of each, or ``None`` if they have none.  Both run on the thread.  *begin* is
-    the statement, or function, that starts the transaction of a group.  *check* is called there before each
-    group, which fails if it raises; *ended* after each, once its requests are complete, with whether all
-    succeeded.
+    own, and returns the result or error of each, or ``None`` if they have none.  Both run on the thread.
+    *begin* is the statement, or function, that starts the transaction of a group.  *check* is called there
+    before each group, which fails if it raises; *ended* after each, once its requests are complete, with
+    whether all succeeded.
     """
 
     def __init__(
@@ -268,7 +268,10 @@ class Writer:
         results = self._store(connection, [job.value for job in jobs])
         if results is not None:
             for job, result in zip(jobs, results, strict=True):
-                job.result = result
+                if isinstance(result, Exception):
+                    job.error = result
+                else:
+                    job.result = result
 
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed, so nothing waits any more

@@ -69,7 +69,7 @@ async def test_writes_are_listed_shown_retried_and_dropped(service, place, invsv
         async with outbox.dispatching():
             await verdict_of(outbox, "refused")
         await enqueued(place, outbox, client, service, "waiting", "gone")
-        await outbox._store.entries.put_fact("untold refused", "OSError: no")  # as on_result has raised
+        await outbox._store.put_fact("untold refused", "OSError: no")  # as on_result has raised
     for command in (("list", place), ("list", place, "--state", "untold"), ("show", place, "refused")):
         assert "OSError: no" in (await invsvc(*command))[1]
     code, out, _ = await invsvc("list", place, "--json")

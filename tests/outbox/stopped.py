@@ -15,8 +15,8 @@ import signal
 import sys
 
 from invsvc_async import ApiKey, Client, Outbox, ReconcilePolicy
+from invsvc_async.outbox.dispatch import Dispatcher
 from invsvc_async.outbox.item import OutboxItem
-from invsvc_async.outbox.run import OutboxRun
 from invsvc_async.simulator.ledger import SENDER
 
 POINTS = ("before the journal", "before the socket", "before the verdict")
@@ -71,7 +71,7 @@ async def main(url, key, address):
                 await points.meet(self.key)
             await super().settled(outcome)
 
-    OutboxRun.item_type = Stopping
+    Dispatcher.item_type = Stopping
     client = Client(url, ApiKey(key), reconcile=POLICY, headers={SENDER: "stopped"})
     async with client, Outbox.open(address, client) as outbox, outbox.dispatching(grace=60.0):
         await points.over.wait()

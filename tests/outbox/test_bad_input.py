@@ -20,7 +20,7 @@ from invsvc_async import (
 )
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.outbox.run import OutboxRun
+from invsvc_async.outbox.dispatch import Dispatcher
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import verdict_of
@@ -169,7 +169,7 @@ async def test_write_in_flight_that_no_longer_fits(service, client, tmp_path, ca
         async with outbox.dispatching(grace=0.0):
             await service.arrived("webhooks.update")
         text = "UPDATE entries SET intent = replace(intent, '{', '{\"of_tomorrow\":1,')"
-        await outbox._store.entries.ask(lambda journal: journal.execute(text).rowcount)
+        await outbox._store.store.ask(lambda journal: journal.execute(text).rowcount)
         async with outbox.dispatching():
             outcome = await verdict_of(outbox, key)
     assert outcome.verdict is Verdict.UNKNOWN
@@ -219,12 +219,12 @@ async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, clien
     }
     ahead = round(time.time() * 1000) + 3_600_000
     unknown = [Entry(seq=number, key=f"order-{number}", done_at=ahead, **entry) for number in (1, 2, 3)]
-    await OutboxRun(outbox._batch, 0.0, lambda: None)._close_lines(unknown)
+    await Dispatcher(outbox._batch, outbox._store, 0.0, lambda: None)._close_lines(unknown)
     assert len(waits) == 1
 
 
 async def test_file_with_a_write_in_flight_that_no_longer_fits(service, tmp_path):
-    """The next write is sent, also after a restart, once the unreadable one can no longer take effect."""
+    """The next write to its thing is sent once it can no longer take effect, also after a restart."""
     path = tmp_path / "app.db"
     policy = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, clock_slack=0.0, clock_band=0.0)
     service.script("webhooks.update", "apply, then hang")
@@ -236,14 +236,15 @@ async def test_file_with_a_write_in_flight_that_no_longer_fits(service, tmp_path
 
         async def enqueued(text):
             await connection.execute("BEGIN")
-            key = await outbox.enqueue(connection, update(client, service, text))
+            key = await outbox.enqueue(connection, client.webhooks.update(hook, description=text))
             await connection.commit()
             return key
 
+        hook = service.seed_webhook().id
         unfit = await enqueued("unfit")
         async with outbox.dispatching(grace=0.0):
             await service.arrived("webhooks.update")
-        await outbox._store.entries.ask(lambda journal: journal.execute(TOMORROWS).rowcount)
+        await outbox._store.store.ask(lambda journal: journal.execute(TOMORROWS).rowcount)
         late = await enqueued("late")
         async with outbox.dispatching():
             assert (await verdict_of(outbox, late)).verdict is Verdict.APPLIED

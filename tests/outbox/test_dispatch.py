@@ -13,7 +13,8 @@ from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Timeo
 from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases
 from invsvc_async.outbox import dispatch, item
-from invsvc_async.outbox.postgres import LANES
+from invsvc_async.outbox.dispatch import Dispatcher
+from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import HOOK, client_of
@@ -22,6 +23,8 @@ from tests.outbox.conftest import verdict_of
 from tests.soak.outboxes import run
 from tests.support.database import database, failing_at_return
 from tests.support.database_proxy import database_proxy
+
+LANES = PostgresOutbox.lanes
 
 
 async def enqueue(outbox, connection, *writes):
@@ -493,7 +496,7 @@ async def test_dispatching_that_ends_as_its_database_fails(outbox, monkeypatch, 
     if place == "beat":
         monkeypatch.setattr(Leases, "beat", replaced)
     else:
-        monkeypatch.setattr(outbox._store, "dispatch", replaced)
+        monkeypatch.setattr(Dispatcher, "dispatch", replaced)
 
     async def dispatch() -> None:
         async with outbox.dispatching(grace=0):

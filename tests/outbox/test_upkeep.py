@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from invsvc_async import InvalidRequestError, Outbox, Verdict
-from invsvc_async.outbox import postgres, sqlite_prune
+from invsvc_async.outbox import entries
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import verdict_of
 from tests.outbox.test_results import taken
@@ -94,37 +94,33 @@ async def test_prune_deletes_what_is_finished_and_acknowledged(service, client, 
 
 async def test_prune_in_many_slices(service, client, outbox, enqueue, monkeypatch):
     """However many slices it takes, each finished write is deleted once; the next write to its thing is sent."""
-    monkeypatch.setattr(postgres, "_LOOKED_AT", 2)
-    monkeypatch.setattr(sqlite_prune, "_ENTRIES", 2)
-    monkeypatch.setattr(sqlite_prune, "_THINGS", 1)
+    monkeypatch.setattr(entries, "_AT_ONCE", 2)
     hooks = [service.seed_webhook().id for _ in range(3)]
     writes = [client.webhooks.update(hook, description=str(number)) for number in (1, 2) for hook in hooks]
-    keys = await finished(outbox, enqueue, *writes)
+    await finished(outbox, enqueue, *writes)
     await outbox.prune(older_than=0, unacknowledged=True)
-    assert await keys_in(outbox) == ([] if outbox._store.database == "PostgreSQL" else keys[-1:])
+    assert await keys_in(outbox) == []
     later = [client.webhooks.update(hook, description="later") for hook in hooks]
     for key in await finished(outbox, enqueue, *later):
         assert (await outbox.get(key)).verdict is Verdict.APPLIED
 
 
 async def test_prune_leaves_no_body(service, client, outbox, enqueue):
-    """What a write contained is in no table, except that of the last write of an outbox in SQLite."""
+    """What a write contained is in no table."""
     texts = ["Jane Doe", "last"]
     hooks = [service.seed_webhook().id for _ in texts]
     writes = [client.webhooks.update(hook, description=text) for hook, text in zip(hooks, texts, strict=True)]
     await finished(outbox, enqueue, *writes)
-    state = "SELECT count(*) FROM states WHERE state IS NOT NULL"
+    state = "SELECT count(*) FROM {s}states WHERE state IS NOT NULL"
     assert await number(outbox, state) == 2
     await outbox.prune(older_than=0, unacknowledged=True)
-    assert await number(outbox, state) <= 1
-    assert await number(outbox, "SELECT count(*) FROM entries WHERE outcome LIKE '%Jane%'") == 0
+    assert await number(outbox, state) == 0
+    assert await number(outbox, "SELECT count(*) FROM {s}entries WHERE outcome LIKE '%Jane%'") == 0
 
 
 async def number(outbox, text):
     """Return the number that a query gives."""
-    if outbox._store.database == "PostgreSQL":
-        return (await outbox._store.store.rows(text.replace("FROM ", "FROM {s}")))[0][0]
-    return await outbox._store.entries.ask(lambda connection: connection.execute(text).fetchone()[0])
+    return (await outbox._store.store.rows(text))[0][0]
 
 
 @pytest.mark.parametrize("remove", ["prune", "drop"])
