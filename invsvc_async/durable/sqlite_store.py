@@ -52,6 +52,7 @@ UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent 
     claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
 FROM {{rows 1 seq:bigint {SENT}}} WHERE e.seq = given.seq AND e.done_at IS NULL {{changed}}
 """  # noqa: S608 - our own text
+_STATES: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
 _UNHEARD: Final = """
 INSERT INTO {s}unheard (seq) SELECT * FROM {rows 1 seq:bigint} WHERE true ON CONFLICT DO NOTHING
 """
@@ -207,14 +208,13 @@ class SqliteStore(SqliteFile):
 
 
 def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[int]]:
-    """Update entries by their numbers; return the numbers of those that are not there any more."""
-    seqs = [entry.seq for entry, _ in given]
+    """Update entries by their numbers; return the numbers of those that are gone, or done."""
     stored = yield _STORE, ([(entry.seq, *columns_of(entry)) for entry, _ in given],)
     done = [(entry.seq,) for entry, _ in given if entry.state is State.DONE]
     lost: set[int] = set()
     if len(stored) < len(given):
-        there = yield "SELECT seq FROM {s}entries WHERE seq {any 1 bigint}", (seqs,)
-        lost = {*seqs} - {seq for (seq,) in there}
+        states = dict((yield _STATES, ([entry.seq for entry, _ in given],)))
+        lost = {entry.seq for entry, _ in given if states.get(entry.seq) != entry.state}
         done = [(seq,) for (seq,) in done if seq not in lost]
     if done:
         yield _UNHEARD, (done,)
@@ -224,4 +224,4 @@ def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[int]]:
 
 
 def _dropped(key: str) -> LostChunkError:
-    return LostChunkError(f"entry {key!r} was dropped. Nothing is sent for it.")
+    return LostChunkError(f"entry {key!r} was dropped, or is done. Nothing is sent for it.")

@@ -530,8 +530,9 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, connect
     async with database_proxy() as proxy:
         address = proxy.journal("away").replace("batch=", "outbox=")
         async with Outbox.open(address, client) as outbox, outbox.dispatching(), asyncio.timeout(60):
-            while not await outbox._store.store.rows("SELECT 1 FROM {s}members"):  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
+            update = client.webhooks.update(service.seed_webhook().id, description="earlier")
+            [key] = await enqueue(outbox, connection, update)
+            await verdict_of(outbox, key)  # from now on it has its lanes, and nothing to read
             outbox._store.store.patience = 0.1
             proxy.cut()
             while "Nothing is sent until it is back" not in caplog.text:  # noqa: ASYNC110 - nothing tells

@@ -1,0 +1,207 @@
+"""The guards of a store's statements, the same in SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from invsvc_async.client import options_of
+from invsvc_async.durable.entry import LostChunkError, State
+from invsvc_async.durable.last_writes import Left
+from invsvc_async.durable.leases import Leases, show_life
+from invsvc_async.durable.postgres_store import PostgresStore
+from invsvc_async.durable.scripts import drop, find_old, keep_verdicts, prune, reopen, take_verdicts
+from invsvc_async.durable.sqlite_store import SqliteStore
+from tests.outbox.conftest import outbox_at
+
+INSERT = """
+INSERT INTO {s}entries (place, key, lane, thing, digest, operation, state, intent)
+SELECT given.at, given.key, 1, given.thing, '', 'webhooks.update', 0, '{}'
+FROM {rows 1 at:bigint key:text thing:text} WHERE true RETURNING seq
+"""
+SENT = '{"sent":[{"attempt_timeout":30}],"nonce":"a"}'
+
+
+@pytest.fixture(params=["PostgreSQL", "SQLite"])
+async def store(request, tmp_path, client):
+    """Yield a store with two lanes."""
+    if request.param == "SQLite":
+        made = SqliteStore(tmp_path / "store.db", "test", lanes=2)
+    else:
+        made = PostgresStore(outbox_at(f"t{abs(hash(request.node.nodeid))}", silence=60), "outbox", lanes=2)
+    await made.open_for(options_of(client).session, same_mode=False)
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def lane(store, client):
+    """Return the first lane, which this process has."""
+    leases = Leases(store, options_of(client).session.clock)
+    await leases.beat()
+    return (await leases.take(1))[0]
+
+
+async def fill(store, *keys):
+    """Insert entries with these keys; return them, with intents that say nothing of a send."""
+    await store.rows(INSERT, [(number, key, "thing") for number, key in enumerate(keys, 1)])
+    return await store.entries("e.key {any 1 text} ORDER BY e.place", [*keys])
+
+
+async def end(lane, entry, verdict="refused", done_at=1000):
+    """Store the verdict of *entry*."""
+    entry.state, entry.verdict, entry.outcome, entry.done_at = State.DONE, verdict, "{}", done_at
+    await lane.put(entry)
+
+
+async def numbers(store, text, *values):
+    return [number for (number,) in await store.rows(text, *values)]
+
+
+async def unheard(store):
+    return await numbers(store, "SELECT seq FROM {s}unheard ORDER BY seq")
+
+
+async def test_put_updates_its_entry_and_what_follows(store, lane):
+    """A send is stored, then the verdict, which nobody has had yet, and the state that the write left."""
+    first, second = await fill(store, "one", "two")
+    first.state, first.intent = State.SENDING, SENT
+    await lane.put(first)
+    assert (await store.entries("e.key = 'one'"))[0].intent == SENT
+    assert await unheard(store) == []
+    await end(lane, first)
+    assert await unheard(store) == [first.seq]
+    second.state, second.verdict, second.done_at = State.DONE, "applied", 1000
+    await lane.put(second, Left("thing", state="{}"))
+    await lane.put(first)  # again, as after a lost reply
+    assert await store.rows("SELECT place, state FROM {s}states") in ([(2, "{}")], [(2, "{}")])
+    assert await unheard(store) == [first.seq, second.seq]
+
+
+@pytest.mark.parametrize("gone", ["dropped", "done", "sent elsewhere"])
+async def test_put_of_an_entry_that_is_not_open_any_more(store, lane, gone):
+    """It is refused, so that nothing is sent for it."""
+    (entry,) = await fill(store, "one")
+    if gone == "dropped":
+        await store.run(lambda: drop("one", set()))
+    elif gone == "done":
+        await end(lane, entry)
+    elif isinstance(store, SqliteStore):
+        pytest.skip("a file has one process")
+    else:
+        await store.rows("UPDATE {s}lanes SET owner = 'other.1'")
+    entry.state, entry.verdict, entry.done_at = State.SENDING, None, None
+    with pytest.raises(LostChunkError):
+        await lane.put(entry)
+    assert lane.doubtful
+
+
+async def test_verdicts_are_given_to_one_consumer(store, lane):
+    """What one has, another gets only once the first has given no sign of life, or has released it."""
+    entries = await fill(store, "one", "two", "three")
+    for entry in entries:
+        await end(lane, entry)
+    seqs = [entry.seq for entry in entries]
+    for name in ("a", "b"):
+        await store.run(lambda name=name: show_life(name, 60.0, sends=False))
+    assert await store.run(lambda: take_verdicts("a.0", 60.0, 2)) == seqs[:2]
+    assert await store.run(lambda: take_verdicts("a.0", 60.0, 2)) == seqs[:2]
+    assert await store.run(lambda: take_verdicts("b.0", 60.0, 3)) == seqs[2:]
+    assert await store.run(lambda: keep_verdicts("b.0", 60.0, seqs)) == {seqs[2]}
+    await store.rows("DELETE FROM {s}members WHERE name = 'a'")
+    assert await store.run(lambda: take_verdicts("b.1", 60.0, 3)) == seqs[:2]
+
+
+async def test_consumer_that_lives_again_keeps_its_verdicts(store, lane):
+    """It has shown so between the look at the verdicts and the look at the living."""
+    (entry,) = await fill(store, "one")
+    await end(lane, entry)
+    await store.run(lambda: take_verdicts("a.0", 60.0, 2))
+
+    def alive_meanwhile():
+        taking = take_verdicts("b.0", 60.0, 2)
+        rows = yield next(taking)
+        assert [tuple(row) for row in rows] == [(entry.seq, "a.0")]
+        yield from show_life("a", 60.0, sends=False)
+        text = taking.send(rows)
+        while True:
+            rows = yield text
+            try:
+                text = taking.send(rows)
+            except StopIteration as done:
+                return done.value
+
+    assert await store.run(alive_meanwhile) == []
+
+
+async def test_reopening(store, lane):
+    """What is applied or open stays; an UNKNOWN one keeps its sends; nobody gets the earlier verdicts any more."""
+    applied, refused, unknown, waiting = await fill(store, "applied", "refused", "unknown", "open")
+    for entry in (refused, unknown, waiting):
+        entry.intent = SENT
+    await end(lane, applied, "applied")
+    await end(lane, refused)
+    await end(lane, unknown, "unknown")
+    again = set()
+    lanes = await store.run(lambda: reopen(["applied", "refused", "unknown", "open", "none"], again))
+    assert (lanes, again) == ({1}, {"refused", "unknown"})
+    found = {entry.key: entry for entry in await store.entries("true")}
+    assert [entry.state for entry in found.values()].count(State.TO_DO) == 3
+    assert (found["applied"].verdict, found["unknown"].intent) == ("applied", SENT)
+    assert '"sent"' not in found["refused"].intent
+    assert '"nonce":"a"' not in found["refused"].intent
+    assert await unheard(store) == [applied.seq]
+
+
+async def test_dropping(store, lane):
+    """What may have been sent stays, and so does what an older copy has as open."""
+    sent, fresh, _ = await fill(store, "sent", "fresh", "late")
+    sent.state, sent.intent = State.SENDING, SENT
+    await lane.put(sent)
+    await store.rows(
+        "INSERT INTO {s}facts (name, value) VALUES ('restored', $1)",
+        f'{{"through": {fresh.seq}, "since": null}}',
+    )
+    dropped = set()
+    for key in ("sent", "fresh", "late", "none"):
+        await store.run(lambda key=key: drop(key, dropped))
+    assert dropped == {"late"}
+    assert await numbers(store, "SELECT seq FROM {s}entries ORDER BY seq") == [sent.seq, fresh.seq]
+    await end(lane, sent)
+    await store.run(lambda: drop("sent", dropped))
+    assert (dropped, await unheard(store)) == ({"late", "sent"}, [])
+
+
+async def test_pruning(store, lane):
+    """UNKNOWN, unheard, recent and open ones stay, and what was reopened between the look and the deletion."""
+    names = ("old", "unknown", "unheard", "recent", "open", "reopened")
+    entries = dict(zip(names, await fill(store, *names), strict=True))
+    for name in names:
+        if name != "open":
+            at = 9000 if name == "recent" else 1000
+            await end(lane, entries[name], "unknown" if name == "unknown" else "refused", at)
+    kept = entries["unheard"].seq
+    await store.rows("DELETE FROM {s}unheard WHERE seq <> $1", kept)
+    old = await store.run(lambda: find_old(5000, 0, 10**9, unacknowledged=False))
+    assert [*old.values()] == ["old", "reopened"]
+    await store.run(lambda: reopen(["reopened"], set()))
+    gone = set()
+    await store.run(lambda: prune(5000, [*old], unacknowledged=False, gone=gone))
+    assert gone == {entries["old"].seq}
+    everything = [entry.seq for entry in entries.values()]
+    await store.run(lambda: prune(5000, everything, unacknowledged=False, gone=gone))
+    assert gone == {entries["old"].seq}
+    await store.run(lambda: prune(5000, everything, unacknowledged=True, gone=gone))
+    assert gone == {entries["old"].seq, kept}
+    assert await unheard(store) == []
+
+
+async def test_pruned_state(store, lane):
+    """The state that a deleted write left is emptied, unless a later write has left another."""
+    first, second = await fill(store, "one", "two")
+    for entry in (first, second):
+        entry.state, entry.verdict, entry.done_at = State.DONE, "applied", 1000
+        await lane.put(entry, Left("thing", state="{}"))
+        await store.run(lambda entry=entry: prune(5000, [entry.seq], unacknowledged=True, gone=set()))
+        states = await numbers(store, "SELECT count(*) FROM {s}states WHERE state IS NOT NULL")
+        assert states == [0]
+    assert await numbers(store, "SELECT place FROM {s}states") == [2]
