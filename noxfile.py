@@ -173,7 +173,8 @@ def exhaustive(session: nox.Session) -> None:
     """
     Run at least 5,000,000 histories of larger worlds: ``nox -s exhaustive -- --histories 500000``.
 
-    Then run batches through kills, freezes and retries, and wrong lines of them, which must be noticed.
+    Then run batches through kills, freezes and retries, and wrong lines of them and of stores, which must be
+    noticed.
     """
     session.install(".[dev]")
     wanted = session.posargs or ("--histories", "5000000", "--seconds", "3600")
@@ -181,6 +182,7 @@ def exhaustive(session: nox.Session) -> None:
     if not session.posargs:
         session.run("python", "-m", "tests.exhaustive.batches", "--bound", "2", "--most", "3000")
         session.run("python", "-m", "tests.exhaustive.batches.mutants")
+        session.run("python", "-m", "tests.durable.mutants")
 
 
 @nox.session

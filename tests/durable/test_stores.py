@@ -7,7 +7,7 @@ import pytest
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import LostChunkError, State
 from invsvc_async.durable.last_writes import Left
-from invsvc_async.durable.leases import Leases, show_life
+from invsvc_async.durable.leases import Leases, _take, show_life
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.scripts import drop, find_old, keep_verdicts, prune, reopen, take_verdicts
 from invsvc_async.durable.sqlite_store import SqliteStore
@@ -122,15 +122,34 @@ async def test_consumer_that_lives_again_keeps_its_verdicts(store, lane):
         rows = yield next(taking)
         assert [tuple(row) for row in rows] == [(entry.seq, "a.0")]
         yield from show_life("a", 60.0, sends=False)
-        text = taking.send(rows)
-        while True:
-            rows = yield text
-            try:
-                text = taking.send(rows)
-            except StopIteration as done:
-                return done.value
+        return (yield from then(taking, rows))
 
     assert await store.run(alive_meanwhile) == []
+
+
+async def test_owner_that_lives_again_keeps_its_lanes(store, lane):
+    """It has shown so between the look at the lanes and the look at the living."""
+    await store.rows("UPDATE {s}lanes SET owner = 'a.1' WHERE id = 1")
+
+    def alive_meanwhile():
+        taking = _take("b.1-", 60.0, 2, "%", ["b.1-"])
+        rows = yield next(taking)
+        assert [tuple(row) for row in rows] == [(1, "a.1"), (2, None)]
+        yield from show_life("a", 60.0, sends=True)
+        return (yield from then(taking, rows))
+
+    assert await store.run(alive_meanwhile) == {2: True}
+    assert await numbers(store, "SELECT owner FROM {s}lanes ORDER BY id") == ["a.1", "b.1-2"]
+
+
+def then(script, rows):
+    """Run the rest of *script*, which has asked for *rows*; return its result."""
+    try:
+        text = script.send(rows)
+        while True:
+            text = script.send((yield text))
+    except StopIteration as done:
+        return done.value
 
 
 async def test_reopening(store, lane):
@@ -154,7 +173,7 @@ async def test_reopening(store, lane):
 
 async def test_dropping(store, lane):
     """What may have been sent stays, and so does what an older copy has as open."""
-    sent, fresh, _ = await fill(store, "sent", "fresh", "late")
+    fresh, _, sent = await fill(store, "fresh", "late", "sent")
     sent.state, sent.intent = State.SENDING, SENT
     await lane.put(sent)
     await store.rows(
@@ -165,7 +184,7 @@ async def test_dropping(store, lane):
     for key in ("sent", "fresh", "late", "none"):
         await store.run(lambda key=key: drop(key, dropped))
     assert dropped == {"late"}
-    assert await numbers(store, "SELECT seq FROM {s}entries ORDER BY seq") == [sent.seq, fresh.seq]
+    assert await numbers(store, "SELECT seq FROM {s}entries ORDER BY seq") == [fresh.seq, sent.seq]
     await end(lane, sent)
     await store.run(lambda: drop("sent", dropped))
     assert (dropped, await unheard(store)) == ({"late", "sent"}, [])

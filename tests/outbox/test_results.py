@@ -75,6 +75,17 @@ async def test_consumer_that_died_has_acknowledged_nothing(service, client, outb
     assert await taken(outbox, 2) == keys
 
 
+async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, client, outbox, connection):
+    """The verdict is another's, which may not have passed it on yet."""
+    keys, store = await finished(service, client, outbox, connection, 1), outbox._store
+    await store.show_life("dead")
+    [entry] = await store.take_verdicts("dead.0", 5)
+    await store.leave("dead")
+    assert [each.key for each in await store.take_verdicts("other.0", 5)] == keys
+    await store.acknowledge("dead.0", [entry.seq])
+    assert [each.key for each in await outbox.entries(state="untold")] == keys
+
+
 async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, connection, address):
     """What another one has acknowledged meanwhile is not given to it."""
     keys, mine = await finished(service, client, outbox, connection, 16), []
