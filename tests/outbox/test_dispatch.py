@@ -11,6 +11,7 @@ import pytest
 
 from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Timeouts, Verdict
 from invsvc_async.client import options_of
+from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.outbox import dispatch, item
 from invsvc_async.outbox.dispatch import Dispatcher
@@ -600,6 +601,26 @@ async def test_backlog_is_read_once(service, client, address, connection):
     done = await connection.fetchval(f"SELECT count(*) FROM {schema}.entries WHERE state = 2")  # noqa: S608 - our own text
     assert done == service.arrivals("webhooks.create")
     assert read < 40 * done
+
+
+async def test_new_entries_while_older_ones_are_read(outbox, monkeypatch):
+    """What lies between them is read, too."""
+    run, calls = Dispatcher(outbox._batch, outbox._store, 0.0, lambda: None), []
+    run._leases.lanes[1] = None
+
+    async def open_in(places, _held, each):
+        calls.append(places)
+        run._read_again([1], 900)
+        first = places[1] + 1
+        return [
+            Entry(seq=seq, key=str(seq), lane=1, state=State.TO_DO, operation="webhooks.create")
+            for seq in range(first, first + each)
+        ]
+
+    monkeypatch.setattr(outbox._store, "open_in", open_in)
+    for _ in range(2):
+        await run._read([1])
+    assert calls == [{1: 0}, {1: dispatch._AT_ONCE}]
 
 
 async def test_commit_below_what_was_read(service, client, address, connection):
