@@ -44,7 +44,6 @@ _DIALECT = SqliteDialect(
 )
 # The lock of the file shows that whoever had it before is dead.
 _FREE = "UPDATE lanes SET owner = NULL"
-_NOBODY = "UPDATE unheard SET taker = NULL WHERE taker IS NOT NULL"
 _COUNT = "UPDATE facts SET value = value + ? WHERE name = 'sends'"
 # An entry that was dropped, or that another write under its key replaced, stays so.
 _STORE: Final = f"""
@@ -154,7 +153,6 @@ class SqliteStore(SqliteFile):
         if not self._reading:
             self._epoch.begin(connection)
             connection.execute(_FREE)
-            connection.execute(_NOBODY)
             connection.execute("DELETE FROM members")
 
     def _load(self, connection: sqlite3.Connection) -> None:

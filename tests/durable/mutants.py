@@ -161,7 +161,12 @@ MUTANTS = (
     Mutant("row first", _SQLITE, "            await self._forget([key])\n", ""),
     Mutant("rows of the copy", _SQLITE, "            await self.store.run(mark_restored)\n", ""),
     Mutant("name lost", _SQLITE, "            await self._name_lost()\n", ""),
-    Mutant("free takers", _FILE, "            connection.execute(_NOBODY)\n", ""),
+    Mutant(
+        "the dead are not forgotten",
+        _FILE,
+        'connection.execute("DELETE FROM members")',
+        "pass",
+    ),
     Mutant(
         "note of what was enqueued",
         _POSTGRES,

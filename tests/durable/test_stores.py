@@ -224,3 +224,21 @@ async def test_pruned_state(store, lane):
         states = await numbers(store, "SELECT count(*) FROM {s}states WHERE state IS NOT NULL")
         assert states == [0]
     assert await numbers(store, "SELECT place FROM {s}states") == [2]
+
+
+async def test_file_of_a_process_that_has_ended(tmp_path, client):
+    """Its lock shows that nobody has a lane or a verdict any more, whatever the tables say."""
+    session = options_of(client).session
+    for name in ("first", "second"):
+        made = SqliteStore(tmp_path / "store.db", "test", lanes=1)
+        await made.open_for(session, same_mode=False)
+        leases = Leases(made, session.clock)
+        await leases.beat()
+        (lane,) = await leases.take(1)
+        assert lane.was_free
+        if name == "first":
+            (entry,) = await fill(made, "one")
+            await end(lane, entry)
+        await made.run(lambda name=name: show_life(name, 60.0, sends=False))
+        assert await made.run(lambda name=name: take_verdicts(f"{name}.0", 60.0, 2)) == [entry.seq]
+        await made.aclose()
