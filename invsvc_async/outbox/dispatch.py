@@ -128,7 +128,7 @@ class Dispatcher(Run):
     async def _listen(self, engine: Engine) -> None:
         try:
             await self._entries.hear(self._read_again)
-        except JournalError as error:
+        except Exception as error:  # noqa: BLE001 - any error ends the run
             engine.fail(error)
 
     def _read_again(self, lanes: Iterable[int], after: int = 0) -> None:
