@@ -375,7 +375,7 @@ async def test_database_that_goes_away_before_a_send(service, address, lease):
     """The write is not sent, and the error says so, without the password; also when it has long been away."""
     async with database_proxy() as proxy:
         name = address.partition("journal=")[2]
-        through = f"postgresql://postgres:hunter2@127.0.0.1:{proxy.port}/postgres?journal={name}"
+        through = f"postgresql://postgres:hunter2@127.0.0.1:{proxy.port.number}/postgres?journal={name}"
         client = Client(
             service.base_url,
             ApiKey(service.api_key),

@@ -538,7 +538,7 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, connect
             proxy.cut()
             while "Nothing is sent until it is back" not in caplog.text:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
-            await proxy.open(proxy.port)
+            await proxy.open()
             outbox._store.store.patience = 30.0
             update = client.webhooks.update(service.seed_webhook().id, description="later")
             [key] = await enqueue(outbox, connection, update)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.support.database import database
+from tests.support.kept_port import KeptPort
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -29,19 +30,18 @@ class DatabaseProxy:
         self._server: asyncio.Server | None = None
         self._carrying: set[asyncio.Task[None] | None] = set()
         self._ends: set[asyncio.StreamWriter] = set()
-        self.port = 0
+        self.port = KeptPort()
         self.lost = 0
         self.trips = 0  # messages from the application after which the database answered, of all connections
 
-    async def open(self, port: int = 0) -> None:
-        """Accept connections, at *port* if it is given."""
-        self._server = await asyncio.start_server(self._take, "127.0.0.1", port)
-        self.port = self._server.sockets[0].getsockname()[1]
+    async def open(self) -> None:
+        """Accept connections, on the same port each time."""
+        self._server = await self.port.listen(self._take)
 
     @property
     def address(self) -> str:
         """Return the address of the database, through this proxy."""
-        return f"postgresql://{self._user}@127.0.0.1:{self.port}/{self._name}?sslmode=disable"
+        return f"postgresql://{self._user}@127.0.0.1:{self.port.number}/{self._name}?sslmode=disable"
 
     def journal(self, name: str) -> str:
         """Return the address of the journal called *name*, through this proxy."""

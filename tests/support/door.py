@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from yarl import URL
 
+from tests.support.kept_port import KeptPort
+
 if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
 
@@ -18,17 +20,16 @@ class Door:
         self._inner = URL(service.base_url)
         self._writers = set()
         self._server = None
-        self.port = 0
+        self._port = KeptPort()
 
     @property
     def base_url(self):
         """The address of the service, through the door."""
-        return str(self._inner.with_port(self.port))
+        return str(self._inner.with_port(self._port.number))
 
     async def open(self):
         """Accept connections."""
-        self._server = await asyncio.start_server(self._forward, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await self._port.listen(self._forward)
 
     async def shut(self):
         """Refuse connections, and break those that are open."""

@@ -70,14 +70,13 @@ async def test_database_that_is_away_at_first(name, caplog):
     """Opening waits for it, as running does, and a log line says so."""
     async with database_proxy() as proxy:
         proxy.cut()
-        port = proxy.port
         with caplog.at_level(logging.WARNING, "invsvc_async.storage"):
             opening = asyncio.create_task(PostgresBatch(proxy.journal(name)).open())
             async with asyncio.timeout(30):
                 while "cannot be reached yet" not in caplog.text:  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(0.02)
         assert not opening.done()
-        await proxy.open(port)
+        await proxy.open()
         await opening
 
 
