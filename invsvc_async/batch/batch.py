@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from math import inf
+import time
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
-from invsvc_async.batch.journals.open import entries_of
-from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.batch.entries import BEGUN
+from invsvc_async.batch.places import entries_of
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run
+from invsvc_async.batch.sending import Sending, check_sending
 from invsvc_async.client import options_of
-from invsvc_async.durable.last_writes import take_claims
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, takes_secrets
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.settings import check_count, check_hooks
+from invsvc_async.settings import check_hooks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -25,21 +25,17 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.intake import Writes
-    from invsvc_async.batch.journals.chunk_workers import WorkersOfBatch
-    from invsvc_async.batch.journals.protocol import Entries
-    from invsvc_async.batch.restored import Restored
     from invsvc_async.batch.result import Progress, Summary
     from invsvc_async.batch.worker import Worker
     from invsvc_async.client import Client
 
-__all__ = ["Batch", "reopened", "workers_of"]
+__all__ = ["Batch", "reopened"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
 _PAGE = 256  # entries read at once
-_CLAIMS = 50_000  # untagged creates whose webhooks are remembered
-_CERTAIN = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED)
 _FAILED = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)
 
 
@@ -54,7 +50,7 @@ class Batch:
 
     def __init__(
         self,
-        entries: Entries,
+        entries: BatchEntries,
         client: Client,
         *,
         concurrency: int,
@@ -65,17 +61,13 @@ class Batch:
         same_mode: bool,
         stop_after: float | None = None,
     ) -> None:
-        self.epoch: str = ""  # the identity of the journal
-        self.restored: Restored | None = None  # the doubts of a journal that was restored from a copy
-        self.entries: Entries = entries
+        self.sending: Sending = Sending(
+            client=client, concurrency=concurrency, rate=rate, tag=tag, on_secret=on_secret,
+            same_mode=same_mode, stop_after=stop_after,
+        )  # fmt: skip
+        self.entries: BatchEntries = entries
         self.client: Client = client
-        self.concurrency: int = concurrency
-        self.rate: float | None = rate
-        self.tag: bool = tag
-        self.on_secret: Callable[[str, Any], Awaitable[None] | None] | None = on_secret  # Any: a Webhook
         self.on_progress: Callable[[Progress], None] | None = on_progress
-        self.same_mode: bool = same_mode
-        self.stop_after: float | None = stop_after
         self._run: Run | None = None
         self._is_open = False
         self._warned = False
@@ -122,10 +114,11 @@ class Batch:
             ConfigurationError: A setting cannot work.
 
         """
-        check_count("concurrency", concurrency, least=1)
-        _check_limits(rate, stop_after)
-        if on_secret is not None and not callable(on_secret):
-            raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")
+        check_sending(concurrency=concurrency, rate=rate, on_secret=on_secret)
+        if stop_after is not None and not _is_limit(stop_after):
+            raise ConfigurationError(
+                f"stop_after: is {stop_after!r}. Pass a number of writes from 1, or a share between 0 and 1."
+            )
         check_hooks(on_progress=on_progress)
         return cls(
             entries_of(path, restored=restored, moved=moved),
@@ -151,10 +144,9 @@ class Batch:
         try:
             await self.entries.open()
             await self._check_place()
-            self.epoch = str(await self.entries.fact("epoch", token_hex(16)))
-            self.restored = await restored_of(self.entries.fact, self.client)
-            claims = reversed(list(await self.entries.claims(_CLAIMS)))
-            take_claims(options_of(self.client).session.writes, claims)
+            self.sending.epoch = str(await self.entries.fact_or("epoch", token_hex(16)))
+            await self.entries.fact_or(BEGUN, str(time.time_ns() // 1_000_000))
+            self.sending.restored = await restored_of(self.entries.fact, self.client)
         except BaseException:
             self._is_open = False
             await self.entries.aclose()
@@ -165,9 +157,9 @@ class Batch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self.stop(grace=0.0)
+            await self._end()
         except asyncio.CancelledError:
-            await self.stop(grace=0.0)  # what is under way would go on beside the next owner of the journal
+            await self._end()  # what is under way would go on beside the next owner of the journal
             raise
         finally:
             self._is_open = False
@@ -202,7 +194,7 @@ class Batch:
             raise ConfigurationError(
                 "run: a run of this batch is under way. Take all its results first, or stop it."
             )
-        self._run = self._new_run(writes)
+        self._run = Run(self, writes, lasting=False, before=self._run)
         return self._run
 
     def work(self) -> AsyncIterator[Result]:
@@ -213,19 +205,12 @@ class Batch:
             ConfigurationError: The journal is a file, which only one process can use. Use :meth:`run`.
 
         """
-        if not isinstance(self.entries, SqliteBatch):
-            self._run = self._new_run((), lasting=True)
-            return self._run
-        raise ConfigurationError(
-            "work: a journal in a file cannot be shared. Use run(), or a journal at postgresql://…."
-        )
-
-    def _new_run(self, writes: Writes, *, lasting: bool = False) -> Run:
-        if isinstance(self.entries, SqliteBatch):
-            return Run(self, writes)
-        from invsvc_async.batch.shared_run import SharedRun
-
-        return SharedRun(self, writes, lasting=lasting)
+        if not self.entries.is_shared:
+            raise ConfigurationError(
+                "work: a journal in a file cannot be shared. Use run(), or a journal at postgresql://…."
+            )
+        self._run = Run(self, (), lasting=True, before=self._run)
+        return self._run
 
     async def stop(self, grace: float = 10.0) -> None:
         """
@@ -235,6 +220,10 @@ class Batch:
         """
         if self._run is not None:
             await self._run.stop(grace)
+
+    async def _end(self) -> None:
+        if self._run is not None:
+            await self._run.end()
 
     @property
     def progress(self) -> Progress | None:
@@ -253,35 +242,17 @@ class Batch:
             ConfigurationError: The journal is a file, which only one process can use.
 
         """
-        return await workers_of(self.entries)
+        return await self.entries.workers()
 
-    async def results(
-        self, *, verdict: Verdict | str | None = None, since: int | None = None
-    ) -> AsyncIterator[Result]:
+    async def results(self, *, verdict: Verdict | str | None = None) -> AsyncIterator[Result]:
         """
         Iterate over the results in the journal, of one *verdict* or all, in the order of the input.
 
-        With *since*, iterate over those of the writes that finished after the one whose
-        ``position`` this is, in the order in which they finished. 0 is the beginning. What
-        finishes meanwhile is not included, and neither is what a version without positions finished.
-
         Raises:
-            InvalidRequestError: There is no such verdict, or *since* is no position of this journal.
+            InvalidRequestError: There is no such verdict.
 
         """
         after, wanted = 0, None if verdict is None else _verdict(verdict)
-        if since is not None:
-            last = await self.entries.last_position()
-            if not 0 <= since <= last:
-                raise InvalidRequestError(
-                    f"since: {since} is no position of this journal, whose last is {last}",
-                    hint="Pass the position of one of its results, or 0.",
-                )
-            while page := await self.entries.finished(wanted, since, _PAGE, last):
-                for entry in page:
-                    yield Result.of(entry)
-                since = page[-1].position or last
-            return
         while page := await self.entries.done(wanted, after, _PAGE):
             for entry in page:
                 yield Result.of(entry)
@@ -351,31 +322,18 @@ class Batch:
     async def _check_place(self) -> None:
         """Check that the client has the base URL and credential with which the batch was begun."""
         session = options_of(self.client).session
-        base_url = await self.entries.fact("base_url", session.base_url)
+        base_url = await self.entries.fact_or("base_url", session.base_url)
         if base_url != session.base_url:
             raise InvalidRequestError(
                 f"client: this batch was begun at {base_url}, but this client uses {session.base_url}"
             )
         mine = session.credential.fingerprint(session.base_url)
-        begun_with = await self.entries.fact("credential", mine)
-        if None not in (mine, begun_with) and mine != begun_with and not self.same_mode:
+        begun_with = await self.entries.fact_or("credential", mine)
+        if None not in (mine, begun_with) and mine != begun_with and not self.sending.same_mode:
             raise InvalidRequestError(
                 "client: this batch was begun with another credential",
                 hint="If this one has the same team and mode, pass same_mode=True (invsvc: --same-mode).",
             )
-
-
-async def workers_of(entries: Entries) -> list[Worker]:
-    """
-    Return the workers of the last day of a shared batch, the longest-running first.
-
-    Raises:
-        ConfigurationError: The journal is a file, which only one process can use.
-
-    """
-    if isinstance(entries, SqliteBatch):
-        raise ConfigurationError("workers: a journal in a file has none. Use a journal at postgresql://….")
-    return await cast("WorkersOfBatch", entries).workers()
 
 
 def reopened(
@@ -384,7 +342,7 @@ def reopened(
     failed: bool = False,
     keys: Iterable[str] | None = None,
     force: bool = False,
-) -> Callable[[Entries], Awaitable[int]]:
+) -> Callable[[BatchEntries], Awaitable[int]]:
     """
     Return a function that marks writes in a journal as to do, and counts them; see :meth:`Batch.retry`.
 
@@ -405,24 +363,12 @@ def reopened(
         raise InvalidRequestError("retry: nothing is chosen", hint="Pass verdict, failed or keys.")
     wanted = wanted or {*Verdict} - {Verdict.APPLIED}
 
-    async def reopen(entries: Entries) -> int:
-        if force:
-            return await entries.reopen_as_newest({each: each not in _CERTAIN for each in wanted}, chosen)
-        count = 0
-        for each in sorted(wanted):
-            count += await entries.reopen(each, keep_sends=each not in _CERTAIN, keys=chosen)
-        return count
+    async def reopen(entries: BatchEntries) -> int:
+        if chosen is None:
+            return await entries.reopen_all(sorted(wanted), newest=force)
+        return len(await entries.do_again(chosen, verdicts=wanted, newest=force))
 
     return reopen
-
-
-def _check_limits(rate: object, stop_after: object) -> None:
-    if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
-        raise ConfigurationError(f"rate: must be a number of sends per second above 0, not {rate!r}")
-    if stop_after is not None and not _is_limit(stop_after):
-        raise ConfigurationError(
-            f"stop_after: is {stop_after!r}. Pass a number of writes from 1, or a share between 0 and 1."
-        )
 
 
 def _is_limit(value: object) -> bool:

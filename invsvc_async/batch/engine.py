@@ -14,7 +14,8 @@ from invsvc_async.api.operations import WEBHOOKS_CREATE, WEBHOOKS_LIST
 from invsvc_async.batch.circuit_breaker import CircuitBreaker, FailureLimit
 from invsvc_async.batch.intake import options_for
 from invsvc_async.batch.pacing import Slots
-from invsvc_async.durable.entry import LostChunkError
+from invsvc_async.client import options_of
+from invsvc_async.durable.entry import LostLaneError
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
@@ -27,10 +28,10 @@ from invsvc_async.writes.state_reads import LIST_SIZE, StateReader
 
 if TYPE_CHECKING:
     from invsvc_async.batch.item import Item
-    from invsvc_async.batch.result import Result
+    from invsvc_async.batch.sending import Sending
     from invsvc_async.reconcile.history import Resumed
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import ClientOptions, ClientState
+    from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Engine"]
@@ -49,28 +50,22 @@ class Engine:
     """
     The items under way in one run.
 
-    ``add`` adds an item, and ``next_result`` returns the result of one. The number of items between the two
-    is limited, so a slow consumer slows the input down. A write in doubt frees its slot while it is settled.
+    ``add`` adds an item, and ``next_finished`` returns one that has its result. The number of items between
+    the two is limited, so a slow consumer slows the input down. A write in doubt frees its slot while it is
+    settled.
     """
 
-    def __init__(
-        self,
-        view: ClientOptions,
-        *,
-        concurrency: int,
-        rate: float | None,
-        same_mode: bool,
-        stop_after: float | None = None,
-    ) -> None:
-        self._view, self._same_mode = view, same_mode
+    def __init__(self, sending: Sending) -> None:
+        view = self._view = options_of(sending.client)
+        self._same_mode = sending.same_mode
         self._anywhere = view.without_team()
-        self._most = 8 * concurrency + 64
-        self._ahead = max(1, concurrency // 2)
+        self._most = 8 * sending.concurrency + 64
+        self._ahead = max(1, sending.concurrency // 2)
         self._clock, self._writes = view.session.clock, view.session.writes
         self._loop = asyncio.get_running_loop()
-        self._slots = Slots(concurrency, rate, self._fill_soon)
+        self._slots = Slots(sending.concurrency, sending.rate, self._fill_soon)
         self.breaker: CircuitBreaker = CircuitBreaker(view, on_change=self._breaker_changed, on_stop=self.end)
-        self._failures = FailureLimit(stop_after)
+        self._failures = FailureLimit(sending.stop_after)
         self._is_filling = False  # in the next round of the loop
         self._ready: deque[Item] = deque()
         self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
@@ -93,6 +88,11 @@ class Engine:
         """Wait until an item may be added. Of a stopped run, the task that feeds it is cancelled."""
         while self._stopped or self._is_full:
             await self._wait()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether an item may be added now."""
+        return not (self._stopped or self._is_full)
 
     @property
     def _is_full(self) -> bool:
@@ -139,11 +139,15 @@ class Engine:
         if not item.waits and (item.thing is None or self._lines[item.thing][0] is item):
             self._ready.append(item)
 
-    def finish(self) -> None:
-        """Note that the input has ended, so no more items or readers arrive."""
+    def end_of_readers(self) -> None:
+        """Start the items that wait for readers: the input has ended."""
         waiting, self._waiting = self._waiting, {}
         for item in waiting.values():
             self._end_waiting(item)
+
+    def finish(self) -> None:
+        """Note that nothing more will be added."""
+        self.end_of_readers()
         self.complete = True
         self._changed.set()
 
@@ -164,13 +168,13 @@ class Engine:
 
     # --- out
 
-    async def next_result(self) -> Result | None:
-        """Return the result of the next item that ends, or ``None`` if there are no more."""
+    async def next_finished(self) -> Item | None:
+        """Return the next item that ends, or ``None`` if there are no more."""
         while True:
             if self._finished:
                 item = self._finished.popleft()
                 self._let_go(item)
-                return item.result()
+                return item
             if self._failure is not None or self.is_over:
                 return None
             await self._wait()
@@ -385,7 +389,6 @@ class Engine:
         self._storing.discard(storing)
         error = storing.exception()
         if error is None:
-            item.note_stored()
             self._finished.append(item)
             self._changed.set()
             self._end(item, wait)
@@ -395,7 +398,7 @@ class Engine:
             self._fail_item(item, error)
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
-        if isinstance(error, LostChunkError):  # another worker has it now
+        if isinstance(error, LostLaneError):  # another worker has it now
             self._writes.left_open.take(item.identity)
             self._let_go(item)
         else:

@@ -69,7 +69,8 @@ class FileWrites:
         self._skips_bad = skips_bad
         self._begin: Reader | None = None  # the position of the checkpoint
         self._reader: Reader | None = None  # of the second time
-        self._count = self._bad = self._keyless = 0  # of the second time
+        self._count = self._bad = 0  # of the second time
+        self._is_keyless = False  # the same
         self.checked: Checked = Checked()
         self.checkpoint: Checkpoint | None = None
 
@@ -110,7 +111,8 @@ class FileWrites:
         reader = self._reader = self._new_reader()
         if self._begin is not None:
             reader.resume_as(self._begin)
-        self._count = self._bad = self._keyless = 0
+        self._count = self._bad = 0
+        self._is_keyless = False
         expected = self.checked.good
         for line in _checked(reader, self._client):
             if isinstance(line, BadLine):
@@ -119,7 +121,7 @@ class FileWrites:
             self._count += 1
             if self._count > expected:
                 break
-            self._keyless += line.key is None
+            self._is_keyless = self._is_keyless or line.key is None
             yield as_write(self._client, line.operation, line.arguments, key=line.key)
         if self._count != expected:
             more = " or more" if self._count > expected else ""
@@ -130,9 +132,13 @@ class FileWrites:
             )
 
     def reached(self) -> Checkpoint | None:
-        """Return the position after the last write that was yielded, if a line ends there."""
+        """
+        Return the position after the last write that was yielded, if a line ends there.
+
+        ``None`` if lines have no keys: which of equal ones are before it could not be told later.
+        """
         reader, before = self._reader, self.checkpoint
-        if reader is None or not reader.ends_line:
+        if reader is None or not reader.ends_line or self._is_keyless:
             return None
         return Checkpoint(
             offset=reader.offset,
@@ -140,7 +146,6 @@ class FileWrites:
             lines=reader.lines,
             writes=self._count + (0 if before is None else before.writes),
             bad=self._bad + (0 if before is None else before.bad),
-            keyless=self._keyless + (0 if before is None else before.keyless),
             team=self._team,
         )
 

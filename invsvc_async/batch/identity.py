@@ -38,9 +38,9 @@ def content_of(request: Request, team: str | None, tag: str | None) -> bytes:
     return blake2b(_encode(asked), digest_size=16).digest()
 
 
-def key_of(content: bytes, occurrence: int) -> str:
+def key_of(digest: str, occurrence: int) -> str:
     """Return the key of the *occurrence*-th (from 1) of equal writes."""
-    return content.hex() if occurrence == 1 else f"{content.hex()}-{occurrence}"
+    return digest if occurrence == 1 else f"{digest}-{occurrence}"
 
 
 def thing_of(request: Request, team: str | None, tag: str | None) -> str | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from array import array
-from bisect import bisect_left, insort
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import suppress
@@ -17,25 +16,25 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.identity import content_of, key_of, thing_of
 from invsvc_async.batch.item import Item, ItemOptions
+from invsvc_async.batch.seen_keys import Met
+from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.durable.entry import State
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
-from invsvc_async.writes.new_intent import intent_of, tag_of
+from invsvc_async.writes.new_intent import tag_of
 from invsvc_async.writes.write import Write, take_over
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
-    from invsvc_async.batch.item import Store
-    from invsvc_async.batch.journals.protocol import Entries
-    from invsvc_async.batch.restored import Restored
-    from invsvc_async.durable.entry import Mark
+    from invsvc_async.batch.entries import BatchEntries, Known
+    from invsvc_async.batch.sending import Sending
     from invsvc_async.settings import ReconcilePolicy
-    from invsvc_async.transport.session import ClientOptions, ClientState
+    from invsvc_async.transport.session import ClientOptions
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Intake", "LeftEntries", "Writes", "chunks"]
+__all__ = ["Intake", "Writes", "chunks"]
 
 Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Path"  # Any: of any operation
 
@@ -114,65 +113,35 @@ async def _async_chunks(writes: AsyncIterable[Write[Any]], at_once: int) -> Asyn
 
 
 class _Asked(msgspec.Struct, eq=False):
-    """One write of the input, while its key is looked up in the journal."""
+    """One write of the input, with its key."""
 
     spec: WriteSpec
-    content: bytes
+    digest: str
     key: str
-    occurrence: int = 0  # 0: the key is user-supplied
-
-
-class LeftEntries:
-    """The numbers of the entries that an earlier run left to this one, in eight bytes each."""
-
-    def __init__(self) -> None:
-        self._numbers = array("q")
-
-    def add(self, number: int) -> None:
-        """Add the number of an entry. Most come in order."""
-        insort(self._numbers, number)
-
-    def __contains__(self, number: int) -> bool:
-        place = bisect_left(self._numbers, number)
-        return place < len(self._numbers) and self._numbers[place] == number
 
 
 class Intake:
     """
-    Turns the writes of the input of one run into items.
+    Turns the writes of one input into items that are not stored yet.
 
-    *store* is where the entries of new items go. *held* are the items under way, by key. *left* are the
-    numbers of the entries that an earlier run left to this one. *on_met* is called for each write that is in
-    the journal and not done. Tags are made from *epoch*, the identity of the journal. While *restored*
-    is open, new items are in doubt.
+    *on_met* is called for each write that is in the journal and not done. ``skipped`` counts those that were
+    done before the input was begun. Tags are made from the identity of the journal.
     """
 
     def __init__(
-        self,
-        entries: Entries,
-        store: Store,
-        session: ClientState,
-        held: Mapping[str, Item],
-        run: int,
-        *,
-        left: LeftEntries,
-        tag: bool,
-        on_secret: Callable[..., Any] | None,
-        on_met: Callable[[str, WriteSpec], None],
-        epoch: str,
-        restored: Restored | None = None,
+        self, sending: Sending, entries: BatchEntries, *, on_met: Callable[[str, WriteSpec], None]
     ) -> None:
-        self._entries, self._store, self._session = entries, store, session
-        self._held = held
-        self.run: int = run  # the number of the input's part to which the next writes belong
-        self._left = left
-        self._tag, self._on_secret, self._on_met = tag, on_secret, on_met
-        self._epoch = epoch
-        self._restored = restored if restored is not None and restored.is_open else None
-        self._own = session.writes.own
-        self._repeats: OrderedDict[bytes, int] = OrderedDict()
+        self._sending, self._entries, self._on_met = sending, entries, on_met
+        self._session = options_of(sending.client).session
+        self._seen = Met()
+        self._repeats: OrderedDict[str, int] = OrderedDict()
         self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
-        self.skipped: int = 0  # done by an earlier run
+        self._began = time.time_ns() // 1_000_000
+        self.skipped: int = 0
+
+    def close(self) -> None:
+        """Forget the keys."""
+        self._seen.close()
 
     async def take(self, writes: list[Write[Any]]) -> list[Item]:
         """
@@ -184,26 +153,29 @@ class Intake:
         """
         for write in writes:
             _close(write)
-        fresh: list[Item] = []
-        asked = [self._asked(write) for write in writes]
-        taken: set[str] = set()
-        while asked:
-            later: list[_Asked] = []
-            here: list[_Asked] = []
-            for each in asked:
-                (later if each.key in taken or self._is_fed(each.key) else here).append(each)
-                taken.add(each.key)
-            marks: Mapping[str, Mark] = {}
-            if here:
-                marks = await self._entries.marks([each.key for each in here], self.run)
-            for each in here:
-                mark = marks.get(each.key)
-                if mark is not None and mark.met:
-                    later.append(each)
-                elif (item := self._new(each, mark)) is not None:
-                    fresh.append(item)
-            asked = [self._next(each) for each in later]
-        return fresh
+        asked = {each.key: each for each in map(self._asked, writes)}
+        known = await self._entries.known(asked)
+        for key, found in known.items():
+            self.meet(found, asked[key].spec, key, asked[key].digest)
+        return [self._item(each) for each in asked.values() if each.key not in known]
+
+    def meet(self, known: Known, spec: WriteSpec, key: str, digest: str) -> None:
+        """
+        Count a write that the journal has under *key*, or pass it on. *digest* is that of the input's.
+
+        Raises:
+            InvalidRequestError: It is another write.
+
+        """
+        if known.digest != digest:
+            raise InvalidRequestError(
+                f"key: the journal has another write under the key {key!r}; give this one its own key, "
+                "or run the input that the batch was begun with"
+            )
+        if known.state != State.DONE:
+            self._on_met(key, spec)
+        elif known.done_at is not None and known.done_at < self._began:
+            self.skipped += 1
 
     def _asked(self, write: object) -> _Asked:
         if not isinstance(write, Write):
@@ -213,66 +185,41 @@ class Intake:
             raise InvalidRequestError(
                 f"{spec.operation.name}: this write was made by another client than the batch's"
             )
-        content = content_of(spec.request, spec.team, spec.tag)
+        digest = content_of(spec.request, spec.team, spec.tag).hex()
+        return _Asked(spec, digest, self._key_of(spec, digest))
+
+    def _key_of(self, spec: WriteSpec, digest: str) -> str:
+        """Return the key of a write; equal ones without a key of the user's are numbered."""
         if spec.key is not None:
-            return _Asked(spec, content, spec.key)
-        occurrence = self._repeats.get(content, 0) + 1
-        return _Asked(spec, content, key_of(content, occurrence), occurrence)
-
-    def _is_fed(self, key: str) -> bool:
-        item = self._held.get(key)
-        return item is not None and item.fed
-
-    def _next(self, asked: _Asked) -> _Asked:
-        """Change the key of an equal write to that of its next occurrence."""
-        if not asked.occurrence:
-            raise InvalidRequestError(
-                f"key: two writes of this input have the key {asked.key!r}; give each its own"
-            )
-        self._repeats[asked.content] = asked.occurrence
-        self._repeats.move_to_end(asked.content)
-        if len(self._repeats) > _REPEATS_KEPT:
-            self._repeats.popitem(last=False)
-        asked.occurrence += 1
-        asked.key = key_of(asked.content, asked.occurrence)
-        return asked
-
-    def _new(self, asked: _Asked, mark: Mark | None) -> Item | None:
-        item = self._held.get(asked.key)
-        if item is None and mark is None:
-            return self._item(asked)
-        before = item.content if item is not None else mark.content if mark is not None else b""
-        if before != asked.content:
-            raise InvalidRequestError(
-                f"key: the journal has another write under the key {asked.key!r}; give this one its own key, "
-                "or run the input that the batch was begun with"
-            )
-        if item is not None:
-            item.fed, item.run = True, self.run
-        if item is None and mark is not None and mark.state is State.DONE:
-            self.skipped += mark.seq not in self._left
-        else:
-            self._on_met(asked.key, asked.spec)
-        return None
+            if self._seen.first(spec.key) is not None:
+                raise InvalidRequestError(
+                    f"key: two writes of this input have the key {spec.key!r}; give each its own"
+                )
+            return spec.key
+        occurrence = self._repeats.get(digest, 0) + 1
+        while self._seen.first(key := key_of(digest, occurrence)) is not None:
+            occurrence += 1
+        if occurrence > 1:
+            self._repeats[digest] = occurrence
+            self._repeats.move_to_end(digest)
+            if len(self._repeats) > _REPEATS_KEPT:
+                self._repeats.popitem(last=False)
+        return key
 
     def _item(self, asked: _Asked) -> Item:
-        spec, tag = asked.spec, asked.spec.tag
-        if self._tag and tag is None and spec.creates_webhook:
-            tag = tag_of(self._epoch, asked.key)
+        spec, tag, sending, restored = asked.spec, asked.spec.tag, self._sending, self._sending.restored
+        if sending.tag and tag is None and spec.creates_webhook:
+            tag = tag_of(sending.epoch, asked.key)
         item = Item(
             key=asked.key,
-            content=asked.content,
-            run=self.run,
+            digest=asked.digest,
             thing=thing_of(spec.request, spec.team, tag),
-            entries=self._store,
-            on_secret=self._on_secret,
-            own=self._own,
-            restored=self._restored,
+            on_secret=sending.on_secret,
+            own=self._session.writes.own,
+            restored=restored if restored is not None and restored.is_open else None,
         )
         options, policy = options_for(item, spec.options), self._waiting(spec.policy)
         item.spec = replace(spec, options=options, key=asked.key, tag=tag, policy=policy)
-        if self._restored is not None:
-            item.take_up(self._restored.of_new(intent_of(item.spec)))
         return item
 
     def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import msgspec
@@ -19,6 +19,7 @@ from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import JOURNEY_READER
 from invsvc_async.transport.session import ClientOptions
+from invsvc_async.writes.new_intent import intent_of
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from invsvc_async.batch.circuit_breaker import CircuitBreaker
     from invsvc_async.batch.pacing import Slots
     from invsvc_async.batch.restored import Restored
-    from invsvc_async.durable.intents import Commons
-    from invsvc_async.durable.last_writes import Left
+    from invsvc_async.durable.intents import Commons, Packed
+    from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.records import Record
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
@@ -53,33 +54,6 @@ def _claim_of(webhook_id: str | None, *, answered: bool) -> str | None:
     return f"{ANSWERED}{webhook_id}" if answered else webhook_id
 
 
-class Store(Protocol):
-    """Stores the entries of items."""
-
-    @property
-    def commons(self) -> Commons:
-        """The common parts of intents."""
-        ...
-
-    def put(self, entry: Entry, left: Left | None = None) -> Future[None]:
-        """Store *entry* and what it *left* of its thing. It is durable once the future is done."""
-        ...
-
-    def shelve(self, entry: Entry) -> None:
-        """Store it without waiting and without raising."""
-        ...
-
-
-class Lease(Protocol):
-    """The right to send, until a time of the client's clock."""
-
-    until: float
-
-    async def hold(self) -> None:
-        """Wait until it is valid. Raises LostChunkError if another worker has it for good."""
-        ...
-
-
 class Item(msgspec.Struct, eq=False, kw_only=True):
     """
     One write of a batch: ``spec`` if it is new, ``intent`` if the journal had it.
@@ -88,18 +62,16 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     """
 
     secret_in_results: ClassVar[bool] = True  # those of the run that sent it
+    keeps_applied: ClassVar[bool] = False  # whether the entry of an applied write keeps its intent
 
     key: str
-    content: bytes
-    run: int
+    digest: str
+    number: int = 0  # of its entry: once that is dropped, another write may have its key
     thing: str | None
-    entries: Store
     own: OwnWrites  # what the client's answers showed
     on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None  # Any: a Webhook
     spec: WriteSpec | None = None
     intent: Intent | None = None
-    fed: bool = True  # it was in the input of this run
-    stored: bool = False
     finished: tuple[Entry, Record, Outcome[Any]] | None = None  # Any: of any operation
     storing: Future[None] | None = None  # done once the result is stored
     slots: Slots | None = None
@@ -110,10 +82,9 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     sender_gone: bool = True  # the process that may have sent it is provably dead
     reader: AnyReader | None = None  # user-supplied: an entry contains only its name
     waits: bool = False  # for the reader from the input
-    lease: Lease | None = None  # the right to send it, if other workers may take it over
+    lane: Lane | None = None  # where its entry is, and until when it may be sent; once it is stored
     restored: Restored | None = None  # the doubts of its journal
     on_end: Callable[[], None] | None = None
-    on_stored: Callable[[], None] | None = None  # called once, when the journal has it
     answer: bytes = b""  # the body of the last answer
     identity: str = ""  # of the intent that was sent or settled last
 
@@ -144,12 +115,14 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             changed = attrs.evolve(self.intent.policy, journey_reader=spec.policy.journey_reader)
             self.intent = attrs.evolve(self.intent, policy=changed)
 
-    def take_up(self, intent: Intent) -> None:
-        """Store the new write *intent* as one that may have been sent, and settle it first."""
+    def new_entry(self, commons: Commons) -> Entry:
+        """Return the entry of a new write. While a restored journal has doubts, it is settled first."""
         assert self.spec is not None
-        self.reader, self.intent, self.spec = self.spec.reader, intent, None
-        self.stored = True
-        self.entries.shelve(self._entry(State.SENDING, intent))
+        intent = intent_of(self.spec)
+        if self.restored is not None:
+            intent = self.restored.of_new(intent)
+            self.reader, self.intent, self.spec = self.spec.reader, intent, None
+        return self._entry(State.TO_DO, intent, pack(intent, commons))
 
     @property
     def creates_webhook(self) -> bool:
@@ -172,9 +145,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     def bound(self, exchange: Exchange) -> None:
         """Make sure that *exchange* is sent only while the lease is valid."""
-        if self.lease is not None:
-            until, proven = self.lease.until, exchange.not_after
-            exchange.not_after = until if proven is None else min(until, proven)
+        until, proven = self._lane.until, exchange.not_after
+        exchange.not_after = until if proven is None else min(until, proven)
 
     def learn(self, exchange: Exchange) -> None:
         """Pass the result of a request to the slots."""
@@ -192,22 +164,21 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     async def sending(self, intent: Intent) -> None:
         """Store *intent*, which is about to be sent."""
         self.identity = intent.identity
-        if self.lease is not None:
-            await self.lease.hold()
-        self.stored = True
-        await self.entries.put(self._entry(State.SENDING, intent))
-        self.note_stored()
-
-    def note_stored(self) -> None:
-        """Note that the journal has it, as being sent or done."""
-        if self.on_stored is not None:
-            self.on_stored()
-            self.on_stored = None
+        await self._lane.hold()
+        await self._lane.put(self._entry(State.SENDING, intent, self._packed(intent)))
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
-        """Store how far it got, if it was stored before."""
-        if self.stored:
-            self.entries.shelve(self._entry(State.SENDING if sent else State.TO_DO, intent))
+        """Store how far it got."""
+        state = State.SENDING if sent else State.TO_DO
+        self._lane.shelve(self._entry(state, intent, self._packed(intent)))
+
+    @property
+    def _lane(self) -> Lane:
+        assert self.lane is not None
+        return self.lane
+
+    def _packed(self, intent: Intent) -> Packed:
+        return pack(intent, self._lane.commons)
 
     async def settled(self, outcome: Outcome[Any]) -> None:
         """
@@ -232,13 +203,14 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         entry = self._entry(
             State.DONE,
             intent,
-            keep=not applied,
+            self._packed(intent) if self.keeps_applied or not applied else None,
+            taker=self._lane.taker,
             verdict=outcome.verdict.value,
             outcome=self._stored(outcome, record),
             claim=_claim_of(record.thing, answered=answered) if untagged else None,
             done_at=time.time_ns() // 1_000_000,
         )
-        self.storing = self.entries.put(entry, left)
+        self.storing = self._lane.put(entry, left)
         self.finished = entry, record, outcome
 
     async def _secret_passed_on(self, outcome: Outcome[Any]) -> Outcome[Any]:  # Any: of any operation
@@ -256,7 +228,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         return encoded(record)
 
     def result(self) -> Result:
-        """Return the result of an item that is stored as done: only now its position is known."""
+        """Return the result of an item that is stored as done."""
         assert self.finished is not None
         return Result.of(*self.finished)
 
@@ -269,8 +241,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             self.take_readers(self.spec)
         self.is_put_back = True
         self.times_put_back += 1
-        if self.stored:
-            self.entries.shelve(self._entry(State.SENDING if in_doubt else State.TO_DO, self.intent))
+        state = State.SENDING if in_doubt else State.TO_DO
+        self._lane.shelve(self._entry(state, self.intent, self._packed(self.intent)))
 
     def heard(self, identity: str) -> None:
         """Do nothing: the entries of a batch stay."""
@@ -287,14 +259,14 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         raise NotImplementedError
 
     def _entry(
-        self, state: State, intent: Intent, *, keep: bool = True, **done: Any
+        self, state: State, intent: Intent, packed: Packed | None, **done: Any
     ) -> Entry:  # Any: what Entry has of an end
-        packed = pack(intent, self.entries.commons) if keep else None
         return Entry(
+            seq=self.number,
             key=self.key,
-            content=self.content,
+            thing=self.thing,
+            digest=self.digest,
             state=state,
-            run=self.run,
             operation=intent.operation,
             common=None if packed is None else packed.common,
             intent=None if packed is None else packed.text,

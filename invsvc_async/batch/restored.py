@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from contextlib import suppress
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -18,38 +17,23 @@ import msgspec
 
 from invsvc_async.client import options_of
 from invsvc_async.codec import envelope
-from invsvc_async.durable.intents import in_doubt, pack, seen_undone, unpack
+from invsvc_async.durable.intents import in_doubt, seen_undone
 from invsvc_async.durable.last_writes import Left
-from invsvc_async.durable.restored import FACT, Mark, closed, mark
-from invsvc_async.durable.sqlite_file import fact
+from invsvc_async.durable.restored import FACT, Mark
 from invsvc_async.errors import ServiceError
 from invsvc_async.reconcile.compare import same
 from invsvc_async.reconcile.history import Reading, Verdict
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.client import Client
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.durable.intents import Commons, Packed
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
 
-__all__ = [
-    "LATEST",
-    "THROUGH",
-    "Restored",
-    "close_mark",
-    "kept_in_doubt",
-    "mark_all",
-    "restored_of",
-]
+__all__ = ["Restored", "restored_of"]
 
-THROUGH = "SELECT coalesce(max(seq), 0) FROM entries"
-# A time at which the copy was up to date: any will do, so the latest of all is not looked for.
-LATEST = "SELECT max(done_at) FROM (SELECT done_at FROM entries ORDER BY seq DESC LIMIT 10000) AS latest"
-_SET = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
 _UNDONE = (
     "the resource is as an earlier write of this journal left it: what may have been sent since the copy was "
     "made has not arrived, or somebody has undone it. A retry sends this write"
@@ -148,29 +132,3 @@ async def restored_of(fact: Callable[[str], Awaitable[str | None]], client: Clie
         if bounds is not None:
             restored.earliest = now - (wall - found.since / 1000) + bounds.low - _SLACK
     return restored
-
-
-def kept_in_doubt(key: str, packed: Packed, commons: Commons, *, keep_sends: bool) -> str:
-    """
-    Return the packed intent of an entry of the copy that gets a number beyond those of the copy.
-
-    It has the send that the lower number stood for, and is the newest to its thing.
-    """
-    intent = unpack(key, packed, commons)
-    if not keep_sends:
-        intent = attrs.evolve(intent, sent=(), bounds=None, baseline=None, nonce=token_hex(8))
-    return pack(attrs.evolve(in_doubt(intent), newest=None), commons).text
-
-
-def mark_all(connection: sqlite3.Connection) -> None:
-    """Note that sends of writes that the journal does not have may have been made."""
-    through, latest = (connection.execute(text).fetchone()[0] for text in (THROUGH, LATEST))
-    text = mark(fact(connection, FACT), through, latest)
-    connection.execute(_SET, (FACT, text))
-
-
-def close_mark(connection: sqlite3.Connection) -> None:
-    """Note that the input was read again since the journal was restored."""
-    text = fact(connection, FACT)
-    if text is not None:
-        connection.execute(_SET, (FACT, closed(text)))

@@ -37,10 +37,8 @@ class Result:
     the last failure, ``status`` its HTTP status, and ``code`` its error code. ``cause`` is a code for the
     reason why the write is not applied, or not known to be (see ``Evidence``). ``candidates`` and
     ``duplicates`` are ids of webhooks that may be, or are, further effects. ``overtaken`` is whether the
-    write was not sent (again) because a newer write to the same resource was. ``position`` is its place in
-    the order in which the writes of the batch finished, for ``batch.results(since=…)``. ``story``
-    explains the verdict, unless the service simply answered so. ``outcome`` is set for writes of the current
-    run.
+    write was not sent (again) because a newer write to the same resource was. ``story`` explains the verdict,
+    unless the service simply answered so. ``outcome`` is set for writes of the current run.
     """
 
     key: str
@@ -63,7 +61,6 @@ class Result:
     duplicates: tuple[str, ...] = ()
     story: str | None = None
     done_at: int | None = None
-    position: int | None = None
     outcome: Outcome[Any] | None = attrs.field(default=None, repr=False, eq=False)  # Any: of any operation
 
     @property
@@ -115,7 +112,6 @@ class Result:
             duplicates=record.duplicates or (),
             story=record.story,
             done_at=entry.done_at,
-            position=entry.position,
             outcome=outcome,
         )
 

@@ -16,7 +16,7 @@ from invsvc_async.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from invsvc_async.batch.journals.protocol import Entries
+    from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.result import Progress
 
 __all__ = ["RUN", "TOTAL", "Status", "note_status", "note_total", "statuses_in"]
@@ -49,7 +49,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         return self.limited_by is not None and self.age < _LATE
 
 
-def note_status(entries: Entries, progress: Progress, seconds: dict[str, float]) -> None:
+def note_status(entries: BatchEntries, progress: Progress, seconds: dict[str, float]) -> None:
     """Store what limits this process now, and what did for how many *seconds*."""
     status = Status(
         host=socket.gethostname(), pid=os.getpid(), at=round(time.time() * 1000),
@@ -60,7 +60,7 @@ def note_status(entries: Entries, progress: Progress, seconds: dict[str, float])
         entries.put_fact(f"{_STATUS}{status.host}:{status.pid}", msgspec.json.encode(status).decode())
 
 
-def note_total(entries: Entries, writes: object) -> None:
+def note_total(entries: BatchEntries, writes: object) -> None:
     """Store how many writes the input has, if it is a file. Otherwise nobody knows before its end."""
     entries.put_fact(TOTAL, str(writes.total) if isinstance(writes, FileWrites) else None)
 

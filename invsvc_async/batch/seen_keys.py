@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import sqlite3
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 from invsvc_async.storage.sqlite_errors import in_words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["Met"]
 
 
 class Met:
     """
-    The keys seen by *run*, each with the line where it was first.
+    The keys that an input has had, each with the line where it was first.
 
     They are in an unnamed SQLite file, so memory stays bounded. Nothing is committed or waits for the disk,
     so this can be used on the event loop.
     """
 
-    def __init__(self, run: int = 0) -> None:
-        self.run: int = run
+    def __init__(self) -> None:
         self._keys = sqlite3.connect("", isolation_level=None)
         self._keys.execute("PRAGMA journal_mode = OFF")
         self._keys.execute("CREATE TABLE met (key BLOB PRIMARY KEY, line INTEGER NOT NULL) WITHOUT ROWID")
@@ -49,10 +44,6 @@ class Met:
         except sqlite3.Error as error:
             raise in_words("(keys of the input)", error) from error
         return found
-
-    def note(self, keys: Iterable[str]) -> set[str]:
-        """Note *keys*, and return those that were seen before."""
-        return {key for key in keys if self.first(key) is not None}
 
     def close(self) -> None:
         """Delete them."""

@@ -17,16 +17,16 @@ class Worker:
     """
     A worker of a shared batch, as it last described itself.
 
-    ``done`` is the number of writes that it has finished, ``rate`` how many per second lately, and ``chunks``
-    how many chunks it has now. ``silent`` is the number of seconds since its last sign of life, ``seen``. One
-    that is not ``alive`` has ``ended``, or was killed, or has lost the database.
+    ``done`` is the number of writes that it has finished, ``rate`` how many per second, and ``lanes`` how
+    many parts of the batch it has now. ``silent`` is the number of seconds since its last sign of life,
+    ``seen``. One that is not ``alive`` has ``ended``, or was killed, or has lost the database.
     """
 
     host: str
     pid: int
     done: int
     rate: float
-    chunks: int
+    lanes: int
     begun: datetime
     seen: datetime
     silent: float

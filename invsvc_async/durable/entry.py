@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import msgspec
 
 from invsvc_async.errors import InvalidRequestError, JournalError
@@ -13,7 +12,7 @@ from invsvc_async.errors import InvalidRequestError, JournalError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ANSWERED", "Entry", "LostChunkError", "Mark", "State", "entry_of", "unreadable"]
+__all__ = ["ANSWERED", "Entry", "LostLaneError", "State", "entry_of", "unreadable"]
 
 
 ANSWERED = "="  # before the id of a claim if an answer contained it; other claims may come from a match
@@ -31,22 +30,22 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
     """
     One row of a journal.
 
-    - ``content``: a digest of the request, by which a changed input is recognised.
-    - ``run``: the run whose input contained it; in a file, the last such run.
+    - ``place``: its place in the order of the writes to one thing; that of its arrival, unless it was forced.
+    - ``lane``: the part of the store that it is in.
+    - ``thing``: what it writes to, if others may not be sent meanwhile.
+    - ``digest``: of the request, by which a changed input is recognised.
     - ``common`` and ``intent``: the packed intent, None once it is not needed any more.
     - ``outcome``: the record of the outcome, as JSON.
     - ``claim``: the id of the webhook that an untagged create made, after ``ANSWERED`` if an answer
       contained it.
     - ``done_at``: epoch ms by this machine's clock, for reports only.
-    - ``position``: its place in the order in which the writes of a batch finished, from 1.
-    - ``heard``: in an outbox, whether its verdict was acknowledged.
+    - ``taker``: who gives its verdict to the application.
+    - ``heard``: whether its verdict was acknowledged.
     """
 
     seq: int = 0
     key: str
-    content: bytes = b""
     state: State
-    run: int = 0
     operation: str
     verdict: str | None = None
     common: int | None = None
@@ -54,8 +53,9 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
     outcome: str | None = None
     claim: str | None = None
     done_at: int | None = None
-    position: int | None = None
+    taker: str | None = None
     heard: bool = False
+    place: int = 0
     lane: int = 0
     thing: str | None = None
     digest: str = ""
@@ -70,7 +70,7 @@ def entry_of(row: Mapping[str, Any]) -> Entry:  # Any: as the fields
 
     """
     try:
-        return msgspec.convert({**row}, Entry, builtin_types=(bytes,))
+        return msgspec.convert({**row}, Entry)
     except msgspec.ValidationError as error:
         raise unreadable(row["key"], error) from None
 
@@ -86,15 +86,6 @@ def unreadable(key: object, why: object) -> JournalError:
     )
 
 
-class LostChunkError(JournalError):
-    """Another worker has taken over this entry's chunk; this one must not send anything for it."""
+class LostLaneError(JournalError):
+    """Another process has taken over this entry's lane; this one must not send anything for it."""
 
-
-@attrs.frozen
-class Mark:
-    """What an input is compared with; ``met``: whether this input has contained the key before."""
-
-    seq: int
-    content: bytes
-    state: State = attrs.field(converter=State)
-    met: bool

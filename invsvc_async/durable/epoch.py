@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 import os
 from secrets import token_hex
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from invsvc_async.durable.restored import SETTLED
-from invsvc_async.durable.sqlite_entries import SqliteEntries
 from invsvc_async.durable.sqlite_file import fact
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.private_file import own_private
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["CountedEntries", "Epoch", "Standing", "wrong_with"]
+__all__ = ["Epoch", "Standing", "wrong_with"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -199,41 +198,3 @@ class Epoch:
             f"{self._name}: the file {self._path.name} cannot be used ({error.strerror}). "
             "Check the permissions of the file and its folder."
         )
-
-
-class CountedEntries(SqliteEntries):
-    """
-    Entries whose sends are counted, so that an older copy of the file is recognised.
-
-    *restored* and *moved* are as in :class:`Epoch`.
-    """
-
-    it: ClassVar[str | None]  # as in Epoch
-
-    def __init__(
-        self,
-        path: str | Path,
-        kind: str,
-        *,
-        reading: bool = False,
-        restored: bool = False,
-        moved: bool = False,
-    ) -> None:
-        super().__init__(path, kind, reading=reading)
-        self._epoch = Epoch(
-            self.path, self._name, mark=self._mark_restored, it=self.it, restored=restored, moved=moved
-        )
-        self._on_sends = None if reading else self._epoch.ended
-
-    def _release(self) -> None:
-        self._epoch.close()
-        super()._release()
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        super()._prepare(connection)
-        if not self._reading:
-            self._epoch.begin(connection)
-
-    def _mark_restored(self, connection: sqlite3.Connection) -> None:
-        """Note that sends may have been made of which the file does not know."""
-        raise NotImplementedError

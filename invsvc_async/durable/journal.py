@@ -21,7 +21,7 @@ import attrs
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.entry import Entry, LostChunkError, State
+from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.leases import BEATS, Leases, end_lane, new_lane
 from invsvc_async.durable.records import (
@@ -188,7 +188,7 @@ class ClientJournal:
         """
         try:
             return await self._sending(intent)
-        except LostChunkError as error:
+        except LostLaneError as error:
             reason = f"{intent.operation} ({intent.key}): this process gave no sign of life for too long, and"
             raise JournalError(
                 f"{reason} another one finds out what became of this write. Nothing was sent now."
@@ -213,7 +213,7 @@ class ClientJournal:
         while True:
             try:
                 return await self._store_send(intent, lane)
-            except LostChunkError:
+            except LostLaneError:
                 lost = lane
                 if is_new:  # nothing of it was stored, if only the lane belongs to another process
                     lane = self._mine[identity] = await self._own_lane()
@@ -484,7 +484,7 @@ def _move(taken: list[Lane], to: Lane) -> Script[tuple[list[str], set[str]]]:
     text = "SELECT id, owner FROM {s}lanes WHERE id {any 1 bigint} ORDER BY id {update}"
     owners = dict((yield text, ([*tokens],)))
     if owners.get(to.number) != to.token:
-        raise LostChunkError("the journal of this process now belongs to another.")
+        raise LostLaneError("the journal of this process now belongs to another.")
     ours = sorted(lane for lane, owner in owners.items() if owner == tokens[lane] and lane != to.number)
     yield "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL", (ours, to.number)
     yield "DELETE FROM {s}lanes WHERE id {any 1 bigint}", (ours,)

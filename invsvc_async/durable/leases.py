@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import attrs
 
-from invsvc_async.durable.entry import LostChunkError
+from invsvc_async.durable.entry import LostLaneError
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ __all__ = [
     "LEASE",
     "Lane",
     "Leases",
+    "Sign",
     "dead",
     "end_lane",
     "living",
@@ -54,14 +55,25 @@ _LONGEST: Final = 3600.0  # s between signs of life in a file, whose lock shows 
 _PAUSE: Final = 0.2  # s between checks whether a lease is valid again
 
 # Others may count a process as living for a shorter time than it does itself: the longer one holds.
-_LIVES: Final = "seen > {now} - CASE WHEN silence > {arg 1 float8} THEN silence ELSE {arg 1 float8} END"
+_LIVES: Final = """sends >= 0
+    AND seen > {now} - CASE WHEN silence > {arg 1 float8} THEN silence ELSE {arg 1 float8} END"""
 _LIVING: Final = f"SELECT name FROM {{s}}members WHERE name {{any 2 text}} AND {_LIVES}"  # noqa: S608 - our own text
-_SHOW: Final = """
-INSERT INTO {s}members (name, seen, silence, sends)
-    VALUES ({arg 1 text}, {now}, {arg 2 float8}, {arg 3 smallint})
-    ON CONFLICT (name) DO UPDATE SET seen = {now}
+_SEEN: Final = """
+INSERT INTO {s}members (name, seen, begun, silence, sends)
+    VALUES ({arg 1 text}, {now}, {now}, {arg 2 float8}, 0)
+    ON CONFLICT (name) DO UPDATE SET seen = excluded.seen
 """
-_SENDING: Final = f"SELECT count(*) FROM {{s}}members WHERE sends = 1 AND {_LIVES}"  # noqa: S608 - our own text
+_SHOW: Final = """
+INSERT INTO {s}members (name, seen, begun, silence, sends, hungry, status)
+    VALUES ({arg 1 text}, {now}, {now}, {arg 2 float8}, {arg 3 smallint}, {arg 4 smallint}, {arg 5 text})
+    ON CONFLICT (name) DO UPDATE SET seen = excluded.seen, sends = excluded.sends, hungry = excluded.hungry,
+        status = coalesce(excluded.status, members.status)
+"""
+_SENDING: Final = f"""
+SELECT count(*), count(CASE WHEN hungry = 1 AND name <> {{arg 2 text}} THEN 1 END) FROM {{s}}members
+    WHERE sends = 1 AND {_LIVES}
+"""  # noqa: S608 - our own text
+_END: Final = "UPDATE {s}members SET sends = -1, hungry = 0, seen = {now} WHERE name = $1"
 _NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
 _TAKE: Final = (
     "UPDATE {s}lanes AS l SET owner = given.token FROM {rows 1 id:bigint token:text} WHERE l.id = given.id"
@@ -105,17 +117,23 @@ def living(silence: float, tokens: Iterable[str | None]) -> Script[set[str]]:
     return {name for (name,) in found}
 
 
-def show_life(name: str, silence: float, *, sends: bool) -> Script[None]:
-    """Note that the process *name* lives, and whether it sends."""
-    yield _SHOW, (name, silence, int(sends))
+def show_life(name: str, silence: float) -> Script[None]:
+    """Note that the process *name* lives."""
+    yield _SEEN, (name, silence)
 
 
-def _beat(name: str, silence: float, tokens: list[str]) -> Script[tuple[set[str], int]]:
-    """Note that the process *name* lives; return which of *tokens* still own lanes, and how many live."""
-    yield from show_life(name, silence, sends=True)
+def _beat(
+    name: str, silence: float, tokens: list[str], sign: Sign
+) -> Script[tuple[set[str], int, int]]:
+    """
+    Note that the process *name* lives.
+
+    Return which of *tokens* still own lanes, how many processes send, and how many others are hungry.
+    """
+    yield _SHOW, (name, silence, int(sign.sends), int(sign.hungry), sign.status)
     mine = yield "SELECT owner FROM {s}lanes WHERE owner {any 1 text}", (tokens,)
-    [(members,)] = yield _SENDING, (silence,)
-    return {owner for (owner,) in mine}, members
+    [(members, hungry)] = yield _SENDING, (silence, name)
+    return {owner for (owner,) in mine}, members, hungry
 
 
 def _take(
@@ -153,6 +171,15 @@ def end_lane(lane: Lane) -> Script[None]:
         yield "DELETE FROM {s}lanes WHERE id = $1", (lane.number,)
 
 
+@attrs.frozen
+class Sign:
+    """What a process says of itself: whether it sends, whether it has nothing to send, and its status."""
+
+    sends: bool = True
+    hungry: bool = False
+    status: str | None = None
+
+
 @attrs.define(eq=False)
 class Lane:
     """
@@ -170,6 +197,7 @@ class Lane:
     lost: bool = False
     leaving: bool = False  # it is given up once nothing of it is under way
     doubtful: bool = False  # something was not stored, so another process may have it
+    taker: str | None = None  # who gives the verdicts of its entries; None: whoever takes them
     on_doubt: Callable[[], None] | None = None
 
     async def hold(self) -> None:
@@ -177,12 +205,12 @@ class Lane:
         Wait until the lease is valid: it may have run out only because a sign of life is late.
 
         Raises:
-            LostChunkError: Another process has it for good.
+            LostLaneError: Another process has it for good.
 
         """
         while self.clock.now() > self.until:
             if self.lost:
-                raise LostChunkError(
+                raise LostLaneError(
                     f"lane {self.number} now belongs to another process. Nothing is sent for it."
                 )
             await self.clock.sleep(_PAUSE)
@@ -203,7 +231,7 @@ class Lane:
         self.put(entry)
 
     def _look(self, done: asyncio.Future[None]) -> None:
-        if not done.cancelled() and isinstance(done.exception(), LostChunkError):
+        if not done.cancelled() and isinstance(done.exception(), LostLaneError):
             self.doubtful = True
             if self.on_doubt is not None:
                 self.on_doubt()
@@ -212,26 +240,32 @@ class Lane:
 class Leases:
     """The signs of life of this process, and the lanes that it owns, by their numbers."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, *, gives: bool = False) -> None:
         self.name: str = uuid4().hex
+        self._gives = gives  # the verdicts of what it sends
         self.lanes: dict[int, Lane] = {}
         self._store = store
         self._clock = clock
         self._numbers = count(1)
-        self._until = 0.0  # local s: others count this process as living until then, and longer
+        self.until: float = 0.0  # local s: others count this process as living until then, and longer
+        self.hungry: int = 0  # how many other processes have nothing to send
+        self.taker: str | None = None  # of verdicts, since others cannot have taken this process for dead
         self._unanswered: list[str] = []  # beginnings of tokens: what was acquired with them is not known
 
-    async def beat(self) -> int:
-        """Show that this process lives, and check which lanes it still has; return how many live."""
+    async def beat(self, sign: Sign = Sign()) -> int:
+        """Show that this process lives, and check which lanes it still has; return how many send."""
         held = dict(self.lanes)
         now, silence = self._clock.now(), self._store.silence
         tokens = [lane.token for lane in held.values()]
-        mine, members = await self._store.run(lambda: _beat(self.name, silence, tokens))
-        self._until = now + LEASE * silence
+        mine, members, self.hungry = await self._store.run(lambda: _beat(self.name, silence, tokens, sign))
+        if self._gives and now > self.until:  # others may have taken the verdicts of now
+            self.taker = self.token()
+        self.until = now + LEASE * silence
         for number, lane in held.items():
             lane.lost = lane.token not in mine
             lane.doubtful = False
-            lane.until = now if lane.lost else self._until
+            lane.until = now if lane.lost else self.until
+            lane.taker = self.taker
             if lane.lost:
                 self.lanes.pop(number, None)
         return max(members, 1)
@@ -256,7 +290,7 @@ class Leases:
         )
         self._unanswered.clear()
         lanes = [
-            Lane(self._store, number, f"{tokens}{number}", self._until, self._clock, was_free=free)
+            Lane(self._store, number, f"{tokens}{number}", self.until, self._clock, free, taker=self.taker)
             for number, free in sorted(found.items())
         ]
         self.lanes.update((lane.number, lane) for lane in lanes)
@@ -268,7 +302,7 @@ class Leases:
 
     def hold(self, number: int, token: str) -> Lane:
         """Note that this process has the lane *number*, which it has made."""
-        lane = self.lanes[number] = Lane(self._store, number, token, self._until, self._clock)
+        lane = self.lanes[number] = Lane(self._store, number, token, self.until, self._clock)
         return lane
 
     async def give_up(self, lanes: list[Lane]) -> None:
@@ -285,5 +319,11 @@ class Leases:
             async with self._store.hurried():
                 await self._store.idle()
                 await self.give_up([*self.lanes.values()])
-                await self._store.rows("DELETE FROM {s}members WHERE name = $1", self.name)
         self.lanes.clear()
+
+    async def end(self) -> None:
+        """Note that this process is gone, so that others need not wait to know it."""
+        with suppress(JournalError):
+            async with self._store.hurried():
+                await self._store.rows("DELETE FROM {s}members WHERE name = $1 AND status IS NULL", self.name)
+                await self._store.rows(_END, self.name)

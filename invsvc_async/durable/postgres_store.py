@@ -7,6 +7,7 @@ import logging
 import re
 from functools import partial
 from hashlib import blake2b
+from random import randrange
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
@@ -15,19 +16,19 @@ from msgspec.structs import astuple
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.durable import restored
-from invsvc_async.durable.entry import LostChunkError
+from invsvc_async.durable.entry import LostLaneError
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import SETTLED, PlaceError, place_of, wrong_with_place
-from invsvc_async.durable.store import ENTRY, SENT, Owned, columns_of, entry_in, keep, note_fact
+from invsvc_async.durable.store import ENTRY, SENT, Owned, columns_of, entry_in, flags_in, keep, note_fact
 from invsvc_async.durable.tables import create
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.dialect import PostgresDialect
-from invsvc_async.storage.postgres_pool import AT_ONCE, DURABLY, Pool
+from invsvc_async.storage.postgres_pool import AT_ONCE, AWAY, DURABLY, Pool
 from invsvc_async.storage.table_version import check_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
@@ -55,28 +56,56 @@ owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}
 stored AS (
     UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent = given.intent,
         claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
-    FROM turn CROSS JOIN {{rows 1 seq:bigint lane:bigint token:text {SENT}}}
-        JOIN owned ON owned.id = given.lane AND owned.owner = given.token
-    WHERE e.seq = given.seq AND e.lane = given.lane
+    FROM turn CROSS JOIN {{rows 1 seq:bigint lane:bigint token:text taker:text {SENT}}}
+        JOIN owned ON owned.id = given.lane AND owned.owner = given.token %s
+    WHERE e.seq = given.seq AND e.lane = given.lane %s
         AND (e.done_at IS NULL OR e.done_at = given.done_at AND e.verdict = given.verdict)
-    RETURNING e.seq, e.place, e.done_at
+    RETURNING e.seq, e.place, e.done_at, given.taker %s
 ), told AS (
-    INSERT INTO {{s}}unheard (seq) SELECT seq FROM stored WHERE done_at IS NOT NULL ON CONFLICT DO NOTHING
+    INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored WHERE done_at IS NOT NULL
+        ON CONFLICT DO NOTHING
 )
 """  # noqa: S608 - our own text
-_STORED = f"{_STORE} SELECT seq FROM stored"  # noqa: S608 - our own text
+# What the entries were before tells what to count.  It may be outdated, if somebody reopens one now; then it
+# is not stored.
+_BEFORE = "JOIN {s}entries AS b ON b.seq = given.seq"
+_SAME = "AND b.state = e.state"
+_CHANGED = f""", e.state AS state, coalesce(e.verdict, '') AS verdict, {flags_in("e")} AS flags,
+    b.state AS state_before, coalesce(b.verdict, '') AS verdict_before, {flags_in("b")} AS flags_before"""
+_COUNT = """
+, counted AS (
+    INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
+    SELECT {part}, state, verdict, flags, sum(one) FROM (
+        SELECT state, verdict, flags, 1 AS one FROM stored
+        UNION ALL SELECT state_before, verdict_before, flags_before, -1 FROM stored
+    ) AS changed GROUP BY state, verdict, flags HAVING sum(one) <> 0 ORDER BY state, verdict, flags
+    ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
+)
+"""
 # The same, and the states in which those writes left their things.  Two writes to one thing are not stored
 # together, but if they were, the statement would fail for all entries: hence DISTINCT.
-_LEFT = f"""{_STORE}, kept AS (
-    INSERT INTO {{s}}states AS s (thing, place, team, state, stamp)
+_LEFT = """
+, kept AS (
+    INSERT INTO {s}states AS s (thing, place, team, state, stamp)
     SELECT DISTINCT ON (given.thing) given.thing, place, given.team, given.state, given.stamp
-    FROM {{rows 3 seq:bigint thing:text team:text state:text stamp:bigint}} JOIN stored USING (seq)
+    FROM {rows 3 seq:bigint thing:text team:text state:text stamp:bigint} JOIN stored USING (seq)
     ORDER BY given.thing, place DESC
     ON CONFLICT (thing) DO UPDATE SET place = greatest(s.place, excluded.place), team = excluded.team,
         state = excluded.state, stamp = excluded.stamp
 )
-SELECT seq FROM stored
-"""  # noqa: S608 - our own text
+"""
+_PUT = {
+    counted: _STORE % ((_BEFORE, _SAME, _CHANGED) if counted else ("", "", "")) + (_COUNT if counted else "")
+    for counted in (False, True)
+}
+_OPEN = """
+SELECT e.seq FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
+    SELECT seq FROM {s}entries WHERE lane = l.lane AND place > l.place AND done_at IS NULL
+        AND seq NOT IN (SELECT unnest($3::bigint[])) ORDER BY place LIMIT $4
+) AS e
+"""  # by lane, because the index has the order of each lane only
+_TELL = "SELECT pg_notify({arg 1 text}, given.what) FROM {rows 2 what:text}"
+_PARTS = 64  # of the counts
 _COMMONS = """
 INSERT INTO {s}commons (number, text) SELECT * FROM {rows 1 number:bigint text:text} WHERE true
     ON CONFLICT DO NOTHING
@@ -95,12 +124,14 @@ class _Given:
 
 class PostgresStore(Pool):
     """
-    The store of *kind* (``"outbox"`` or ``"journal"``) in the database at *address*.
+    The store of *kind* (``"batch"``, ``"outbox"`` or ``"journal"``) in the database at *address*.
 
-    A new one has so many *lanes*.
+    A new one has so many *lanes*, and with *counted*, it counts its entries.
 
     The address has besides PostgreSQL's own settings the name of one of several stores and, in seconds, how
     long a process that gives no sign of life counts as living: ``?outbox=NAME&silence=10``.
+
+    A batch is known by its name.  Of a journal or outbox, each base URL has one of its own.
 
     With *it*, what errors advise to run, each credential has a store of its own, which is only used in its
     place: in another one it is refused, unless it is *restored*, which marks it as one that may lack sends,
@@ -109,8 +140,8 @@ class PostgresStore(Pool):
     """
 
     def __init__(
-        self, address: str, kind: str, *, it: str | None = None, lanes: int = 0, create: bool = True,
-        restored: bool = False, moved: bool = False,
+        self, address: str, kind: str, *, it: str | None = None, lanes: int = 0, counted: bool = False,
+        create: bool = True, restored: bool = False, moved: bool = False,
     ) -> None:  # fmt: skip
         parts = split(address, f"the {kind}'s address")
         query = dict(parse_qsl(parts.query))
@@ -119,12 +150,13 @@ class PostgresStore(Pool):
         plain = urlunsplit(parts._replace(query=urlencode(query)))
         super().__init__(plain, f"the {kind}'s database", size=6)  # one of them listens
         self._kind, self._it, self._lanes, self._create = kind, it, lanes, create
+        self.part: int | None = randrange(_PARTS) if counted else None  # noqa: S311 - no secret
         if not create:  # it is looked at
             self.to_open = AT_ONCE
         self._restored, self._moved = restored, moved  # until the place is checked: they are about one start
         self._place: dict[str, str] | None = None  # once it is checked
         self.schema: str = ""  # once it is open
-        self._dialect = _dialect_in(self.schema)
+        self._dialect = _dialect_in(self.schema, self.part)
         self.commons: Commons = Commons(shared=True)
         self._stored_commons: set[int] = set()
         self._pending: dict[tuple[str, int], _Given] = {}  # by key and number
@@ -140,10 +172,9 @@ class PostgresStore(Pool):
             JournalError: The database cannot be used, or its tables are of another version.
 
         """
-        if session is None:
+        if session is None and self._kind != "batch":
             raise ConfigurationError(f"{self._kind}: belongs to no client. Pass it to one.")
-        mine = (session.credential.fingerprint(session.base_url) or "") if self._it is not None else ""
-        prepare = partial(self._prepare, base_url=session.base_url, mine=mine, same_mode=same_mode)
+        prepare = partial(self._prepare, session=session, same_mode=same_mode)
         await self.connect(prepare, application_name=f"invsvc {self._kind}")
         if self._it is None:
             try:
@@ -153,25 +184,42 @@ class PostgresStore(Pool):
                 raise
 
     async def _prepare(
-        self, connection: Any, *, base_url: str, mine: str, same_mode: bool
+        self, connection: Any, *, session: ClientState | None, same_mode: bool
     ) -> None:  # Any: asyncpg's
-        prefix = f"invoicing_{self._kind}_{self._called}_"
-        own = prefix + blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
+        prefix = f"invoicing_{self._kind}_{self._called}"
         await connection.execute(_LOCK, prefix)
         if self._create and await connection.fetchval("SHOW transaction_read_only") == "on":
             raise JournalError(
                 f"{self._name}: the database is read-only, perhaps a standby. Nothing was stored. "
                 "Use the primary's address."
             )
-        self.schema = await self._found(connection, prefix, base_url, mine, same_mode=same_mode) or own
-        self._dialect = _dialect_in(self.schema)
+        facts, mine = {"kind": self._kind}, None
+        if session is None:
+            self.schema = prefix
+        else:
+            facts["base_url"] = base_url = session.base_url
+            mine = (session.credential.fingerprint(base_url) or "") if self._it is not None else ""
+            digest = blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
+            found = await self._found(connection, f"{prefix}_", base_url, mine, same_mode=same_mode)
+            self.schema = found or f"{prefix}_{digest}"
+        self._dialect = _dialect_in(self.schema, self.part)
         if not await connection.fetchval("SELECT to_regclass($1)", f"{self.schema}.facts"):
+            if not self._create:
+                raise self._none_here("")
             if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
                 await connection.execute(f"CREATE SCHEMA {self.schema}")
-            await self._dialect.run(connection, create(lanes=self._lanes, kind=self._kind, base_url=base_url))
+            counted = self.part is not None
+            await self._dialect.run(connection, create(lanes=self._lanes, counted=counted, **facts))
         text = f"SELECT value FROM {self.schema}.facts WHERE name = 'schema'"  # noqa: S608 - our own text
         check_version(self._name, await connection.fetchval(text))
-        await connection.execute(_CREDENTIAL.format(schema=self.schema), f"credential {mine}")
+        if mine is not None:
+            await connection.execute(_CREDENTIAL.format(schema=self.schema), f"credential {mine}")
+
+    def _none_here(self, whose: str) -> JournalError:
+        return JournalError(
+            f"{self._name}: it has no {self._kind} {self._called!r}{whose}. Check the name in its address, "
+            "and the profile."
+        )
 
     async def _found(
         self, connection: Any, prefix: str, base_url: str, mine: str, *, same_mode: bool
@@ -204,11 +252,7 @@ class PostgresStore(Pool):
         if same_mode and others:
             return others[0]
         if not self._create:
-            whose = " of this base URL and credential" if others else ""
-            raise JournalError(
-                f"{self._name}: it has no {self._kind} {self._called!r}{whose}. Check the name in its "
-                "address, and the profile."
-            )
+            raise self._none_here(" of this base URL and credential" if others else "")
         return None
 
     async def connected(self, connection: Any) -> None:  # Any: asyncpg's
@@ -318,10 +362,28 @@ class PostgresStore(Pool):
                 self._stored_commons.add(number)
         return made
 
+    async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
+        """Return entries that are not done, in their order; not those of *held*."""
+        rows = await self.rows(_OPEN, [*places], [*places.values()], list(held), each)
+        seqs = [seq for (seq,) in rows]
+        if not seqs:
+            return []
+        return await self.entries("e.seq {any 1 bigint} AND e.done_at IS NULL ORDER BY e.place", seqs)
+
+    def is_away(self, error: JournalError) -> bool:
+        """Return whether *error* says that the database is away, and not that it refused a statement."""
+        return isinstance(error.__cause__, AWAY)
+
+    async def tell(self, *what: str) -> None:
+        """Notify those that listen, in all processes."""
+        if what:
+            await self.rows(_TELL, self.schema, [(each,) for each in what])
+
     async def hear(self, woken: Callable[[str], None]) -> None:
         """
         Call *woken* with each notification, until cancelled; with ``""`` if some may have been missed.
 
+        A transaction may commit numbers below those that were read, so a lane is read from its beginning.
         Behind a pooler in transaction mode there are none.
         """
         while True:
@@ -390,10 +452,20 @@ class PostgresStore(Pool):
             text, values = keep(new)
             stored.update((key, 0) for (key,) in await self.rows(text, *values))
         if sent := [each for each in given if each.entry.seq]:
-            text, values = _store(sent)
-            seqs = {seq for (seq,) in await self.rows(text, *values)}
+            seqs = await self._update(sent)
             stored.update((each.entry.key, each.entry.seq) for each in sent if each.entry.seq in seqs)
         return stored
+
+    async def _update(self, given: list[_Given]) -> set[int]:
+        """Update entries by their numbers; return the numbers of those that are stored."""
+        rows = [
+            (each.entry.seq, each.lane.number, each.lane.token, each.entry.taker, *columns_of(each.entry))
+            for each in given
+        ]
+        lanes = list({each.lane.number for each in given})
+        left = [(each.entry.seq, *astuple(each.left)) for each in given if each.left is not None]
+        text = f"{_PUT[self.part is not None]}{_LEFT if left else ''} SELECT seq FROM stored"  # noqa: S608 - our own text
+        return {seq for (seq,) in await self.rows(text, rows, lanes, *([left] if left else []))}
 
     async def store_commons(self) -> None:
         """Store the common parts of intents that the database may not have yet."""
@@ -403,9 +475,10 @@ class PostgresStore(Pool):
             self._stored_commons.update(number for number, _ in fresh)
 
 
-def _dialect_in(schema: str) -> PostgresDialect:
+def _dialect_in(schema: str, part: int | None) -> PostgresDialect:
     return PostgresDialect(
         s=f"{schema}.",
+        part=str(part),
         serial="bigserial PRIMARY KEY",
         filled="WITH (fillfactor = 40)",
         durably=DURABLY,
@@ -422,11 +495,14 @@ def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
 
     """
     what = f"the {kind}'s address"
-    if "batch" in query:
-        raise ConfigurationError(f"{what}: has a batch. Name it with {kind}=… instead.")
+    for other in ({"batch", "journal", "outbox"} - {kind}) & {*query}:
+        raise ConfigurationError(f"{what}: has a {other}. Name it with {kind}=… instead.")
     called = query.pop(kind, "default")
-    if not re.fullmatch(r"[a-z0-9_]{1,30}", called):
-        raise ConfigurationError(f"{what}: {kind} is invalid. Use 1 to 30 characters of a-z, 0-9 and _.")
+    most = 40 if kind == "batch" else 30
+    if not re.fullmatch(rf"[a-z0-9_]{{1,{most}}}", called):
+        raise ConfigurationError(
+            f"{what}: {kind} is invalid. Use 1 to {most} characters of a-z, 0-9 and _."
+        )
     try:
         silence = float(query.pop("silence", 10.0))
     except ValueError as error:
@@ -436,16 +512,8 @@ def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
     return called, silence
 
 
-def _store(given: list[_Given]) -> tuple[str, Sequence[Any]]:  # Any: as the columns
-    """Return the statement that updates entries by their numbers, and its values."""
-    rows = [(each.entry.seq, each.lane.number, each.lane.token, *columns_of(each.entry)) for each in given]
-    lanes = list({each.lane.number for each in given})
-    left = [(each.entry.seq, *astuple(each.left)) for each in given if each.left is not None]
-    return (_LEFT, (rows, lanes, left)) if left else (_STORED, (rows, lanes))
-
-
-def _lost(key: str) -> LostChunkError:
-    return LostChunkError(f"entry {key!r} now belongs to another process. Nothing is sent for it here.")
+def _lost(key: str) -> LostLaneError:
+    return LostLaneError(f"entry {key!r} now belongs to another process. Nothing is sent for it here.")
 
 
 def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:

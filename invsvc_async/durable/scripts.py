@@ -7,24 +7,50 @@ whose result is what they found add it to a set that outlasts the runs.
 
 from __future__ import annotations
 
+from collections import Counter
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from invsvc_async.durable.entry import State
+from invsvc_async.durable.intents import not_overtaken
 from invsvc_async.durable.leases import dead, living, member_of, show_life
 from invsvc_async.durable.records import may_be_sent
 from invsvc_async.durable.restored import FACT, FIND, last_of
-from invsvc_async.durable.store import ENTRY, entry_in
+from invsvc_async.durable.store import ENTRY, count, entry_in, flags_in
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.storage.dialect import MOST
+from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["drop", "find_old", "keep_verdicts", "may_drop", "prune", "reopen", "take_verdicts"]
+__all__ = [
+    "KNOWN", "add", "drop", "empty", "find_old", "keep_verdicts", "may_drop", "numbers", "prune", "reopen",
+    "reopen_next", "take_verdicts",
+]  # fmt: skip
+
+# What is known of an entry under a key.
+KNOWN: Final = "SELECT key, seq, digest, state, done_at FROM {s}entries WHERE key {any 1 text}"
+# Who takes numbers does so in turn, so that the order of numbers is that of the commits.
+_TURN: Final = "{postgres}SELECT pg_advisory_xact_lock(hashtext('{s}entries'))"
+_NUMBERS: Final = "{postgres}SELECT nextval('{s}entries_seq_seq') FROM generate_series(1, {arg 1 bigint})"
+_SEQUENCE: Final = """
+{sqlite}INSERT INTO sqlite_sequence (name, seq)
+    SELECT 'entries', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'entries')
+"""
+_NEXT: Final = "{sqlite}UPDATE sqlite_sequence SET seq = seq + $1 WHERE name = 'entries' RETURNING seq"
+_NEW: Final = """seq:bigint place:bigint key:text lane:bigint thing:text digest:text operation:text
+    state:smallint common:bigint intent:text"""
+_COLUMNS: Final = "seq, place, key, lane, thing, digest, operation, state, common, intent"
+_ADD: Final = f"""
+INSERT INTO {{s}}entries ({_COLUMNS}) SELECT {_COLUMNS} FROM {{rows 1 {_NEW}}} WHERE true
+    ON CONFLICT (key) DO NOTHING RETURNING seq
+"""  # noqa: S608 - our own text
 
 _UNHEARD: Final = f"""
 SELECT u.seq, u.taker FROM {{s}}unheard AS u WHERE u.taker IS NULL OR u.taker = $3 OR {dead("u.taker")}
@@ -32,13 +58,20 @@ SELECT u.seq, u.taker FROM {{s}}unheard AS u WHERE u.taker IS NULL OR u.taker = 
 """  # noqa: S608 - our own text
 _GIVE: Final = "UPDATE {s}unheard SET taker = $1 WHERE seq {any 2 bigint}"
 _HEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"
-_TO_REOPEN: Final = f"""
-SELECT e.seq, e.key, e.lane, e.verdict, e.intent FROM {{s}}entries AS e WHERE e.key {{any 1 text}}
-    AND e.state = {State.DONE:d} AND e.verdict <> 'applied' AND e.intent IS NOT NULL ORDER BY e.seq {{update}}
+_MAY_REOPEN: Final = f"""
+SELECT e.seq, e.key, e.lane, e.verdict, e.intent, {flags_in("e")} FROM {{s}}entries AS e
+    WHERE e.state = {State.DONE:d} AND e.verdict <> 'applied' AND e.intent IS NOT NULL
 """  # noqa: S608 - our own text
+_THESE: Final = (
+    f"{_MAY_REOPEN} AND e.key {{any 1 text}} AND e.verdict {{any 2 text}} ORDER BY e.seq {{update}}"
+)
+_OF_VERDICT: Final = (
+    f"{_MAY_REOPEN} AND e.verdict = $1 AND e.seq > $2 AND e.seq <= $3 ORDER BY e.seq LIMIT $4 {{update}}"
+)
 _REOPEN: Final = f"""
 UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL,
-    intent = given.intent FROM {{rows 1 seq:bigint intent:text}} WHERE e.seq = given.seq
+    intent = given.intent, place = coalesce(given.place, e.place)
+    FROM {{rows 1 seq:bigint intent:text place:bigint}} WHERE e.seq = given.seq
 """  # noqa: S608 - our own text
 _OLD: Final = f"""
 e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
@@ -47,6 +80,11 @@ e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
 _FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"  # noqa: S608 - our own text
 _PRUNE: Final = f"""
 DELETE FROM {{s}}entries AS e WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place
+"""  # noqa: S608 - our own text
+_EMPTY: Final = f"""
+UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL WHERE {_OLD}
+    AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL) AND e.seq > $3 AND e.seq <= $4
+    RETURNING e.seq, e.thing, e.place
 """  # noqa: S608 - our own text
 _EMPTY_STATES: Final = """
 UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
@@ -73,36 +111,105 @@ def take_verdicts(taker: str, silence: float, limit: int) -> Script[list[int]]:
 
 def keep_verdicts(taker: str, silence: float, seqs: Sequence[int]) -> Script[set[int]]:
     """Note that the process of *taker* lives; return which of its verdicts nobody else has taken."""
-    yield from show_life(member_of(taker), silence, sends=False)
+    yield from show_life(member_of(taker), silence)
     # The lock waits for those who are about to take them.
     kept = yield "SELECT seq FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2 {share}", (seqs, taker)
     return {seq for (seq,) in kept}
 
 
-def reopen(keys: Sequence[str], again: set[str]) -> Script[set[int]]:
-    """
-    Reopen entries that are done and not applied; return their lanes, and add their keys to *again*.
-
-    One with the verdict UNKNOWN keeps its sends, and is settled first.
-    """
-    rows = yield _TO_REOPEN, (keys,)
+def numbers(many: int) -> Script[list[int]]:
+    """Return the next numbers, for new entries and for places at the end of the order."""
+    yield _TURN, ()
+    rows = yield _NUMBERS, (many,)
     if rows:
-        intents = [
-            (seq, intent if verdict == Verdict.UNKNOWN else without_sends(intent))
-            for seq, _, _, verdict, intent in rows
-        ]
-        yield _REOPEN, (intents,)
-        yield _HEARD, ([seq for seq, *_ in rows],)
-        again.update(key for _, key, *_ in rows)
+        return [number for (number,) in rows]
+    yield _SEQUENCE, ()
+    [(last,)] = yield _NEXT, (many,)
+    return [*range(last - many + 1, last + 1)]
+
+
+def add(
+    entries: Sequence[Entry], *, part: int | None, ours: set[int]
+) -> Script[dict[str, tuple[int, str, int, int | None]]]:
+    """
+    Insert new *entries* in their order; return what is known under their keys, as ``KNOWN`` does.
+
+    The numbers that this and earlier tries gave are added to *ours*.
+    """
+    given = yield from numbers(len(entries))
+    ours.update(given)
+    rows = [
+        (
+            seq, seq, entry.key, entry.lane, entry.thing, entry.digest, entry.operation, int(entry.state),
+            entry.common, entry.intent,
+        )
+        for seq, entry in zip(given, entries, strict=True)
+    ]  # fmt: skip
+    new = yield _ADD, (rows,)
+    yield from count(part, {(State.TO_DO, "", 0): len(new)})
+    if len(new) == len(entries):
+        return {
+            entry.key: (seq, entry.digest, int(entry.state), None)
+            for seq, entry in zip(given, entries, strict=True)
+        }
+    found = yield KNOWN, ([entry.key for entry in entries],)
+    return {key: (seq, digest, state, done_at) for key, seq, digest, state, done_at in found}
+
+
+def reopen(
+    keys: Sequence[str], verdicts: Sequence[str], again: set[str], *, part: int | None, newest: bool = False
+) -> Script[set[int]]:
+    """
+    Reopen the entries of *keys* with one of *verdicts*; return their lanes, and add their keys to *again*.
+
+    One with the verdict UNKNOWN keeps its sends, and is settled first. With *newest*, they come after all
+    others, in the same order.
+    """
+    return (yield from _reopen((yield _THESE, (keys, verdicts)), again, part=part, newest=newest))
+
+
+def reopen_next(
+    verdicts: Sequence[str], after: int, last: int, limit: int, again: dict[int, str], *,
+    part: int | None, newest: bool,
+) -> Script[set[int]]:  # fmt: skip
+    """
+    Reopen the next *limit* entries with *verdicts*, after number *after* up to *last*, as :func:`reopen`.
+
+    Their numbers and keys are added to *again*.
+    """
+    rows: list[Any] = []
+    for verdict in verdicts:
+        rows += yield _OF_VERDICT, (verdict, after, last, limit)
+    chosen = sorted(map(tuple, rows))[:limit]
+    again.update((seq, key) for seq, key, *_ in chosen)
+    return (yield from _reopen(chosen, set(), part=part, newest=newest))
+
+
+def _reopen(rows: Sequence[Any], again: set[str], *, part: int | None, newest: bool) -> Script[set[int]]:
+    if not rows:
+        return set()
+    places = (yield from numbers(len(rows))) if newest else [None] * len(rows)
+    counts: Counter[tuple[int, str, int]] = Counter({(State.TO_DO, "", 0): len(rows)})
+    changed: list[tuple[int, str, int | None]] = []
+    for place, (seq, _, _, verdict, intent, flags) in zip(places, rows, strict=True):
+        kept = intent if verdict == Verdict.UNKNOWN else without_sends(intent)
+        changed.append((seq, not_overtaken(kept) if newest else kept, place))
+        counts[State.DONE, verdict, flags] -= 1
+    yield _REOPEN, (changed,)
+    yield _HEARD, ([seq for seq, *_ in rows],)
+    yield from count(part, counts)
+    again.update(key for _, key, *_ in rows)
     return {lane for _, _, lane, *_ in rows}
 
 
-def may_drop(key: str) -> Script[int | None]:
-    """Return the number of the entry of *key*, if nothing of it was sent, or it is done; and lock it."""
+def may_drop(key: str, *, done: bool = True) -> Script[int | None]:
+    """Return the number of the entry of *key*, if nothing of it was sent, or it is *done*; and lock it."""
     found = yield f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE e.key = $1 {{update}}", (key,)  # noqa: S608 - our own text
     if not found:
         return None
     entry = entry_in(found[0])
+    if entry.state is State.DONE and not done:
+        return None
     if entry.state is not State.DONE:
         restored = yield FIND, (FACT,)
         if entry.seq <= last_of(restored[0][0] if restored else None) or may_be_sent(entry):
@@ -110,15 +217,18 @@ def may_drop(key: str) -> Script[int | None]:
     return entry.seq
 
 
-def drop(key: str, dropped: set[str]) -> Script[None]:
+def drop(key: str, dropped: set[str], *, part: int | None) -> Script[None]:
     """
     Delete the entry of *key* if nothing of it was sent, or it is done; then add the key to *dropped*.
+
+    In a batch (which counts), only one that is not done: its input would send it again.
 
     A process that is about to send it finds that it is gone, and does not.
     """
     yield "SELECT {durably}", ()
-    seq = yield from may_drop(key)
+    seq = yield from may_drop(key, done=part is None)
     if seq is not None:
+        yield from count(part, {(State.TO_DO, "", 0): -1})
         yield "DELETE FROM {s}entries WHERE seq = $1", (seq,)
         yield _HEARD, ([seq],)
         dropped.add(key)
@@ -142,6 +252,19 @@ def prune(before: int, seqs: Sequence[int], *, unacknowledged: bool, gone: set[i
     if rows:
         yield _HEARD, ([seq for seq, *_ in rows],)
     gone.update(seq for seq, *_ in rows)
+
+
+def empty(before: int, after: int, last: int) -> Script[list[int]]:
+    """
+    Delete all but key, digest and verdict of entries after *after* up to *last* done before *before* (ms).
+
+    Not of UNKNOWN ones, nor of those whose verdict nobody has acknowledged. Return their numbers.
+    """
+    rows = yield _EMPTY, (before, 0, after, last)
+    things = [(thing, place) for _, thing, place in rows if thing is not None]
+    for some in slices(things, MOST):
+        yield _EMPTY_STATES, (some,)
+    return [seq for seq, *_ in rows]
 
 
 def without_sends(intent: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from contextlib import asynccontextmanager
 from functools import partial
 from math import inf
@@ -9,33 +11,33 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import astuple
 
-from invsvc_async.durable.entry import LostChunkError, State
+from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.epoch import Epoch
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.sqlite_file import APPLICATION, SqliteFile
-from invsvc_async.durable.store import ENTRY, SENT, Owned, columns_of, entry_in, keep
+from invsvc_async.durable.store import ENTRY, SENT, Owned, columns_of, count, entry_in, flags_of, keep
 from invsvc_async.durable.tables import create
 from invsvc_async.storage.dialect import MOST, SqliteDialect
 from invsvc_async.storage.slices import slices
 from invsvc_async.storage.sqlite_writer import transaction
 
 if TYPE_CHECKING:
-    import asyncio
     import sqlite3
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from pathlib import Path
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
+    from invsvc_async.errors import JournalError
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["SqliteStore"]
+__all__ = ["DIALECT", "SqliteStore"]
 
 T = TypeVar("T")
 
-_DIALECT = SqliteDialect(
+DIALECT = SqliteDialect(
     s="",
     serial="INTEGER PRIMARY KEY AUTOINCREMENT",  # the number of a deleted entry is not given again
     filled="",
@@ -45,15 +47,15 @@ _DIALECT = SqliteDialect(
 # The lock of the file shows that whoever had it before is dead.
 _FREE = "UPDATE lanes SET owner = NULL"
 _COUNT = "UPDATE facts SET value = value + ? WHERE name = 'sends'"
-# An entry that was dropped, or that another write under its key replaced, stays so.
 _STORE: Final = f"""
 UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent = given.intent,
     claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
-FROM {{rows 1 seq:bigint {SENT}}} WHERE e.seq = given.seq AND e.done_at IS NULL {{changed}}
+FROM {{rows 1 seq:bigint {SENT}}} WHERE e.seq = given.seq
 """  # noqa: S608 - our own text
 _STATES: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
 _UNHEARD: Final = """
-INSERT INTO {s}unheard (seq) SELECT * FROM {rows 1 seq:bigint} WHERE true ON CONFLICT DO NOTHING
+INSERT INTO {s}unheard (seq, taker) SELECT * FROM {rows 1 seq:bigint taker:text} WHERE true
+    ON CONFLICT DO NOTHING
 """
 _LEFT: Final = """
 INSERT INTO {s}states AS s (thing, place, team, state, stamp)
@@ -71,17 +73,20 @@ class SqliteStore(SqliteFile):
 
     A file that was put back from an older copy is recognised by the file ``.epoch`` beside it.  *it* is what
     errors advise to run; without it, that is logged, and what is open is settled as if it had been sent
-    since.  *restored* and *moved* are as in :class:`Epoch`.  A new file has so many *lanes*.
+    since.  *restored* and *moved* are as in :class:`Epoch`.  A new file has so many *lanes*, and with
+    *counted*, it counts its entries.
     """
 
     silence: float = inf
 
     def __init__(
-        self, path: str | Path, kind: str, *, it: str | None = None, lanes: int = 0, reading: bool = False,
-        restored: bool = False, moved: bool = False,
+        self, path: str | Path, kind: str, *, it: str | None = None, lanes: int = 0, counted: bool = False,
+        reading: bool = False, restored: bool = False, moved: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(path, kind, reading=reading)
         self._lanes = lanes
+        self.part: int | None = 0 if counted else None
+        self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons(shared=True)
         self._stored_commons: set[int] = set()
         self._storing: list[int] = []  # common parts that the current group stores
@@ -103,12 +108,12 @@ class SqliteStore(SqliteFile):
 
     async def run(self, script: Callable[[], Script[T]]) -> T:
         """Run a new *script* in a transaction, after all earlier requests."""
-        return await self._open_writer.run(_DIALECT, script)
+        return await self._open_writer.run(DIALECT, script)
 
     async def rows(self, text: str, *values: Any) -> Sequence[Any]:  # Any: as the columns
         """Run one statement, and return its rows."""
         return await self.ask(
-            lambda connection: connection.execute(*_DIALECT.translated(text, values)).fetchall()
+            lambda connection: connection.execute(*DIALECT.translated(text, values)).fetchall()
         )
 
     async def entries(self, where: str, *values: Any) -> list[Entry]:  # Any: as the columns
@@ -138,14 +143,46 @@ class SqliteStore(SqliteFile):
         """Do nothing: a file answers soon."""
         yield
 
+    async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
+        """Return entries that are not done, in their order; not those of *held*. There is one lane."""
+        [after] = places.values()
+        where = "e.lane = 1 AND e.place > $1 AND e.done_at IS NULL ORDER BY e.place LIMIT $2"
+        found = await self.entries(where, after, each + len(held))
+        known = {*held}
+        return [entry for entry in found if entry.seq not in known][:each]
+
+    async def hear(self, woken: Callable[[str], None]) -> None:
+        """Call *woken* after each change that this process tells, until cancelled."""
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            woken("")
+
+    async def tell(self, *what: str) -> None:
+        """Wake those that hear."""
+        if what:
+            self._told.set()
+
+    async def check_place(self) -> None:
+        """Do nothing: the opening has checked it."""
+
+    def forget_place(self) -> None:
+        """Do nothing: the same."""
+
+    def is_away(self, error: JournalError) -> bool:
+        """Return False: a file is there or cannot be used."""
+        del error
+        return False
+
     # --- on the writer's thread
 
     def _do(self, script: Callable[[], Script[T]], connection: sqlite3.Connection) -> T:
-        return _DIALECT.run(connection, script())
+        return DIALECT.run(connection, script())
 
     def _create(self, connection: sqlite3.Connection) -> None:
         with transaction(connection, "BEGIN IMMEDIATE"):
-            self._do(lambda: create(lanes=self._lanes, kind=self.kind), connection)
+            counted = self.part is not None
+            self._do(lambda: create(lanes=self._lanes, counted=counted, kind=self.kind), connection)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -170,7 +207,7 @@ class SqliteStore(SqliteFile):
 
     def _store_group(
         self, connection: sqlite3.Connection, values: list[tuple[Entry, Owned, Left | None]]
-    ) -> list[LostChunkError | None]:
+    ) -> list[LostLaneError | None]:
         last = {
             (entry.key, entry.seq): (entry, lane, left) for entry, lane, left in values
         }  # the later counts
@@ -181,9 +218,9 @@ class SqliteStore(SqliteFile):
         with transaction(connection):
             self._store_commons(connection)
             for some in slices(new, MOST):
-                connection.execute(*_DIALECT.translated(*keep(some))).fetchall()
+                connection.execute(*DIALECT.translated(*keep(some))).fetchall()
             for part in slices(sent, MOST):
-                lost |= self._do(partial(_store, part), connection)
+                lost |= self._do(partial(_store, part, self.part), connection)
             if sends:
                 connection.execute(_COUNT, (sends,))
         self._sends += sends
@@ -205,21 +242,28 @@ class SqliteStore(SqliteFile):
         self._epoch.ended(connection, sends if is_clean else None)
 
 
-def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[int]]:
-    """Update entries by their numbers; return the numbers of those that are gone, or done."""
-    stored = yield _STORE, ([(entry.seq, *columns_of(entry)) for entry, _ in given],)
-    done = [(entry.seq,) for entry, _ in given if entry.state is State.DONE]
-    lost: set[int] = set()
-    if len(stored) < len(given):
-        states = dict((yield _STATES, ([entry.seq for entry, _ in given],)))
-        lost = {entry.seq for entry, _ in given if states.get(entry.seq) != entry.state}
-        done = [(seq,) for (seq,) in done if seq not in lost]
-    if done:
+def _store(given: Sequence[tuple[Entry, Left | None]], part: int | None) -> Script[set[int]]:
+    """
+    Update entries by their numbers; return the numbers of those that are gone, or done.
+
+    An entry that was dropped, or that another write under its key replaced, stays so.
+    """
+    before = dict((yield _STATES, ([entry.seq for entry, _ in given],)))
+    changed = [(entry, left) for entry, left in given if before.get(entry.seq, State.DONE) != State.DONE]
+    if changed:
+        yield _STORE, ([(entry.seq, *columns_of(entry)) for entry, _ in changed],)
+    if done := [(entry.seq, entry.taker) for entry, _ in changed if entry.state is State.DONE]:
         yield _UNHEARD, (done,)
-    if left := [(entry.seq, *astuple(left)) for entry, left in given if left is not None]:
+    if left := [(entry.seq, *astuple(left)) for entry, left in changed if left is not None]:
         yield _LEFT, (left,)
-    return lost
+    counts: Counter[tuple[int, str, int]] = Counter()
+    for entry, _ in changed:
+        counts[before[entry.seq], "", 0] -= 1
+        counts[int(entry.state), entry.verdict or "", flags_of(entry.outcome)] += 1
+    yield from count(part, counts)
+    return {entry.seq for entry, _ in given if before.get(entry.seq) is None or (
+        before[entry.seq] == State.DONE and entry.state is not State.DONE)}
 
 
-def _dropped(key: str) -> LostChunkError:
-    return LostChunkError(f"entry {key!r} was dropped, or is done. Nothing is sent for it.")
+def _dropped(key: str) -> LostLaneError:
+    return LostLaneError(f"entry {key!r} was dropped, or is done. Nothing is sent for it.")

@@ -10,29 +10,38 @@ from invsvc_async.durable.restored import FACT, FIND, SET, closed
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from invsvc_async.durable.intents import Commons
     from invsvc_async.durable.last_writes import Left
+    from invsvc_async.errors import JournalError
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
 __all__ = [
-    "ENTRY", "SENT", "Owned", "Store", "close_restored", "columns_of", "entry_in", "keep", "note_fact",
+    "ENTRY", "SENT", "Owned", "Store", "close_restored", "columns_of", "count", "entry_in", "flags_in",
+    "flags_of", "keep", "note_fact",
 ]  # fmt: skip
 
 T = TypeVar("T")
 
 # The columns of an entry, in the order of `entry_in`.
 ENTRY: Final = (
-    "e.seq, e.key, e.lane, e.thing, e.digest, e.operation, e.state, e.common, e.intent, e.verdict, e.outcome,"
-    " e.claim, e.done_at"
+    "e.seq, e.place, e.key, e.lane, e.thing, e.digest, e.operation, e.state, e.common, e.intent, e.verdict,"
+    " e.outcome, e.claim, e.done_at"
 )
 _NAMES: Final = tuple(name.partition(".")[2] for name in ENTRY.split(", "))
 # What changes in an entry, in the order of ``columns_of``.
 SENT: Final = "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
 columns_of = attrgetter("state", "common", "intent", "claim", "verdict", "outcome", "done_at")
+_LOST, _OVERTAKEN = '"lost":true', '"overtaken":true'  # in an outcome
+_COUNT: Final = """
+INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
+    SELECT {arg 1 smallint}, state, verdict, flags, many
+    FROM {rows 2 state:smallint verdict:text flags:smallint many:bigint} WHERE true
+    ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
+"""
 _NEW: Final = "key:text lane:bigint token:text state:smallint operation:text common:bigint intent:text"
 _ENDED: Final = "verdict:text outcome:text done_at:bigint"
 # A new entry is inserted.  One that another process has taken over is in another lane, and stays as it is.
@@ -64,6 +73,7 @@ class Store(Protocol):
 
     commons: Commons
     silence: float  # s without a sign of life after which a process counts as dead; infinite in a file
+    part: int | None  # of the counts to which this process adds; None: they are not kept
 
     async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
         """
@@ -93,8 +103,47 @@ class Store(Protocol):
         """
         Store *entry*, and the state in which it *left* its thing, with others, if *lane* is still owned.
 
-        The future completes once it is durable, or fails with LostChunkError.
+        The future completes once it is durable, or fails with LostLaneError.
         """
+        ...
+
+    async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
+        """
+        Return entries that are not done, in their order; not those of *held*, which has their numbers.
+
+        *places* has the lanes, and after which place to look in each. *each* limits the entries of one lane.
+        """
+        ...
+
+    async def hear(self, woken: Callable[[str], None]) -> None:
+        """
+        Call *woken* with the number of each lane that has something new, until cancelled.
+
+        ``""`` stands for all lanes, and ``"beat"`` says that another process has joined, needs writes, or has
+        left.
+        """
+        ...
+
+    async def tell(self, *what: str) -> None:
+        """Wake those that hear, in all processes, with the number of a lane, or ``"beat"``."""
+        ...
+
+    async def check_place(self) -> None:
+        """
+        Check that it is where it was used before, and use it nowhere else from now on.
+
+        Raises:
+            JournalError: It is not, so it may lack sends that were made.
+
+        """
+        ...
+
+    def forget_place(self) -> None:
+        """Note that nothing is sent any more, so its place does not matter."""
+        ...
+
+    def is_away(self, error: JournalError) -> bool:
+        """Return whether *error* says that it cannot be reached, and not that it refused a statement."""
         ...
 
     async def entries(self, where: str, *values: Any) -> list[Entry]:  # Any: as the columns
@@ -135,6 +184,27 @@ def entry_in(row: Sequence[Any]) -> Entry:  # Any: as the columns
 
     """
     return entry_of(dict(zip(_NAMES, row, strict=True)))
+
+
+def flags_of(outcome: str | None) -> int:
+    """Return the kind of an entry with this outcome: 1 if a secret is lost, plus 2 if it was overtaken."""
+    return 0 if outcome is None else (_LOST in outcome) + 2 * (_OVERTAKEN in outcome)
+
+
+def flags_in(table: str) -> str:
+    """Return the same as an expression, for a row of *table*."""
+    lost, overtaken = (
+        f"CASE WHEN {table}.outcome LIKE '%{text}%' THEN {value} ELSE 0 END"
+        for text, value in ((_LOST, 1), (_OVERTAKEN, 2))
+    )
+    return f"{lost} + {overtaken}"
+
+
+def count(part: int | None, changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
+    """Add *changes*, by state, verdict and flags, to the *part* of the counts, if they are kept."""
+    rows = [(int(which[0]), *which[1:], many) for which, many in sorted(changes.items()) if many]
+    if part is not None and rows:
+        yield _COUNT, (part, rows)
 
 
 def note_fact(name: str, value: str | None) -> Script[None]:

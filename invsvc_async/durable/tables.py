@@ -4,12 +4,15 @@ The tables of a store of writes, the same in SQLite and PostgreSQL.
 =========  ============================================================================================
 facts      what holds for the whole store, by name
 commons    common parts of intents, by number
-members    the processes that use it, with their last signs of life (PostgreSQL)
+members    the processes that use it, with their last signs of life; ``sends`` is -1 once one has ended
 lanes      parts of the store, each with the token of the process that owns it; ``NULL``: nobody does
 entries    the writes
 unheard    verdicts that nobody has acknowledged; ``taker`` is the process that has one
 states     what the last write left of each thing
+counts     in a batch, how many entries there are of each state, verdict and kind, in parts
 =========  ============================================================================================
+
+Each process adds to a part of the counts of its own, so that none waits for another.
 
 ``seq`` identifies an entry.  ``place`` is its place in the order of the writes to one thing.  The columns
 that are written at each send (``state``, ``common``, ``intent``) are in no index and no condition of one, and
@@ -33,7 +36,8 @@ _TABLES: Final = (
     "CREATE TABLE {s}commons (number bigint PRIMARY KEY, text text NOT NULL)",
     """
     CREATE TABLE {s}members (
-        name text PRIMARY KEY, seen float8 NOT NULL, silence float8 NOT NULL, sends smallint NOT NULL
+        name text PRIMARY KEY, seen float8 NOT NULL, silence float8 NOT NULL, sends smallint NOT NULL,
+        hungry smallint NOT NULL DEFAULT 0, begun float8 NOT NULL, status text
     )
     """,
     "CREATE TABLE {s}lanes (id {serial}, owner text, credential text NOT NULL DEFAULT '')",
@@ -56,13 +60,19 @@ _TABLES: Final = (
     f"CREATE INDEX unknown_of_thing ON {{s}}entries (thing) WHERE verdict = '{Verdict.UNKNOWN}'",
     "CREATE INDEX claimed ON {s}entries (thing) WHERE claim IS NOT NULL",
 )
+_COUNTS: Final = """
+CREATE TABLE {s}counts (
+    part smallint NOT NULL, state smallint NOT NULL, verdict text NOT NULL, flags smallint NOT NULL,
+    many bigint NOT NULL, PRIMARY KEY (part, state, verdict, flags)
+)
+"""
 _LANES: Final = "INSERT INTO {s}lanes (owner) SELECT * FROM {rows 1 owner:text}"
 _FACTS: Final = "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:text value:text}"
 
 
-def create(*, lanes: int, **facts: str) -> Script[None]:
+def create(*, lanes: int, counted: bool, **facts: str) -> Script[None]:
     """Create the tables of a new store, with so many *lanes* that nobody owns, and its *facts*."""
-    for text in _TABLES:
+    for text in (*_TABLES, *([_COUNTS] if counted else [])):
         yield text, ()
     yield _FACTS, ([("schema", str(VERSION)), *facts.items()],)
     if lanes:

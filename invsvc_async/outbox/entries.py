@@ -1,76 +1,32 @@
-"""The writes of an outbox: who sends them, who gets their verdicts, what people see and change."""
+"""The writes of an outbox, some of which transactions of the application insert."""
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from invsvc_async.durable.entry import State
-from invsvc_async.durable.last_writes import LastWrite
-from invsvc_async.durable.leases import show_life
-from invsvc_async.durable.scripts import drop, find_old, keep_verdicts, prune, reopen, take_verdicts
-from invsvc_async.durable.store import close_restored, note_fact
-from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.slices import slices
+from invsvc_async.durable.entries import Entries
+from invsvc_async.durable.scripts import find_old, prune
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.intents import Commons
-    from invsvc_async.durable.store import Store
-    from invsvc_async.errors import JournalError
     from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["OutboxEntries"]
 
-_AT_ONCE = 200  # rows that one transaction changes
-_IN_FLIGHT = f"""
-SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_at IS NULL
-    AND state = {State.SENDING:d} AND thing NOT LIKE 'url %' GROUP BY thing
-"""  # noqa: S608 - our own text
-_PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
-_UNTOLD = "e.seq IN (SELECT seq FROM {s}unheard ORDER BY seq LIMIT $1)"
-_WHICH = {None: "true", "applied": "e.verdict = 'applied'", "untold": _UNTOLD}
 
-
-class OutboxEntries(ABC):
+class OutboxEntries(Entries, ABC):
     """The writes of one outbox."""
 
     database: ClassVar[Database]
-    lanes: ClassVar[int]  # which the dispatching processes divide among themselves
-
-    def __init__(self) -> None:
-        self._noting: set[asyncio.Task[None]] = set()
-
-    @property
-    @abstractmethod
-    def store(self) -> Store:
-        """What has its entries."""
-
-    @property
-    def silence(self) -> float:
-        """After how many seconds without a sign of life a process counts as dead."""
-        return self.store.silence
-
-    @property
-    def commons(self) -> Commons:
-        """The common parts of intents."""
-        return self.store.commons
 
     @abstractmethod
     async def open_for(self, session: ClientState, *, same_mode: bool) -> None:
         """Open it, for the base URL and credential of *session*."""
-
-    async def aclose(self) -> None:
-        """Store everything and close it."""
-        await self.store.aclose()
-
-    # --- in the transaction of the application
 
     @abstractmethod
     async def insert(self, connection: object, intent: Intent, content: bytes, thing: str | None) -> bool:
@@ -89,19 +45,7 @@ class OutboxEntries(ABC):
     async def content_seen_by(self, connection: object, key: str) -> bytes | None:
         """Return the digest of the entry of *key*, as the transaction of *connection* sees it."""
 
-    # --- sending
-
-    @abstractmethod
-    async def hear(self, woken: Callable[[Iterable[int], int], None]) -> None:
-        """
-        Call *woken* when lanes have something to send, with these and after which number, until cancelled.
-
-        Raises:
-            JournalError: The application's file cannot be used.
-
-        """
-
-    async def begin_sending(self) -> None:  # noqa: B027 - not of a file
+    async def begin_sending(self) -> None:
         """
         Check that sends may be made.
 
@@ -109,166 +53,7 @@ class OutboxEntries(ABC):
             JournalError: They may not.
 
         """
-
-    def is_away(self, error: JournalError) -> bool:
-        """Return whether *error* says that the database is away, and not that it refused a statement."""
-        del error
-        return False
-
-    def end_sending(self) -> None:  # noqa: B027 - the same
-        """Note that nothing is sent any more."""
-
-    @abstractmethod
-    async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
-        """
-        Return entries that are not done, in their order; not those of *held*.
-
-        *places* has the lanes, and after which number to look in each. *each* limits the entries of one lane.
-        """
-
-    async def in_flight_of(self, things: Sequence[str]) -> dict[str, int]:
-        """Return the last entry of each of *things* that may have been sent, and is not done; no creates."""
-        return dict(map(tuple, await self.store.rows(_IN_FLIGHT, list(things))))
-
-    async def last_writes(self, things: Sequence[str]) -> list[LastWrite]:
-        """Return the last finished write to each of *things*, and the state it left."""
-        text = "SELECT thing, place, team, state, stamp FROM {s}states WHERE thing {any 1 text}"
-        return [
-            LastWrite(thing=thing, seq=place, team=team, state=state, stamp=stamp)
-            for thing, place, team, state, stamp in await self.store.rows(text, list(things))
-        ]
-
-    async def unknown_of(self, things: Sequence[str]) -> list[Entry]:
-        """Return the entries of *things* with the verdict UNKNOWN."""
-        return await self.store.entries(
-            f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}", list(things)
-        )
-
-    async def claims_of(self, things: Sequence[str]) -> list[tuple[str, str]]:
-        """Return (webhook id, key) of the untagged creates of *things*, which are URLs."""
-        text = "SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq"
-        return [(claim, key) for claim, key in await self.store.rows(text, list(things))]
-
-    # --- facts
-
-    async def fact(self, name: str) -> str | None:
-        """Return a fact about the whole outbox."""
-        found = await self.store.rows("SELECT value FROM {s}facts WHERE name = $1", name)
-        return found[0][0] if found else None
-
-    async def facts(self, prefix: str) -> dict[str, str]:
-        """Return the facts whose names begin with *prefix*."""
-        text = "SELECT name, value FROM {s}facts WHERE name LIKE {arg 1 text} || '%'"
-        return dict(map(tuple, await self.store.rows(text, prefix)))
-
-    def put_fact(self, name: str, value: str | None) -> asyncio.Task[None]:
-        """Set a fact about the whole outbox to *value*, or delete it, soon; it need not be awaited."""
-        noting = asyncio.create_task(self.store.run(lambda: note_fact(name, value)))
-        self._noting.add(noting)
-        noting.add_done_callback(self._noted)
-        return noting
-
-    def _noted(self, noting: asyncio.Task[None]) -> None:
-        self._noting.discard(noting)
-        if not noting.cancelled():
-            noting.exception()  # mark it as retrieved
-
-    async def close_restored(self) -> None:
-        """Note that the input was read again since the outbox was restored."""
-        await self.store.run(close_restored)
-
-    async def not_done(self, after: int, limit: int) -> list[Entry]:
-        """Return the next entries that are not done."""
-        found = await self.open_in(dict.fromkeys(range(1, self.lanes + 1), after), (), limit)
-        return found[:limit]
-
-    # --- verdicts
-
-    async def show_life(self, name: str) -> None:
-        """Note that the consumer *name* lives."""
-        await self.store.run(lambda: show_life(name, self.silence, sends=False))
-
-    async def leave(self, name: str) -> None:
-        """Note that the consumer *name* is gone: what it has not acknowledged is free at once."""
-        await self.store.rows("DELETE FROM {s}members WHERE name = $1", name)
-
-    async def take_verdicts(self, taker: str, limit: int) -> list[Entry]:
-        """Assign done entries to *taker*: those that nobody has acknowledged, and no living process has."""
-        seqs = await self.store.run(lambda: take_verdicts(taker, self.silence, limit))
-        if not seqs:
-            return []
-        # Not one that was reopened in between: it has no verdict any more.
-        where = f"e.seq {{any 1 bigint}} AND e.state = {State.DONE:d} ORDER BY e.seq"
-        return await self.store.entries(where, seqs)
-
-    async def keep_verdicts(self, taker: str, seqs: Sequence[int]) -> set[int]:
-        """Show that *taker* lives; return which of its verdicts nobody else has taken meanwhile."""
-        return await self.store.run(lambda: keep_verdicts(taker, self.silence, list(seqs)))
-
-    async def release_verdicts(self, taker: str, seqs: Sequence[int]) -> None:
-        """Return the verdicts of these entries that *taker* has, so that anybody may take them."""
-        text = (
-            "UPDATE {s}unheard SET taker = NULL WHERE seq {any 1 bigint} AND taker LIKE {arg 2 text} || '.%'"
-        )
-        await self.store.rows(text, list(seqs), taker)
-
-    async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
-        """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""
-        if seqs:
-            text = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"
-            await self.store.rows(text, list(seqs), taker)
-
-    # --- for people
-
-    async def entry(self, key: str) -> Entry | None:
-        """Return the entry of *key*."""
-        found = await self._told(await self.store.entries("e.key = $1", key))
-        return found[0] if found else None
-
-    async def first(self, limit: int, state: str | None) -> list[Entry]:
-        """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
-        if state == "open":
-            return await self.not_done(0, limit)
-        which = _WHICH.get(state, "e.verdict = $2 AND e.verdict <> 'applied'")  # as an index needs it
-        values = () if state in _WHICH else (state,)
-        return await self._told(
-            await self.store.entries(f"{which} ORDER BY e.seq LIMIT {{arg 1 bigint}}", limit, *values)
-        )
-
-    async def _told(self, entries: list[Entry]) -> list[Entry]:
-        """Note in *entries* whether their verdicts were acknowledged."""
-        text = "SELECT seq FROM {s}unheard WHERE seq {any 1 bigint}"
-        unheard: set[int] = set()
-        for some in slices([entry.seq for entry in entries], _AT_ONCE):
-            unheard.update(seq for (seq,) in await self.store.rows(text, some))
-        for entry in entries:
-            entry.heard = entry.state is State.DONE and entry.seq not in unheard
-        return entries
-
-    async def do_again(self, keys: Iterable[str]) -> list[str]:
-        """
-        Reopen entries that are done and not applied; return their keys.
-
-        One with the verdict UNKNOWN keeps its sends, and is settled first.
-        """
-        again: set[str] = set()
-        for some in slices(sorted(set(keys)), _AT_ONCE):
-            await self.tell(await self.store.run(partial(reopen, some, again)))
-        return sorted(again)
-
-    @abstractmethod
-    async def tell(self, lanes: Iterable[int]) -> None:
-        """Wake whoever sends what is in *lanes*."""
-
-    async def drop(self, key: str) -> bool:
-        """
-        Delete an entry of which nothing was sent, or that is done; return whether there was one.
-
-        A process that is about to send it finds that it is gone, and does not.
-        """
-        dropped: set[str] = set()
-        await self.store.run(lambda: drop(key, dropped))
-        return bool(dropped)
+        await self.store.check_place()
 
     async def delete_done(self, before: int, *, unacknowledged: bool) -> int:
         """
@@ -276,9 +61,9 @@ class OutboxEntries(ABC):
 
         UNKNOWN ones stay, and so do those whose verdict nobody has acknowledged, unless *unacknowledged*.
         """
-        count = after = 0
-        while (last := (await self.store.rows(_PART, after, _AT_ONCE))[0][0]) is not None:
-            count, after = count + await self._prune(before, after, last, unacknowledged=unacknowledged), last
+        count = 0
+        async for after, last in self.parts():
+            count += await self._prune(before, after, last, unacknowledged=unacknowledged)
         return count
 
     async def _prune(self, before: int, after: int, last: int, *, unacknowledged: bool) -> int:
@@ -289,5 +74,5 @@ class OutboxEntries(ABC):
             await self.store.run(partial(prune, before, [*old], unacknowledged=unacknowledged, gone=gone))
         return len(gone)
 
-    async def _forget(self, keys: Sequence[str]) -> None:  # noqa: B027 - nothing is, in PostgreSQL
+    async def _forget(self, keys: Sequence[str]) -> None:
         """Delete what is stored elsewhere of *keys*, whose entries are about to be deleted."""

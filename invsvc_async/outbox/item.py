@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.batch.item import Item
-from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_record
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from invsvc_async.durable.records import Record
-    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["OutboxItem"]
@@ -28,8 +26,7 @@ class OutboxItem(Item, kw_only=True, eq=False):
     """
 
     secret_in_results = False
-
-    number: int = 0  # of its entry: once that is dropped, another write may have its key
+    keeps_applied = True
 
     async def settled(self, outcome: Outcome[Any]) -> None:  # Any: as above
         """Pass the secret on, then store the outcome; or put the write back."""
@@ -46,10 +43,3 @@ class OutboxItem(Item, kw_only=True, eq=False):
 
     def _stored(self, outcome: Outcome[Any], record: Record) -> str:  # noqa: ARG002 - it makes a fuller one
         return verdict_record(outcome)
-
-    def _entry(
-        self, state: State, intent: Intent, *, keep: bool = True, **done: Any
-    ) -> Entry:  # Any: what Entry has of an end
-        entry = super()._entry(state, intent, keep=keep or state is State.DONE, **done)
-        entry.seq = self.number
-        return entry

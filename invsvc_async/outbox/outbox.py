@@ -12,14 +12,14 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.batch.batch import Batch
 from invsvc_async.batch.identity import content_of, thing_of
 from invsvc_async.batch.result import outcome_in, result_in
+from invsvc_async.batch.sending import Sending, check_sending
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
@@ -33,7 +33,7 @@ from invsvc_async.errors import (
     takes_secrets,
 )
 from invsvc_async.outbox import caller_connections
-from invsvc_async.outbox.dispatch import Dispatcher
+from invsvc_async.outbox.dispatch import dispatch
 from invsvc_async.outbox.places import store_of
 from invsvc_async.writes.new_intent import intent_of, new_tag
 from invsvc_async.writes.write import Write, take_over
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from invsvc_async.batch.journals.protocol import Entries
     from invsvc_async.batch.result import Result
     from invsvc_async.client import Client
     from invsvc_async.outbox.entries import OutboxEntries
@@ -79,11 +78,11 @@ class Outbox:
     :meth:`open`, and use it with ``async with``.
     """
 
-    def __init__(self, store: OutboxEntries, client: Client, batch: Batch, *, reading: bool = False) -> None:
+    def __init__(self, store: OutboxEntries, sending: Sending, *, reading: bool = False) -> None:
         self._store = store
         self._reading = reading
-        self._client = client
-        self._batch = batch
+        self._client = sending.client
+        self._sending = sending
         self._changed = asyncio.Event()  # verdicts were stored, or given back
         self._dispatching = False
         self._open = False
@@ -130,16 +129,12 @@ class Outbox:
 
         """
         store = store_of(path, create=create, restored=restored, moved=moved, reading=reading)
-        batch = Batch.open(
-            path,
-            client,
-            concurrency=concurrency,
-            rate=rate,
-            tag=tag,
-            on_secret=on_secret,
+        check_sending(concurrency=concurrency, rate=rate, on_secret=on_secret)
+        sending = Sending(
+            client=client, concurrency=concurrency, rate=rate, tag=tag, on_secret=on_secret,
             same_mode=same_mode,
-        )
-        return cls(store, client, batch, reading=reading)
+        )  # fmt: skip
+        return cls(store, sending, reading=reading)
 
     async def __aenter__(self) -> Self:
         """
@@ -154,11 +149,10 @@ class Outbox:
             raise ConfigurationError("outbox: it is open already. Enter it once.")
         self._loop = asyncio.get_running_loop()
         try:
-            await self._store.open_for(options_of(self._client).session, same_mode=self._batch.same_mode)
+            await self._store.open_for(options_of(self._client).session, same_mode=self._sending.same_mode)
         except BaseException:
             self._loop = None
             raise
-        self._batch.entries = cast("Entries", self._store)  # its run uses no more than this has
         self._open = True
         return self
 
@@ -246,7 +240,7 @@ class Outbox:
             raise InvalidRequestError("reader: cannot be stored", operation=operation, hint=_NO_READERS)
         key = spec.key or token_hex(16)
         tag = spec.tag
-        if tag is None and self._batch.tag and spec.creates_webhook:
+        if tag is None and self._sending.tag and spec.creates_webhook:
             tag = new_tag()
         return replace(spec, key=key, tag=tag, policy=self._waiting(spec.policy))
 
@@ -306,9 +300,9 @@ class Outbox:
     async def _send(self, grace: float) -> None:
         await self._store.begin_sending()
         try:
-            await Dispatcher(self._batch, self._store, grace, self._changed.set).dispatch()
+            await dispatch(self._sending, self._store, grace=grace, on_verdict=self._changed.set)
         finally:
-            self._store.end_sending()
+            self._store.store.forget_place()
 
     async def _steadily(self, what: str, act: Callable[[], Awaitable[None]]) -> None:
         """Run *act* until cancelled, again after each failure, which is logged."""

@@ -10,13 +10,9 @@ from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.restored import PlaceError
 from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox.entries import OutboxEntries
-from invsvc_async.storage.postgres_pool import AWAY, PATIENCE
+from invsvc_async.storage.postgres_pool import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from invsvc_async.durable.entry import Entry
-    from invsvc_async.errors import JournalError
     from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientState
@@ -25,6 +21,7 @@ __all__ = ["PostgresOutbox"]
 
 # The lock is taken before the number, and lasts as long as the caller's transaction.  So the writes of one
 # thing are numbered in the order in which their transactions commit.
+LANES = 64
 _INSERT = """
 WITH first AS MATERIALIZED ({lock}),
 told AS MATERIALIZED (SELECT pg_notify(CAST($1 AS text), CAST($2 AS text)) AS done FROM first),
@@ -38,13 +35,6 @@ FROM numbered ON CONFLICT (key) DO NOTHING RETURNING seq
 """
 _LOCK = "SELECT pg_advisory_xact_lock(CAST($10 AS bigint)) AS done"
 _NO_LOCK = "SELECT CAST($10 AS bigint) AS done"
-# By lane, because the index has the order of each lane only.
-_OPEN = """
-SELECT e.seq FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
-    SELECT seq FROM {s}entries WHERE lane = l.lane AND place > l.place AND done_at IS NULL
-        AND seq NOT IN (SELECT unnest($3::bigint[])) ORDER BY place LIMIT $4
-) AS e
-"""
 # Of each place, because a copy may contain the note of an earlier restore.
 _NOTED = "copied through at "
 _NOTE_LAST = """
@@ -80,8 +70,6 @@ class PostgresOutbox(OutboxEntries):
     """The writes of the outbox at *address*, in PostgreSQL."""
 
     database: ClassVar[Database] = "PostgreSQL"
-    lanes: ClassVar[int] = 64
-
     def __init__(
         self, address: str, *, create: bool = True, restored: bool = False, moved: bool = False
     ) -> None:
@@ -89,12 +77,12 @@ class PostgresOutbox(OutboxEntries):
             address,
             "outbox",
             it="the outbox",
-            lanes=self.lanes,
+            lanes=LANES,
             create=create,
             restored=restored,
             moved=moved,
         )
-        super().__init__()
+        super().__init__(LANES)
 
     @property
     def store(self) -> PostgresStore:
@@ -109,7 +97,7 @@ class PostgresOutbox(OutboxEntries):
         """Insert a write to *thing* in the transaction of *connection*; return whether its key was new."""
         packed, schema = pack(intent, self.commons), self._base.schema
         await self._base.store_commons()  # on a connection of our own, and only if it is new
-        lane = 1 + _number(thing or intent.key) % self.lanes
+        lane = self.lane_of(intent.key, thing)
         text = _INSERT.format(schema=schema, lock=_NO_LOCK if thing is None else _LOCK)
         values = (
             schema, str(lane), intent.key, lane, thing, content.hex(), intent.operation, packed.common,
@@ -128,45 +116,7 @@ class PostgresOutbox(OutboxEntries):
     async def begin_sending(self) -> None:
         """Check the place of the database, and send in no other one from now on."""
         self._base.patience = PATIENCE
-        await self._base.check_place()
-
-    def is_away(self, error: JournalError) -> bool:
-        """Return whether *error* says that the database is away, and not that it refused a statement."""
-        return isinstance(error.__cause__, AWAY)
-
-    def end_sending(self) -> None:
-        """Note that nothing is sent any more, so that the place does not matter."""
-        self._base.forget_place()
-
-    async def hear(self, woken: Callable[[Iterable[int], int], None]) -> None:
-        """
-        Call *woken* with the lane of each commit.
-
-        A transaction may commit numbers below those read, so the lane is read from its beginning.
-        """
-
-        def heard(lane: str) -> None:
-            if not lane:
-                woken(range(1, self.lanes + 1), 0)
-            elif lane.isdecimal():
-                woken((int(lane),), 0)
-
-        await self._base.hear(heard)
-
-    async def tell(self, lanes: Iterable[int]) -> None:
-        """Wake whoever sends what is in *lanes*."""
-        for lane in lanes:
-            await self.store.rows(
-                "SELECT pg_notify({arg 1 text}, {arg 2 text})", self._base.schema, str(lane)
-            )
-
-    async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
-        """Return entries that are not done, in their order; not those of *held*."""
-        rows = await self.store.rows(_OPEN, [*places], [*places.values()], list(held), each)
-        seqs = [seq for (seq,) in rows]
-        if not seqs:
-            return []
-        return await self.store.entries("e.seq {any 1 bigint} AND e.done_at IS NULL ORDER BY e.seq", seqs)
+        await super().begin_sending()
 
 
 def _number(text: str) -> int:

@@ -29,7 +29,7 @@ from invsvc_async.storage.same_file import SameFile
 from invsvc_async.storage.sqlite_writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from invsvc_async.durable.store import Store
     from invsvc_async.outbox.caller_connections import Database
@@ -73,8 +73,6 @@ class SqliteOutbox(OutboxEntries):
     """The writes of the outbox in the application's file at *path*."""
 
     database: ClassVar[Database] = "SQLite"
-    lanes: ClassVar[int] = 1
-
     def __init__(
         self,
         path: str | Path,
@@ -84,7 +82,7 @@ class SqliteOutbox(OutboxEntries):
         moved: bool = False,
         reading: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(1)
         self._path = Path(path)
         self._reading = reading
         self._create = create
@@ -95,7 +93,6 @@ class SqliteOutbox(OutboxEntries):
         self._moving = asyncio.Lock()
         self._fast_until = 0.0  # loop time
         self._enqueued = asyncio.Event()
-        self._is_reopened = False  # entries that were sent may have to be sent again
 
     @property
     def store(self) -> Store:
@@ -234,15 +231,20 @@ class SqliteOutbox(OutboxEntries):
 
     # --- sending
 
-    async def hear(self, woken: Callable[[Iterable[int], int], None]) -> None:
-        """Move rows, and call *woken* after that."""
+    async def hear(self, woken: Callable[[str, int], None]) -> None:
+        """Move rows, and call *woken* after that, or when entries were reopened."""
+        reopened = asyncio.create_task(super().hear(woken))
+        try:
+            await self._move_all(woken)
+        finally:
+            reopened.cancel()
+            await asyncio.wait([reopened])
+
+    async def _move_all(self, woken: Callable[[str, int], None]) -> None:
         while True:
             before, more = await self.move()
-            if self._is_reopened:
-                self._is_reopened = False
-                woken((1,), 0)
-            elif before is not None:
-                woken((1,), before)
+            if before is not None:
+                woken("1", before)
             if not more:
                 await self._changed()
 
@@ -254,11 +256,6 @@ class SqliteOutbox(OutboxEntries):
         if not fast and self._enqueued.is_set():
             await asyncio.sleep(_FAST)
 
-    async def tell(self, lanes: Iterable[int]) -> None:
-        """Wake whoever sends what is in *lanes*."""
-        self._is_reopened = self._is_reopened or any(True for _ in lanes)
-        self._enqueued.set()
-
     async def move(self) -> tuple[int | None, bool]:
         """Move new rows; return the number before those of new entries, and whether any were moved."""
         async with self._moving:
@@ -268,14 +265,6 @@ class SqliteOutbox(OutboxEntries):
             count, before = await self.store.run(partial(_take_in, new))
             await self._app.act(partial(rows.mark, [row.seq for row in new[:count]]))
             return before, count > 0
-
-    async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
-        """Return entries that are not done, in their order; not those of *held*."""
-        [after] = places.values()
-        where = "e.lane = 1 AND e.place > $1 AND e.done_at IS NULL ORDER BY e.place LIMIT $2"
-        found = await self.store.entries(where, after, each + len(held))
-        known = {*held}
-        return [entry for entry in found if entry.seq not in known][:each]
 
     # --- for people
 

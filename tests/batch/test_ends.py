@@ -27,7 +27,7 @@ from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.pacing import Slots
 from invsvc_async.durable import sqlite_file
-from invsvc_async.durable.entry import LostChunkError, State
+from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates
@@ -471,7 +471,7 @@ async def test_tasks_that_begin_at_once(service, client, tmp_path, monkeypatch):
 
     class Lost:
         async def drive(self):
-            raise LostChunkError("another worker has it")
+            raise LostLaneError("another worker has it")
 
     new_run = engine_module.new_run
     monkeypatch.setattr(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from invsvc_async.client import options_of
-from invsvc_async.durable.entry import LostChunkError, State
+from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import Leases, _take, show_life
 from invsvc_async.durable.postgres_store import PostgresStore
@@ -90,7 +90,7 @@ async def test_put_of_an_entry_that_is_not_open_any_more(store, lane, gone):
     else:
         await store.rows("UPDATE {s}lanes SET owner = 'other.1'")
     entry.state, entry.verdict, entry.done_at = State.SENDING, None, None
-    with pytest.raises(LostChunkError):
+    with pytest.raises(LostLaneError):
         await lane.put(entry)
     assert lane.doubtful
 

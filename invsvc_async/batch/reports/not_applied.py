@@ -19,7 +19,7 @@ from invsvc_async.writes.new_intent import request_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from invsvc_async.batch.journals.protocol import Entries
+    from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.intent import Intent
 
@@ -130,7 +130,7 @@ def _advice_for(result: Result, cause: str) -> str:
     return _ADVICE.get(cause) or _OTHERWISE[result.verdict]
 
 
-async def groups_of(entries: Entries) -> list[Group]:
+async def groups_of(entries: BatchEntries) -> list[Group]:
     """Return the groups of a journal. Entries that are applied are not read."""
     groups = Groups()
     for verdict in _NOT_APPLIED:
@@ -181,7 +181,7 @@ class FailedWrite:
     check: str | None = None
 
 
-async def failed_writes(entries: Entries) -> AsyncIterator[FailedWrite]:
+async def failed_writes(entries: BatchEntries) -> AsyncIterator[FailedWrite]:
     """
     Iterate over the writes that are not applied, in the order of the input.
 
@@ -195,7 +195,7 @@ async def failed_writes(entries: Entries) -> AsyncIterator[FailedWrite]:
         after = page[-1].seq
 
 
-async def _as_lines(entries: Entries, failed: Iterable[Entry]) -> list[FailedWrite]:
+async def _as_lines(entries: BatchEntries, failed: Iterable[Entry]) -> list[FailedWrite]:
     intents = [(entry, _intent_of(entry, entries)) for entry in failed]
     things = {
         entry.key: thing_of(request_of(intent), intent.scope.team, intent.tag)
@@ -203,14 +203,14 @@ async def _as_lines(entries: Entries, failed: Iterable[Entry]) -> list[FailedWri
         if intent is not None
     }
     named = sorted({thing for thing in things.values() if thing is not None})
-    last = {row.thing: row.seq for row in await entries.last_writes(named)} if named else {}
+    last = {row.thing: row.seq for row in await entries.last_writes(named)} if named else dict[str, int]()
     return [
-        _as_line(entry, intent, is_overtaken=last.get(things.get(entry.key) or "", 0) > entry.seq)
+        _as_line(entry, intent, is_overtaken=last.get(things.get(entry.key) or "", 0) > entry.place)
         for entry, intent in intents
     ]
 
 
-def _intent_of(entry: Entry, entries: Entries) -> Intent | None:
+def _intent_of(entry: Entry, entries: BatchEntries) -> Intent | None:
     if entry.common is None or entry.intent is None:
         return None
     return unpack(entry.key, Packed(common=entry.common, text=entry.intent), entries.commons)

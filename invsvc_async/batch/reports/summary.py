@@ -16,7 +16,7 @@ from invsvc_async.reconcile.history import Verdict
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from invsvc_async.batch.journals.protocol import Entries
+    from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.result import Summary
 
@@ -72,7 +72,7 @@ class Report:
         return float(self.slices[-1].begun + self.width - self.slices[0].begun) / 1000
 
 
-async def results_of(entries: Entries) -> AsyncIterator[Result]:
+async def results_of(entries: BatchEntries) -> AsyncIterator[Result]:
     """Iterate over the results in a journal, in input order."""
     after = 0
     while page := await entries.done(None, after, _PAGE):
@@ -81,7 +81,7 @@ async def results_of(entries: Entries) -> AsyncIterator[Result]:
         after = page[-1].seq
 
 
-async def report_of(entries: Entries, name: str) -> Report:
+async def report_of(entries: BatchEntries, name: str) -> Report:
     """Read the whole journal once and summarise it."""
     report = Report(name=name, summary=await entries.summary())
     for each in statuses_in(await entries.facts(RUN)):

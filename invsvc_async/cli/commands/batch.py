@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
     from typing import BinaryIO
 
+    from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.file_check import Checked
-    from invsvc_async.batch.journals.protocol import Entries
     from invsvc_async.cli.commands.batch_run import BatchOptions
 
 __all__ = ["app"]
@@ -153,7 +153,7 @@ async def _run(
     dry_run: bool, skip_bad: bool, as_json: bool,
 ) -> int:  # fmt: skip
     from invsvc_async.batch.file_check import FileWrites, check_file
-    from invsvc_async.batch.journals.open import checkpoint_at, is_shared
+    from invsvc_async.batch.places import checkpoint_at, is_shared
     from invsvc_async.cli.commands.batch_run import client_of, write
 
     async with client_of(profile, team, options.concurrency) as client:
@@ -281,7 +281,7 @@ def retry(
     raise typer.Exit(FAILED if key and not count else DONE)
 
 
-async def _reopen(journal: str, reopening: Callable[[Entries], Awaitable[int]]) -> int:
+async def _reopen(journal: str, reopening: Callable[[BatchEntries], Awaitable[int]]) -> int:
     async with _opened(journal) as entries:
         return await reopening(entries)
 
@@ -362,7 +362,7 @@ def report(
 async def _report(
     journal: str, html: Path | None, jsonl: Path | None, failed: Path | None, *, as_json: bool
 ) -> None:
-    from invsvc_async.batch.journals.open import name_of
+    from invsvc_async.batch.places import name_of
     from invsvc_async.batch.reports.html import page_of
     from invsvc_async.batch.reports.summary import report_of, results_of
     from invsvc_async.cli.commands.batch_report import line_of, plain, show
@@ -386,7 +386,7 @@ async def _report(
         show(found)
 
 
-async def _write_failed(entries: Entries, path: Path) -> None:
+async def _write_failed(entries: BatchEntries, path: Path) -> None:
     """Write the writes that are not applied to *path*, and note what the file lacks."""
     from invsvc_async.batch.reports.not_applied import failed_writes
     from invsvc_async.cli.commands.batch_report import failed_line_of, note_missing
@@ -415,8 +415,8 @@ def _file(path: Path) -> Generator[BinaryIO]:
 
 
 @asynccontextmanager
-async def _opened(journal: str, *, reading: bool = False) -> AsyncGenerator[Entries]:
-    from invsvc_async.batch.journals.open import entries_of
+async def _opened(journal: str, *, reading: bool = False) -> AsyncGenerator[BatchEntries]:
+    from invsvc_async.batch.places import entries_of
 
     entries = entries_of(journal, create=False, reading=reading)
     await entries.open()

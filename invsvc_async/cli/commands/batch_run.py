@@ -82,14 +82,13 @@ async def write(
 
     *bad* lines of the input are not valid, and were skipped.
     """
-    from invsvc_async.batch.journals.open import name_of
-    from invsvc_async.batch.journals.sqlite import SqliteBatch
+    from invsvc_async.batch.places import name_of
     from invsvc_async.batch.reports.not_applied import groups_of
 
     async with AsyncExitStack() as stack:
         show = stack.enter_context(_bar(total, shown=not as_json))
         batch = await _opened(stack, options, client, on_progress=show)
-        if options.secrets_to is None and not options.no_secrets and isinstance(batch.entries, SqliteBatch):
+        if options.secrets_to is None and not options.no_secrets and not batch.entries.is_shared:
             left = await batch.entries.creates_webhooks()  # by an earlier run; this one would do them
             check_secrets(None, no_secrets=False, may_create=left)
         stopped = stack.enter_context(_signals(batch))

@@ -79,17 +79,17 @@ async def watching(journal: str, port: int = 0) -> AsyncGenerator[tuple[str, str
         OSError: The port is taken.
 
     """
-    from invsvc_async.batch.reports.live import Watch, live_reader
+    from invsvc_async.batch.reports.live import Watch
     from invsvc_async.simulator.loopback_page import serving_page
 
-    reader = live_reader(journal)
-    await reader.open()
+    watch = Watch(journal)
+    await watch.open()
     try:
-        readings = Readings(Watch(journal, reader))
+        readings = Readings(watch)
         async with serving_page(_PAGE, readings.data, port=port) as address:
             yield readings.name, address
     finally:
-        await reader.aclose()
+        await watch.aclose()
 
 
 def _has_screen() -> bool:
@@ -129,21 +129,19 @@ class Readings:
 
 def plain(live: Live) -> dict[str, Any]:  # Any: JSON values
     """Return the state of a batch as JSON values; times in seconds."""
-    now, reading = time.time(), live.reading
-    changed = None if reading.changed is None else max(now - reading.changed / 1000, 0.0)
-    ended = reading.changed if _is_finished(live) else round(now * 1000)
-    began = reading.began
+    now, summary, began = time.time(), live.summary, live.began
+    changed = None if live.changed is None else max(now - live.changed / 1000, 0.0)
+    ended = live.changed if live.is_finished else round(now * 1000)
     return {
         "name": live.name,
         "at": now,
         "state": _state_of(live, changed),
-        "counted": reading.counted,
-        "done": live.done,
-        "total": reading.total,
+        "done": summary.done,
+        "total": summary.total,
         "expected": live.expected,
-        "sending": reading.sending,
-        "open_inputs": reading.open_inputs,
-        "verdicts": {str(verdict): count for verdict, count in reading.verdicts.items() if count},
+        "sending": summary.sending,
+        "open_inputs": summary.open_inputs,
+        "verdicts": {str(verdict): count for verdict, count in summary.verdicts.items() if count},
         "changed": changed,
         "seconds": None if began is None or ended is None else max(ended - began, 0) / 1000,
         "limits": [
@@ -151,28 +149,20 @@ def plain(live: Live) -> dict[str, Any]:  # Any: JSON values
             | ({} if each.next_probe is None else {"next_probe": each.next_probe - each.age})
             for each in live.limits
         ],
-        "workers": None if reading.workers is None else [
-            plain_worker(each) | {"state": state_of(each)} for each in reading.workers
+        "workers": None if live.workers is None else [
+            plain_worker(each) | {"state": state_of(each)} for each in live.workers
         ],
         "groups": [_plain_group(each) for each in live.groups],
     }  # fmt: skip
 
 
-def _is_finished(live: Live) -> bool:
-    reading = live.reading
-    return reading.counted == 1.0 and live.done == reading.total and not reading.open_inputs
-
-
 def _state_of(live: Live, changed: float | None) -> str:
     """Return the state in a word; ``quiet`` means that it waits, or that nothing runs it."""
-    if live.reading.counted < 1.0:
-        return "counting"
     if any(each.is_paused for each in live.limits):
         return "paused"
-    if _is_finished(live):
-        return "finished" if live.done else "empty"
-    workers = live.reading.workers
-    is_alive = any(each.alive for each in workers or ())
+    if live.is_finished:
+        return "finished" if live.summary.done else "empty"
+    is_alive = any(each.alive for each in live.workers or ())
     return "running" if is_alive or (changed is not None and changed < _QUIET) else "quiet"
 
 

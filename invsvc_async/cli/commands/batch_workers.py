@@ -24,9 +24,9 @@ def workers(journal: JournalArgument = None, *, journal_: JournalOption = None, 
     if json_:
         emit_json([plain_worker(each) for each in found])
         return
-    titles = ["host", "pid", "state", "done", "per second", "chunks", "seconds since a sign of life"]
+    titles = ["host", "pid", "state", "done", "per second", "lanes", "seconds since a sign of life"]
     rows = [
-        [each.host, str(each.pid), state_of(each), f"{each.done:,}", f"{each.rate:.1f}", str(each.chunks),
+        [each.host, str(each.pid), state_of(each), f"{each.done:,}", f"{each.rate:.1f}", str(each.lanes),
          f"{each.silent:.0f}"]
         for each in found
     ]  # fmt: skip
@@ -34,13 +34,12 @@ def workers(journal: JournalArgument = None, *, journal_: JournalOption = None, 
 
 
 async def _workers(journal: str) -> list[Worker]:
-    from invsvc_async.batch.batch import workers_of
-    from invsvc_async.batch.journals.open import entries_of
+    from invsvc_async.batch.places import entries_of
 
     entries = entries_of(journal, reading=True)
     await entries.open()
     try:
-        return await workers_of(entries)
+        return await entries.workers()
     finally:
         await entries.aclose()
 
@@ -57,4 +56,4 @@ def state_of(worker: Worker) -> str:
         return "ended"
     if not worker.alive:
         return "silent"
-    return "working" if worker.chunks else "idle"
+    return "working" if worker.lanes else "idle"

@@ -11,7 +11,7 @@ import pytest
 
 from invsvc_async.batch.journals.chunk_fencing import _STORE
 from invsvc_async.batch.journals.postgres import PostgresBatch
-from invsvc_async.durable.entry import Entry, LostChunkError, State
+from invsvc_async.durable.entry import Entry, LostLaneError, State
 from tests.support.database import database
 
 pytestmark = pytest.mark.one_python
@@ -74,7 +74,7 @@ async def worker(world, token):
             await store.put(ended(entry), chunk, token)
         yield
         await store.close_chunk(chunk, token)
-    except LostChunkError:
+    except LostLaneError:
         return
 
 
@@ -188,7 +188,7 @@ async def test_store_that_waits_for_a_take_over(entries):
         )
         await until_blocked(entries)
         assert not storing.done()
-    with pytest.raises(LostChunkError):
+    with pytest.raises(LostLaneError):
         await storing
     assert [entry.state for entry in await entries.of_chunk(chunk)] == [State.TO_DO]
 
@@ -247,7 +247,7 @@ async def test_entry_of_another_number_is_not_stored(entries):
         entry.seq = number
         storing = entries.put(entry, chunk, "mine")
         if number != there.seq:
-            with pytest.raises(LostChunkError):
+            with pytest.raises(LostLaneError):
                 await storing
             assert [each.state for each in await entries.of_chunk(chunk)] == [State.TO_DO]
     await storing
@@ -264,7 +264,7 @@ async def test_entries_of_one_key_stored_together(entries):
     found = await asyncio.gather(
         *(entries.put(each, chunk, "mine") for each in given), return_exceptions=True
     )
-    assert [type(each) for each in found] == [LostChunkError, type(None)]
+    assert [type(each) for each in found] == [LostLaneError, type(None)]
     assert [each.intent for each in await entries.of_chunk(chunk)] == ["there"]
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
-from invsvc_async.batch.journals.sqlite import SqliteBatch, read_checkpoint
+from invsvc_async.batch.checkpoint import decoded
+from invsvc_async.batch.entries import LANES, BatchEntries
+from invsvc_async.durable.sqlite_file import fact
+from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import check_path, is_postgres, without_login
 
 if TYPE_CHECKING:
     from invsvc_async.batch.checkpoint import Checkpoint
-    from invsvc_async.batch.journals.protocol import Entries
 
 __all__ = ["checkpoint_at", "entries_of", "is_shared", "name_of"]
 
+_IT = "the batch"  # what errors advise to run
 _SHOWN = ("host", "port", "batch")  # the options that say which journal it is
 
 
@@ -40,7 +45,16 @@ async def checkpoint_at(path: str | Path) -> Checkpoint | None:
     """Return how far the latest input was taken in at *path*, if that is known. It need not exist."""
     if is_shared(path):
         return None
-    return await asyncio.to_thread(read_checkpoint, Path(path))
+    return await asyncio.to_thread(_checkpoint_in, Path(path))
+
+
+def _checkpoint_in(path: Path) -> Checkpoint | None:
+    """Return the same for the file at *path*, which another process may have."""
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            return decoded(fact(connection, "checkpoint"))
+    except (sqlite3.Error, ValueError):  # the journal is opened later, which says what is wrong
+        return None
 
 
 def entries_of(
@@ -50,7 +64,7 @@ def entries_of(
     reading: bool = False,
     restored: bool = False,
     moved: bool = False,
-) -> Entries:
+) -> BatchEntries:
     """
     Return the entries at *path*, not open yet; with *reading*, another process may own them.
 
@@ -64,16 +78,21 @@ def entries_of(
     """
     if is_shared(path):
         try:
-            from invsvc_async.batch.journals.postgres_epoch import PlacedBatch
+            from invsvc_async.durable.postgres_store import PostgresStore
         except ModuleNotFoundError as error:
             raise ConfigurationError(
                 f"journal {name_of(path)}: {error.name} is not installed. "
                 "Run: pip install 'invsvc-async[postgres]'"
             ) from error
-        return PlacedBatch(
-            str(path), create=create and not reading, reading=reading, restored=restored, moved=moved
-        )
+        shared = PostgresStore(
+            str(path), "batch", it=_IT, lanes=LANES, counted=True, create=create and not reading,
+            restored=restored, moved=moved,
+        )  # fmt: skip
+        return BatchEntries(shared, lanes=LANES, reading=reading)
     check_path(str(path), "journal")
     if (reading or not create) and not Path(path).exists():
         raise JournalError(f"journal {path}: the file does not exist. Check the path.")
-    return SqliteBatch(path, reading=reading, restored=restored, moved=moved)
+    store = SqliteStore(
+        path, "a batch", it=_IT, lanes=1, counted=True, reading=reading, restored=restored, moved=moved
+    )
+    return BatchEntries(store, lanes=1, reading=reading)

@@ -1,0 +1,378 @@
+"""
+Feeds an engine with the writes of a store that this process may send.
+
+Entries are divided into lanes by the thing that they write to.  Each lane has one dispatcher at a time, so
+the writes of one thing are sent in their order.  A dispatcher that has nothing to send is *hungry*: those
+that have more than they can send then release lanes for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING
+
+from invsvc_async.batch.earlier import Earlier, intent_in, note_in_flight
+from invsvc_async.client import options_of
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
+from invsvc_async.concurrency.deadline import set_within
+from invsvc_async.durable.entry import LostLaneError
+from invsvc_async.durable.leases import Leases, Sign, pause_of
+from invsvc_async.durable.records import verdict_of_unfit
+from invsvc_async.errors import InvalidRequestError, JournalError
+from invsvc_async.writes.recovery import check_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from invsvc_async.batch.engine import Engine
+    from invsvc_async.batch.item import Item
+    from invsvc_async.batch.sending import Sending
+    from invsvc_async.durable.entries import Entries
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.leases import Lane
+
+__all__ = ["Dispatcher"]
+
+log: logging.Logger = logging.getLogger("invsvc_async.batch")
+
+_AT_ONCE = 200  # entries fetched together
+_JOINED = 2  # beats after which the others have noticed this process
+_LOOK = 0.2  # s between looks whether all is done, while others work
+
+
+class Dispatcher:
+    """
+    The lanes of this process, and what is under way of them.
+
+    *item_type* is made of the entries. *on_item* gets each before it is added. *on_unfit* is called when an
+    entry that does not fit got its verdict; without it, such an entry ends the run. With *gives*, this
+    process gives the results of what it sends.
+    """
+
+    def __init__(
+        self, sending: Sending, entries: Entries, item_type: type[Item], *, gives: bool,
+        on_item: Callable[[Item], None] | None = None, on_unfit: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._sending, self._entries, self._item_type = sending, entries, item_type
+        self._on_item, self._on_unfit = on_item, on_unfit
+        self.earlier: Earlier = Earlier(sending, entries)
+        self.leases: Leases = Leases(entries.store, options_of(sending.client).session.clock, gives=gives)
+        self.living: int = 1  # processes that send, this one included
+        self.say: Callable[[int], str] | None = None  # what others are told of this process and its lanes
+        self._held: dict[int, Lane] = {}  # by number: what is under way
+        self._newest: dict[str, int] = {}  # by thing: the last place of those under way
+        # By lane: after which place it is read next; None once it was read to its end.
+        self._places: dict[int, int | None] = {}
+        self._passed: set[str] = set()  # things with an entry that was passed over, because a newer one runs
+        self._turn = asyncio.Lock()  # for adding items
+        self.woken: asyncio.Event = asyncio.Event()  # there may be something to send
+        self._beat_now = asyncio.Event()
+        self._beating: asyncio.Task[None] | None = None
+        self._engine: Engine | None = None  # while this process sends
+        self._is_hungry = False
+        self._has_divided = False
+
+    # --- signs of life
+
+    async def begin(self) -> None:
+        """Begin to give signs of life."""
+        await self.leases.forget_the_dead()
+        self.living = await self.leases.beat(self._sign())
+        self._beating = asyncio.create_task(self._beat())
+
+    async def feed(self, engine: Engine, is_over: Callable[[], Awaitable[bool]] | None = None) -> None:
+        """
+        Add what is to be sent to *engine*, until *is_over* while nothing is under way or to be read.
+
+        Raises:
+            JournalError: The store cannot be used.
+
+        """
+        self._engine = engine
+        store, pause = self._entries.store, pause_of(self._entries.silence)
+        if self.living > 1:  # one that only looked on so far is not counted
+            await store.tell("beat")
+            if self._sending.rate is not None:  # until the others have noticed, and leave a part of it
+                await asyncio.sleep(_JOINED * pause)
+        self._beat_now.set()
+        listening = asyncio.create_task(self._listen(engine))
+        try:
+            while True:
+                await engine.hunger()
+                self.woken.clear()
+                if await self._fetch(engine):
+                    continue
+                if self._is_idle and is_over is not None and await is_over():
+                    return
+                self._become_hungry()
+                await set_within(self.woken, _LOOK if self.living > 1 and is_over is not None else pause)
+        finally:
+            listening.cancel()
+            await asyncio.wait([listening])
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._held and self.is_caught_up
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether all lanes of this process were read to their ends."""
+        return self._has_divided and all(self._places.get(lane, 0) is None for lane in self.leases.lanes)
+
+    def _become_hungry(self) -> None:
+        if self.living > 1 and not self._is_hungry and self._is_idle:
+            self._is_hungry = True
+            self._beat_now.set()
+
+    async def leave(self) -> None:
+        """Release the lanes. What was under way must have ended."""
+        self._engine = None
+        if self.leases.lanes:
+            await self.leases.leave()
+            if self.living > 1:
+                with suppress(JournalError):
+                    async with self._entries.store.hurried():
+                        await self._entries.store.tell("beat")
+
+    async def end(self) -> None:
+        """Give no more signs of life."""
+        beating, self._beating = self._beating, None
+        if beating is not None:
+            beating.cancel()
+            await asyncio.wait([beating])
+            await self.leases.end()
+
+    def _sign(self) -> Sign:
+        status = None if self.say is None else self.say(len(self.leases.lanes))
+        return Sign(sends=self._engine is not None, hungry=self._is_hungry, status=status)
+
+    async def _beat(self) -> None:
+        """
+        Store signs of life until stopped.
+
+        Without them nothing may be sent. So an error ends the run, unless the database is away.
+        """
+        try:
+            while True:
+                self._beat_now.clear()
+                try:
+                    self.living = await self.leases.beat(self._sign())
+                    if self._engine is not None:
+                        await self._divide(self._engine)
+                        self.read_again(self.leases.lanes)  # also the poll, in case no notification arrives
+                except JournalError as error:
+                    raise_if_cancelled()
+                    if not self._entries.store.is_away(error):  # it would be refused again
+                        raise
+                    log.warning("%s Nothing is sent until it is back.", error)
+                raise_if_cancelled()
+                await set_within(self._beat_now, pause_of(self._entries.silence))
+        except Exception as error:  # noqa: BLE001 - any error ends the run
+            if self._engine is not None:
+                self._engine.fail(error)
+
+    # --- which lanes
+
+    async def _divide(self, engine: Engine) -> None:
+        """
+        Acquire lanes, or release some.
+
+        Each process has its share. If others are hungry, one that has more to send than it can releases half
+        of its lanes, and the hungry ones take more than their share.
+        """
+        engine.share_pace(1 / self.living)
+        lanes, share = self.leases.lanes, ceil(self._entries.lanes / self.living)
+        staying = [lane for lane in lanes.values() if not lane.leaving]
+        if self.leases.hungry:
+            busy = Counter(lane.number for lane in self._held.values())
+            staying.sort(key=lambda lane: -busy[lane.number])
+            kept = share if self._is_hungry or self.is_caught_up else min(share, ceil(len(staying) / 2))
+            for lane in staying[max(kept, 1) :]:
+                lane.leaving = True
+        busy_now = {lane.number for lane in self._held.values()}
+        free = [lane for lane in lanes.values() if lane.leaving and lane.number not in busy_now]
+        await self.leases.give_up(free)
+        for lane in free:
+            self._places.pop(lane.number, None)
+        wanted = self._entries.lanes if self._is_hungry and len(lanes) >= share else share - len(lanes)
+        if wanted > 0 and (taken := await self.leases.take(wanted)):
+            for lane in taken:
+                lane.on_doubt = self._beat_now.set
+                self._places.pop(lane.number, None)
+            if self.living > 1 or not all(lane.was_free for lane in taken):
+                self.earlier.forget()  # others may have written to their things
+        self._has_divided = True
+        if free and self.living > 1:
+            await self._entries.store.tell("beat")
+
+    def _lanes_to_send(self) -> dict[int, Lane]:
+        """
+        Return the lanes whose entries may be added, by number.
+
+        Not those that were lost and acquired again, as long as something is under way that was added before:
+        it ends without a verdict, so what is newer would be sent before it.
+        """
+        held = self.leases.lanes
+        earlier = {lane.number for lane in self._held.values() if held.get(lane.number) is not lane}
+        return {
+            number: lane
+            for number, lane in held.items()
+            if not (lane.leaving or lane.doubtful or number in earlier)
+        }
+
+    # --- feeding
+
+    async def _listen(self, engine: Engine) -> None:
+        try:
+            await self._entries.hear(self._heard)
+        except Exception as error:  # noqa: BLE001 - any error ends the run
+            engine.fail(error)
+
+    def _heard(self, what: str, after: int = 0) -> None:
+        if what == "beat":
+            self._beat_now.set()
+        elif what.isdecimal():
+            self.read_again([int(what)], after)
+        else:
+            self.read_again(self.leases.lanes)
+
+    def read_again(self, lanes: Iterable[int], after: int = 0) -> None:
+        """Read those of *lanes* that this process has once more, *after* a place at the latest."""
+        for lane in lanes:
+            if lane in self.leases.lanes:
+                place = self._places.get(lane, 0)
+                self._places[lane] = after if place is None else min(place, after)
+        self.woken.set()
+
+    async def add(self, items: Sequence[Item], numbers: Sequence[int], *, wait: bool) -> None:
+        """
+        Add new *items*, whose entries have just been stored under *numbers*.
+
+        Nobody else has stored any since this process did. Those for which there is no room now, unless they
+        may *wait* for it, and those of other processes' lanes, are read from the store later.
+        """
+        await self.earlier.look_up(items)
+        for item, number in zip(items, numbers, strict=True):
+            engine = self._engine
+            if wait and engine is not None:
+                await engine.room()
+            async with self._turn:
+                lane = self._entries.lane_of(item.key, item.thing)
+                mine = self._lanes_to_send().get(lane)
+                has_room = engine is not None and (wait or engine.has_room)
+                if mine is None or engine is None or not has_room or self._places.get(lane, 0) is not None:
+                    self.read_again([lane])
+                    item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
+                    continue
+                item.number, item.lane = number, mine
+                self._take_in(engine, item, number)
+
+    async def _fetch(self, engine: Engine) -> bool:
+        """Add the next entries that are open; return whether there were any."""
+        async with self._turn:
+            return await self._fetched(engine)
+
+    async def _fetched(self, engine: Engine) -> bool:
+        lanes = self._lanes_to_send()
+        found = await self._read(lanes)
+        items: list[Item] = []
+        entries: list[Entry] = []
+        for entry in found:
+            item = await self._checked(entry, lanes[entry.lane])
+            if item is None:
+                continue
+            # One that was reopened comes after what is under way: it is then seen to be overtaken.
+            if item.thing is not None and entry.place < self._newest.get(item.thing, 0):
+                self._passed.add(item.thing)
+                continue
+            items.append(item)
+            entries.append(entry)
+        if not items:
+            return bool(found)
+        in_flight: dict[str, int] = {}
+        note_in_flight(in_flight, entries, items)
+        if any(self._places.get(lane) is not None for lane in lanes):  # others may be behind them
+            things = sorted({item.thing for item in items if item.thing is not None})
+            in_flight |= await self._entries.in_flight_of(things)
+        await self.earlier.mark(entries, items, in_flight)
+        for item, entry in zip(items, entries, strict=True):
+            await engine.room()
+            if self._on_item is not None:
+                self._on_item(item)
+            self._take_in(engine, item, entry.place)
+        return True
+
+    def _take_in(self, engine: Engine, item: Item, place: int) -> None:
+        assert item.lane is not None
+        self._held[item.number] = item.lane
+        if item.thing is not None:
+            self._newest[item.thing] = max(place, self._newest.get(item.thing, 0))
+        item.on_end = partial(self._ended, item.number, item.thing, place)
+        self._is_hungry = False
+        engine.add(item)
+
+    async def _read(self, lanes: Iterable[int]) -> list[Entry]:
+        """Return the next entries of *lanes* that are open, and not under way here."""
+        places = {lane: place for lane in lanes if (place := self._places.get(lane, 0)) is not None}
+        if not places:
+            return []
+        self._places.update(dict.fromkeys(places))
+        each = ceil(_AT_ONCE / len(places))
+        found = await self._entries.open_in(places, list(self._held), each)
+        counts, last = Counter(entry.lane for entry in found), {entry.lane: entry.place for entry in found}
+        for lane in places:
+            if counts[lane] == each:
+                since = self._places.get(lane)  # it may be to be read again since
+                self._places[lane] = last[lane] if since is None else min(since, last[lane])
+        return found
+
+    async def _checked(self, entry: Entry, lane: Lane) -> Item | None:
+        """Return the item of *entry*; if this version cannot send it, store a verdict that says so."""
+        try:
+            item = self._item(entry)
+            assert item.intent is not None
+            view = options_of(self._sending.client).without_team()
+            check_scope(view, item.intent, same_mode=self._sending.same_mode, in_doubt=item.in_doubt)
+        except (JournalError, InvalidRequestError) as error:
+            if self._on_unfit is None:
+                raise
+            restored = self._sending.restored
+            is_of_copy = restored is not None and entry.seq <= restored.through
+            with suppress(LostLaneError):
+                await lane.put(verdict_of_unfit(entry, error, is_of_copy=is_of_copy))
+            self._on_unfit()
+            return None
+        item.lane, item.sender_gone = lane, lane.was_free
+        return item
+
+    def _item(self, entry: Entry) -> Item:
+        """Make the item of an entry that is not done."""
+        sending, intent = self._sending, intent_in(entry, self._entries)
+        if sending.restored is not None:
+            intent = sending.restored.of_entry(entry.seq, intent)
+        return self._item_type(
+            key=entry.key,
+            digest=entry.digest,
+            number=entry.seq,
+            thing=entry.thing,
+            on_secret=sending.on_secret,
+            intent=intent,
+            own=options_of(sending.client).session.writes.own,
+            restored=sending.restored,
+        )
+
+    def _ended(self, number: int, thing: str | None, place: int) -> None:
+        lane = self._held.pop(number)
+        if thing is not None and self._newest.get(thing) == place:
+            del self._newest[thing]
+            if thing in self._passed:
+                self._passed.discard(thing)
+                self._places[lane.number] = 0
+        self.woken.set()
+        if lane.leaving:
+            self._beat_now.set()

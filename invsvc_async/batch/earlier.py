@@ -1,0 +1,167 @@
+"""What a batch or outbox knows of earlier writes to the things of those that it is about to send."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+
+from invsvc_async.api.operations import BY_NAME
+from invsvc_async.client import options_of
+from invsvc_async.durable.intents import Packed, unpack, was_seen_undone, without_lost_sends
+from invsvc_async.durable.last_writes import learn, take_claims
+from invsvc_async.errors import JournalError
+from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.history import Resumed
+from invsvc_async.transport.write_register import can_overtake
+from invsvc_async.writes.state_reads import StateReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from invsvc_async.batch.item import Item
+    from invsvc_async.batch.sending import Sending
+    from invsvc_async.durable.entries import Entries
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.reconcile.history import Reading
+    from invsvc_async.reconcile.intent import Intent
+
+__all__ = ["Earlier", "intent_in", "note_in_flight"]
+
+_THINGS_KNOWN = 10_000  # things whose older writes were looked up once
+_CLOCKS_AGREE = 600.0  # s for which one reading of the service's clock is valid
+
+
+class Earlier:
+    """
+    The earlier writes in a store.
+
+    ``any`` is whether there may be some of which this process does not know.
+    """
+
+    def __init__(self, sending: Sending, entries: Entries) -> None:
+        self._sending, self._entries = sending, entries
+        self._known: set[str] = set()  # things that were looked up
+        self._clock_reading: Reading | None = None  # shows the service's clock
+        self.any: bool = True
+
+    def forget(self) -> None:
+        """Look everything up again: other processes may have written."""
+        self._known.clear()
+        self.any = True
+
+    async def look_up(self, items: Iterable[Item]) -> Mapping[str, int]:
+        """
+        Learn what earlier writes left of the things of *items*, and which of them may still land.
+
+        Return the place of the last one that is done, for each thing.
+        """
+        things = sorted({item.thing for item in items if item.thing is not None})
+        if not (things and self.any):
+            return {}
+        fresh = [thing for thing in things if thing not in self._known]
+        if len(self._known) > _THINGS_KNOWN:
+            self._known.clear()
+        self._known.update(fresh)
+        writes = options_of(self._sending.client).session.writes
+        if fresh:
+            await self._close_lines(await self._entries.unknown_of(fresh))
+        if urls := [thing for thing in fresh if thing.startswith("url ")]:
+            take_claims(writes, await self._entries.claims_of(urls))
+        rows = await self._entries.last_writes(things)
+        learn(writes, rows)
+        if self._sending.restored is not None:
+            for row in rows:
+                self._sending.restored.learn(row)
+        return {row.thing: row.seq for row in rows}
+
+    async def mark(
+        self, entries: Sequence[Entry], items: Sequence[Item], in_flight: Mapping[str, int]
+    ) -> None:
+        """
+        Mark those of *items*, which are stored and not done, that a later write has overtaken.
+
+        *in_flight* has, for each thing, the place of the last write that may have been sent and is not done.
+        """
+        done = await self.look_up(items)
+        for entry, item in zip(entries, items, strict=True):
+            if item.intent is None or item.thing is None:
+                continue
+            last_done = done.get(item.thing, 0)
+            if last_done > entry.place:
+                item.restored = None  # the state that the journal knows is that of a later write
+            if max(last_done, in_flight.get(item.thing, 0)) > entry.place:
+                item.intent = attrs.evolve(item.intent, newest=False)
+            else:
+                item.intent = without_lost_sends(item.intent)
+
+    async def _close_lines(self, unknown: Sequence[Entry]) -> None:
+        """
+        Close the lines of the things to which *unknown* writes may still be applied.
+
+        Those that this version cannot read are waited for, together.
+        """
+        last = 0  # when the last of those got its verdict, epoch ms: their bounds are not known
+        for entry in unknown:
+            try:
+                await self._close_line(entry)
+            except JournalError:
+                last = max(last, entry.done_at or 0)
+        if last:
+            await self._outlast(last)
+
+    async def _close_line(self, entry: Entry) -> None:
+        """Close one line. Only the service's clock shows how long ago a write was sent: one read shows it."""
+        if entry.intent is None or entry.thing is None:  # lost with an outbox's journal
+            return
+        view = options_of(self._sending.client)
+        session, reading = view.session, self._clock_reading
+        if reading is not None and reading.ended < session.clock.now() - _CLOCKS_AGREE:
+            reading = None
+        intent = intent_in(entry, self._entries)
+        operation = BY_NAME[intent.operation]
+        if reading is None and operation.reader is not None:
+            looks = StateReader(view.without_team(), intent, partial(_same, intent), own=None)
+            reading = self._clock_reading = await looks.look(operation.reader, lane="settle")
+        resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
+        known = Known(operation, intent, (resumed,) if reading is None else (resumed, reading))
+        if known.free_at > resumed.at:
+            session.writes.lines.close(entry.thing, intent.identity, known.free_at, session.clock)
+
+    async def _outlast(self, done_at: int) -> None:
+        """Wait until what got its verdict at *done_at* can no longer take effect."""
+        options = options_of(self._sending.client)
+        policy = options.reconcile
+        longest = options.timeouts.attempt + policy.settle_after_loss
+        longest += 2 * policy.clock_slack + policy.clock_band
+        since = time.time() - done_at / 1000
+        if since < longest:
+            await options.session.clock.sleep(min(longest - since, longest))
+
+
+def intent_in(entry: Entry, entries: Entries) -> Intent:
+    """
+    Return the intent of an entry.
+
+    Raises:
+        JournalError: It cannot be read.
+
+    """
+    if entry.common is None or entry.intent is None:
+        raise JournalError(f"entry {entry.key!r}: it is open but has no intent. The journal is damaged.")
+    return unpack(entry.key, Packed(common=entry.common, text=entry.intent), entries.commons)
+
+
+def note_in_flight(last: dict[str, int], entries: Sequence[Entry], items: Sequence[Item]) -> None:
+    """Note in *last* the last place of each thing that may have been sent. *items* are those of *entries*."""
+    for entry, item in zip(entries, items, strict=True):
+        if item.thing is None or item.intent is None or not can_overtake(entry.operation):
+            continue
+        if item.in_doubt and not was_seen_undone(item.intent):
+            last[item.thing] = max(entry.place, last.get(item.thing, 0))
+
+
+def _same(intent: Intent) -> Intent:
+    return intent

@@ -1,0 +1,345 @@
+"""The writes of a batch, in a file or in a database that machines share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import attrs
+import msgspec
+
+from invsvc_async.batch.checkpoint import decoded
+from invsvc_async.batch.result import Summary
+from invsvc_async.batch.worker import Worker
+from invsvc_async.durable.entries import Entries
+from invsvc_async.durable.entry import State
+from invsvc_async.durable.leases import dead
+from invsvc_async.durable.restored import SET
+from invsvc_async.durable.scripts import KNOWN, add, empty, reopen_next
+from invsvc_async.errors import ConfigurationError
+from invsvc_async.reconcile.history import Verdict
+from invsvc_async.storage.slices import slices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from invsvc_async.batch.checkpoint import Checkpoint
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store import Store
+    from invsvc_async.storage.dialect import Script
+
+__all__ = ["BEGUN", "LANES", "Added", "BatchEntries", "Known"]
+
+LANES = 64  # in a database; a file has one
+BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
+_AT_ONCE = 200  # entries added or reopened together
+_LOOKED_AT = 5000  # of which one transaction of a prune looks at the rows
+_CHECKPOINT = "checkpoint"  # the fact that says how far the latest input was taken in
+_INPUT = "input "  # a fact for each input that is being read, by the member that reads it
+_ANY_OPEN = "SELECT 1 FROM {s}entries WHERE done_at IS NULL LIMIT 1"
+_COUNTS = """
+SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
+"""
+_OPEN = f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE state < {State.DONE:d}"  # noqa: S608 - our own text
+_INPUTS = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"  # noqa: S608 - our own text
+_BEGIN = """
+INSERT INTO {s}facts (name, value) VALUES ($1, CAST({now} AS text)) ON CONFLICT (name) DO NOTHING
+"""
+# Inputs of processes that are gone, or silent, begun before a time.
+_OF_DEAD = f"""
+SELECT f.name FROM {{s}}facts AS f
+    WHERE f.name LIKE '{_INPUT}%' AND CAST(f.value AS float8) <= {{arg 2 float8}}
+    AND {dead(f"(substr(f.name, {len(_INPUT) + 1}) || '.')")}
+"""  # noqa: S608 - our own text
+_FORGET = "DELETE FROM {s}facts WHERE name {any 1 text}"
+# Those that gave no sign of life since $2, and are not silent for so long that they count as dead.
+_UNDECIDED = f"""
+SELECT m.name FROM {{s}}members AS m WHERE m.seen < {{arg 2 float8}} AND m.sends >= 0 AND m.name <> $3
+    AND NOT {dead("(m.name || '.')")} AND (
+        EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.taker LIKE m.name || '.%')
+        OR EXISTS (SELECT 1 FROM {{s}}facts AS f WHERE f.name = '{_INPUT}' || m.name)) LIMIT 1
+"""  # noqa: S608 - our own text
+_MEMBERS = """
+SELECT status, begun, seen, {now} - seen, sends FROM {s}members WHERE status IS NOT NULL ORDER BY begun, name
+"""
+_SILENT = 3  # times the silence, after which people are told that a worker is not alive
+_FOREVER = 1e300
+
+
+class Known(NamedTuple):
+    """What the journal has under a key; ``done_at`` is in epoch ms."""
+
+    seq: int
+    digest: str
+    state: int
+    done_at: int | None
+
+
+@attrs.frozen
+class Added:
+    """
+    The numbers of new entries by key, and what the journal had under the keys of others.
+
+    ``is_next`` is whether no other process can have stored any since this one did last.
+    """
+
+    new: dict[str, int]
+    others: dict[str, Known]
+    is_next: bool
+
+
+class _Status(msgspec.Struct):
+    """What a worker says of itself."""
+
+    host: str
+    pid: int
+    done: int
+    rate: float
+    lanes: int
+
+
+class BatchEntries(Entries):
+    """The writes of one batch. With *reading*, nothing is changed, and nothing is sent."""
+
+    def __init__(self, store: Store, *, lanes: int, reading: bool = False) -> None:
+        super().__init__(lanes)
+        self._store = store
+        self._reading = reading
+        self._last_number = -1  # that this process gave; -1: none yet
+
+    @property
+    def store(self) -> Store:
+        """What has them."""
+        return self._store
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes may work on it."""
+        return self.lanes > 1
+
+    async def open(self) -> None:
+        """
+        Open the store, or create it.
+
+        Raises:
+            JournalError: It cannot be used, is of another version, or may lack sends that were made.
+
+        """
+        await self.store.open_for(None, same_mode=False)
+        if not self._reading:
+            try:
+                await self.store.check_place()
+            except BaseException:
+                await self.aclose()
+                raise
+
+    async def fact_or(self, name: str, value: str | None) -> str | None:
+        """Return a fact about the whole batch; set it to *value* first if it is unknown."""
+        if value is not None:
+            text = "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
+            await self.store.rows(text, name, value)
+        return await self.fact(name)
+
+    # --- the input
+
+    async def known(self, keys: Iterable[str]) -> dict[str, Known]:
+        """Return what the journal has under *keys*."""
+        found: dict[str, Known] = {}
+        for some in slices([*keys], _AT_ONCE):
+            found |= {key: Known(*known) for key, *known in await self.store.rows(KNOWN, some)}
+        return found
+
+    async def add(
+        self, entries: Sequence[Entry], reader: str, checkpoint: Checkpoint | None
+    ) -> Added:
+        """
+        Store new *entries*, at most 256, in their order.
+
+        With them, store how far their file was read, and that the process *reader* reads it: another one may
+        have closed its input while it was silent.
+        """
+        ours: set[int] = set()
+        script = partial(_add, entries, reader, checkpoint, part=self.store.part, ours=ours)
+        found = {key: Known(*known) for key, known in (await self.store.run(script)).items()}
+        is_next = not self.is_shared or min(ours, default=0) == self._last_number + 1
+        self._last_number = max(ours, default=-1)
+        return Added(
+            new={key: known.seq for key, known in found.items() if known.seq in ours},
+            others={key: known for key, known in found.items() if known.seq not in ours},
+            is_next=is_next,
+        )
+
+    async def checkpoint(self) -> Checkpoint | None:
+        """Return how far the latest input was taken in, if all its lines have keys."""
+        return decoded(await self.fact(_CHECKPOINT))
+
+    async def begin_input(self, reader: str) -> float:
+        """Note that the process *reader* reads an input; return the time of the store's clock, in seconds."""
+        await self.store.rows(_BEGIN, f"{_INPUT}{reader}")
+        return await self.now()
+
+    async def end_input(self, reader: str) -> None:
+        """Note that *reader* has read its input to the end."""
+        await self.store.rows(_FORGET, [f"{_INPUT}{reader}"])
+
+    async def close_inputs(self, before: float = _FOREVER) -> int:
+        """
+        Mark the inputs of processes that are gone as read, as far as they were; return how many.
+
+        Only those that were begun *before* a time of the store's clock, in seconds.
+        """
+        closed: set[str] = set()  # by all tries
+        await self.store.run(partial(_close_inputs, self.silence, before, closed))
+        return len(closed)
+
+    async def open_inputs(self) -> int:
+        """Count the inputs that were begun and not read to their end."""
+        return int((await self.store.rows(_INPUTS))[0][0])
+
+    async def any_open(self) -> bool:
+        """Return whether there are entries that are not done."""
+        return bool(await self.store.rows(_ANY_OPEN))
+
+    async def count_open(self) -> int:
+        """Count the entries that are not done."""
+        return int((await self.store.rows(_OPEN))[0][0])
+
+    async def now(self) -> float:
+        """Return the time of the store's clock, in seconds."""
+        return float((await self.store.rows("SELECT {now}"))[0][0])
+
+    async def is_undecided(self, since: float, name: str) -> bool:
+        """
+        Return whether another process than *name* may be gone: it gave no sign of life *since* (store's s).
+
+        One that has neither results nor an input does not matter.
+        """
+        return bool(await self.store.rows(_UNDECIDED, self.silence, since, name))
+
+    async def creates_webhooks(self) -> bool:
+        """Return whether a write that is not done creates a webhook."""
+        text = (
+            "SELECT 1 FROM {s}entries WHERE done_at IS NULL AND operation = 'webhooks.create' LIMIT 1"
+        )
+        return bool(await self.store.rows(text))
+
+    # --- for people
+
+    async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
+        """Return the next page of entries that are done."""
+        chosen = "" if verdict is None else f"e.verdict = '{verdict}' AND "
+        if verdict not in (None, Verdict.APPLIED):
+            chosen += "e.verdict <> 'applied' AND "  # to use the index of these few
+        where = f"{chosen}e.state = {State.DONE:d} AND e.seq > $1 ORDER BY e.seq LIMIT $2"
+        return await self.store.entries(where, after, limit)
+
+    async def latest(self, verdict: Verdict, limit: int) -> list[Entry]:
+        """Return the last entries with *verdict*, which is not APPLIED."""
+        where = f"e.verdict = '{verdict}' AND e.verdict <> 'applied' ORDER BY e.seq DESC LIMIT $1"
+        return await self.store.entries(where, limit)
+
+    async def summary(self) -> Summary:
+        """Return the counts of entries."""
+        return summary_of(await self.store.rows(_COUNTS), await self.open_inputs())
+
+    async def workers(self) -> list[Worker]:
+        """
+        Return the workers of the last day, the longest-running first.
+
+        Raises:
+            ConfigurationError: The journal is a file, which only one process can use.
+
+        """
+        if not self.is_shared:
+            raise ConfigurationError(
+                "workers: a journal in a file has none. Use a journal at postgresql://…."
+            )
+        rows = await self.store.rows(_MEMBERS)
+        return [_worker(row, _SILENT * self.silence) for row in rows]
+
+    async def reopen_all(self, verdicts: Iterable[Verdict], *, newest: bool) -> int:
+        """
+        Reopen all entries with one of *verdicts*, which is not APPLIED; return how many: see ``do_again``.
+
+        It takes many short transactions. If it is stopped, what they did stays, and another call does the
+        rest.
+        """
+        count, after, chosen = 0, 0, [*map(str, verdicts)]
+        last = (await self.store.rows("SELECT coalesce(max(seq), 0) FROM {s}entries"))[0][0]
+        while True:
+            again: dict[int, str] = {}
+            script = partial(
+                reopen_next, chosen, after, last, _AT_ONCE, again, part=self.store.part, newest=newest
+            )
+            await self.store.tell(*map(str, await self.store.run(script)))
+            if not again:
+                return count
+            count, after = count + len(again), max(again)
+
+    async def prune(self, before: int) -> int:
+        """
+        Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many.
+
+        Not UNKNOWN ones, nor those whose result was not taken. It takes many short transactions. If it is
+        stopped, what they did stays, and another call does the rest.
+        """
+        count = 0
+        async for after, last in self.parts(_LOOKED_AT):
+            emptied: set[int] = set()  # by all tries
+            await self.store.run(partial(_prune, before, after, last, emptied))
+            count += len(emptied)
+        return count
+
+
+def summary_of(rows: Iterable[Sequence[Any]], open_inputs: int) -> Summary:  # Any: as the columns
+    """Return the summary of rows of the counts."""
+    states: Counter[int] = Counter()
+    verdicts: Counter[Verdict] = Counter()
+    kinds: Counter[int] = Counter()
+    for state, verdict, flags, many in rows:
+        states[state] += many
+        if state == State.DONE:
+            verdicts[Verdict(verdict)] += many
+            kinds[1] += many * (flags & 1)
+            kinds[2] += many * (flags >> 1)
+    return Summary(
+        to_do=states[State.TO_DO],
+        sending=states[State.SENDING],
+        verdicts={verdict: many for verdict, many in verdicts.items() if many},
+        secrets_lost=kinds[1],
+        overtaken=kinds[2],
+        open_inputs=open_inputs,
+    )
+
+
+def _worker(row: Sequence[Any], silence: float) -> Worker:  # Any: as the columns
+    status, begun, seen, silent, sends = row
+    said = msgspec.json.decode(status, type=_Status)
+    return Worker(
+        host=said.host, pid=said.pid, done=said.done, rate=said.rate, lanes=said.lanes,
+        begun=datetime.fromtimestamp(begun, UTC), seen=datetime.fromtimestamp(seen, UTC), silent=silent,
+        alive=sends >= 0 and silent < silence, ended=sends < 0,
+    )  # fmt: skip
+
+
+def _add(
+    entries: Sequence[Entry], reader: str, checkpoint: Checkpoint | None, *, part: int | None, ours: set[int]
+) -> Script[dict[str, tuple[int, str, int, int | None]]]:
+    known = (yield from add(entries, part=part, ours=ours)) if entries else {}
+    if checkpoint is not None:
+        yield SET, (_CHECKPOINT, msgspec.json.encode(checkpoint).decode())
+    yield _BEGIN, (f"{_INPUT}{reader}",)
+    return known
+
+
+def _close_inputs(silence: float, before: float, closed: set[str]) -> Script[None]:
+    names = [name for (name,) in (yield _OF_DEAD, (silence, before))]
+    for some in slices(names, _AT_ONCE):
+        yield _FORGET, (some,)
+    closed.update(names)
+
+
+def _prune(before: int, after: int, last: int, emptied: set[int]) -> Script[None]:
+    emptied.update((yield from empty(before, after, last)))

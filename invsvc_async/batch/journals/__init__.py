@@ -1,1 +1,0 @@
-"""The journals of batches: SQLite, PostgreSQL."""

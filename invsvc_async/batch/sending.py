@@ -1,0 +1,54 @@
+"""The settings with which the writes of a batch or outbox are sent."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async.errors import ConfigurationError
+from invsvc_async.settings import check_count
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from invsvc_async.batch.restored import Restored
+    from invsvc_async.client import Client
+
+__all__ = ["Sending", "check_sending"]
+
+
+@attrs.define(kw_only=True, eq=False)
+class Sending:
+    """
+    The settings of ``Batch.open``, and what is known of the journal once it is open.
+
+    ``epoch`` is its identity, from which tags are made; ``restored`` are its doubts, if it was restored from
+    a copy.
+    """
+
+    client: Client
+    concurrency: int
+    rate: float | None
+    tag: bool = True
+    on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None  # Any: a Webhook
+    same_mode: bool = False
+    stop_after: float | None = None
+    epoch: str = ""
+    restored: Restored | None = None
+
+
+def check_sending(*, concurrency: object, rate: object, on_secret: object) -> None:
+    """
+    Check settings.
+
+    Raises:
+        ConfigurationError: One of them cannot work.
+
+    """
+    check_count("concurrency", concurrency, least=1)
+    if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
+        raise ConfigurationError(f"rate: must be a number of sends per second above 0, not {rate!r}")
+    if on_secret is not None and not callable(on_secret):
+        raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")

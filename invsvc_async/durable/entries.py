@@ -1,0 +1,248 @@
+"""The writes of a batch or outbox: who sends them, who gets their verdicts, what people see and change."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from hashlib import blake2b
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from invsvc_async.durable.entry import State
+from invsvc_async.durable.last_writes import LastWrite
+from invsvc_async.durable.leases import show_life
+from invsvc_async.durable.scripts import KNOWN, drop, keep_verdicts, reopen, take_verdicts
+from invsvc_async.durable.store import close_restored, note_fact
+from invsvc_async.reconcile.history import Verdict
+from invsvc_async.storage.slices import slices
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.intents import Commons
+    from invsvc_async.durable.store import Store
+
+__all__ = ["Entries"]
+
+NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIED)
+_AT_ONCE = 200  # rows that one transaction changes
+_IN_FLIGHT = f"""
+SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_at IS NULL
+    AND state = {State.SENDING:d} AND thing NOT LIKE 'url %' GROUP BY thing
+"""  # noqa: S608 - our own text
+_PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
+_UNTOLD = "e.seq IN (SELECT seq FROM {s}unheard ORDER BY seq LIMIT $1)"
+_WHICH = {None: "true", "applied": "e.verdict = 'applied'", "untold": _UNTOLD}
+
+
+class Entries:
+    """The writes in a store, whose *lanes* the sending processes divide among themselves."""
+
+    lanes: int
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        self._noting: set[asyncio.Task[None]] = set()
+
+    @property
+    def store(self) -> Store:
+        """What has them."""
+        raise NotImplementedError
+
+    @property
+    def silence(self) -> float:
+        """After how many seconds without a sign of life a process counts as dead."""
+        return self.store.silence
+
+    @property
+    def commons(self) -> Commons:
+        """The common parts of intents."""
+        return self.store.commons
+
+    async def aclose(self) -> None:
+        """Store everything and close it."""
+        await self.store.aclose()
+
+    def lane_of(self, key: str, thing: str | None) -> int:
+        """Return the lane of a write: all writes to one thing are in the same."""
+        name = (thing or key).encode(errors="surrogatepass")
+        return 1 + int.from_bytes(blake2b(name, digest_size=8).digest()) % self.lanes
+
+    # --- sending
+
+    async def hear(self, woken: Callable[[str, int], None]) -> None:
+        """
+        Call *woken* with the number of each lane that has something new, until cancelled.
+
+        Its second argument is the number after which to look. ``""`` and ``"beat"`` are as in the store.
+
+        Raises:
+            JournalError: The application's file cannot be used.
+
+        """
+        await self.store.hear(lambda what: woken(what, 0))
+
+    async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
+        """Return entries that are not done: see :meth:`Store.open_in`."""
+        return await self.store.open_in(places, held, each)
+
+    async def in_flight_of(self, things: Sequence[str]) -> dict[str, int]:
+        """Return the last entry of each of *things* that may have been sent, and is not done; no creates."""
+        return dict(map(tuple, await self.store.rows(_IN_FLIGHT, list(things))))
+
+    async def last_writes(self, things: Sequence[str]) -> list[LastWrite]:
+        """Return the last finished write to each of *things*, and the state it left."""
+        text = "SELECT thing, place, team, state, stamp FROM {s}states WHERE thing {any 1 text}"
+        return [
+            LastWrite(thing=thing, seq=place, team=team, state=state, stamp=stamp)
+            for thing, place, team, state, stamp in await self.store.rows(text, list(things))
+        ]
+
+    async def unknown_of(self, things: Sequence[str]) -> list[Entry]:
+        """Return the entries of *things* with the verdict UNKNOWN."""
+        return await self.store.entries(
+            f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}", list(things)
+        )
+
+    async def claims_of(self, things: Sequence[str]) -> list[tuple[str, str]]:
+        """Return (webhook id, key) of the untagged creates of *things*, which are URLs."""
+        text = "SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq"
+        return [(claim, key) for claim, key in await self.store.rows(text, list(things))]
+
+    # --- facts
+
+    async def fact(self, name: str) -> str | None:
+        """Return a fact about the whole outbox."""
+        found = await self.store.rows("SELECT value FROM {s}facts WHERE name = $1", name)
+        return found[0][0] if found else None
+
+    async def facts(self, prefix: str) -> dict[str, str]:
+        """Return the facts whose names begin with *prefix*."""
+        text = "SELECT name, value FROM {s}facts WHERE name LIKE {arg 1 text} || '%'"
+        return dict(map(tuple, await self.store.rows(text, prefix)))
+
+    def put_fact(self, name: str, value: str | None) -> asyncio.Task[None]:
+        """Set a fact about the whole outbox to *value*, or delete it, soon; it need not be awaited."""
+        noting = asyncio.create_task(self.store.run(lambda: note_fact(name, value)))
+        self._noting.add(noting)
+        noting.add_done_callback(self._noted)
+        return noting
+
+    def _noted(self, noting: asyncio.Task[None]) -> None:
+        self._noting.discard(noting)
+        if not noting.cancelled():
+            noting.exception()  # mark it as retrieved
+
+    async def close_restored(self) -> None:
+        """Note that the input was read again since the outbox was restored."""
+        await self.store.run(close_restored)
+
+    async def not_done(self, limit: int) -> list[Entry]:
+        """Return the first entries that are not done."""
+        found = await self.open_in(dict.fromkeys(range(1, self.lanes + 1), 0), (), limit)
+        return sorted(found, key=attrgetter("seq"))[:limit]
+
+    # --- verdicts
+
+    async def show_life(self, name: str) -> None:
+        """Note that the consumer *name* lives."""
+        await self.store.run(lambda: show_life(name, self.silence))
+
+    async def leave(self, name: str) -> None:
+        """Note that the consumer *name* is gone: what it has not acknowledged is free at once."""
+        await self.store.rows("DELETE FROM {s}members WHERE name = $1", name)
+
+    async def take_verdicts(self, taker: str, limit: int) -> list[Entry]:
+        """Assign done entries to *taker*: those that nobody has acknowledged, and no living process has."""
+        seqs = await self.store.run(lambda: take_verdicts(taker, self.silence, limit))
+        if not seqs:
+            return []
+        # Not one that was reopened in between: it has no verdict any more.
+        where = f"e.seq {{any 1 bigint}} AND e.state = {State.DONE:d} ORDER BY e.seq"
+        return await self.store.entries(where, seqs)
+
+    async def keep_verdicts(self, taker: str, seqs: Sequence[int]) -> set[int]:
+        """Show that *taker* lives; return which of its verdicts nobody else has taken meanwhile."""
+        return await self.store.run(lambda: keep_verdicts(taker, self.silence, list(seqs)))
+
+    async def release_verdicts(self, taker: str, seqs: Sequence[int]) -> None:
+        """Return the verdicts of these entries that *taker* has, so that anybody may take them."""
+        text = (
+            "UPDATE {s}unheard SET taker = NULL WHERE seq {any 1 bigint} AND taker LIKE {arg 2 text} || '.%'"
+        )
+        await self.store.rows(text, list(seqs), taker)
+
+    async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
+        """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""
+        for some in slices(seqs, _AT_ONCE):
+            text = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"
+            await self.store.rows(text, list(some), taker)
+
+    # --- for people
+
+    async def entry(self, key: str) -> Entry | None:
+        """Return the entry of *key*."""
+        found = await self._told(await self.store.entries("e.key = $1", key))
+        return found[0] if found else None
+
+    async def first(self, limit: int, state: str | None) -> list[Entry]:
+        """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
+        if state == "open":
+            return await self.not_done(limit)
+        which = _WHICH.get(state, "e.verdict = $2 AND e.verdict <> 'applied'")  # as an index needs it
+        values = () if state in _WHICH else (state,)
+        return await self._told(
+            await self.store.entries(f"{which} ORDER BY e.seq LIMIT {{arg 1 bigint}}", limit, *values)
+        )
+
+    async def _told(self, entries: list[Entry]) -> list[Entry]:
+        """Note in *entries* whether their verdicts were acknowledged."""
+        text = "SELECT seq FROM {s}unheard WHERE seq {any 1 bigint}"
+        unheard: set[int] = set()
+        for some in slices([entry.seq for entry in entries], _AT_ONCE):
+            unheard.update(seq for (seq,) in await self.store.rows(text, some))
+        for entry in entries:
+            entry.heard = entry.state is State.DONE and entry.seq not in unheard
+        return entries
+
+    async def do_again(
+        self, keys: Iterable[str], *, verdicts: Iterable[str] = NOT_APPLIED, newest: bool = False
+    ) -> list[str]:
+        """
+        Reopen entries that are done and not applied, with one of *verdicts*; return their keys.
+
+        One with the verdict UNKNOWN keeps its sends, and is settled first. With *newest*, they come after all
+        others, in the order that they have.
+        """
+        again: set[str] = set()
+        chosen, part = [*verdicts], self.store.part
+        for some in slices(await self._in_order({*keys}), _AT_ONCE):
+            script = partial(reopen, some, chosen, again, part=part, newest=newest)
+            await self.store.tell(*map(str, await self.store.run(script)))
+        return sorted(again)
+
+    async def _in_order(self, keys: Iterable[str]) -> list[str]:
+        """Return those of *keys* that there are, in the order of their entries."""
+        found: list[tuple[int, str]] = []
+        for some in slices(sorted(keys), _AT_ONCE):
+            found += [(seq, key) for key, seq, *_ in await self.store.rows(KNOWN, some)]
+        return [key for _, key in sorted(found)]
+
+    async def drop(self, key: str) -> bool:
+        """
+        Delete an entry of which nothing was sent, or that is done; return whether there was one.
+
+        A process that is about to send it finds that it is gone, and does not. In a batch, one that is done
+        stays.
+        """
+        dropped: set[str] = set()
+        await self.store.run(lambda: drop(key, dropped, part=self.store.part))
+        return bool(dropped)
+
+    async def parts(self, size: int = _AT_ONCE) -> AsyncIterator[tuple[int, int]]:
+        """Yield parts of all entries, of *size* each: after and up to which number."""
+        after = 0
+        while (last := (await self.store.rows(_PART, after, size))[0][0]) is not None:
+            yield after, last
+            after = last
