@@ -65,6 +65,7 @@ class Dispatcher:
         self.living: int = 1  # processes that send, this one included
         self.say: Callable[[int], str] | None = None  # what others are told of this process and its lanes
         self._held: dict[int, Lane] = {}  # by number: what is under way
+        self._busy: Counter[Lane] = Counter()  # how much of it is of each lane
         self._newest: dict[str, int] = {}  # by thing: the last place of those under way
         # By lane: after which place it is read next; None once it was read to its end.
         self._places: dict[int, int | None] = {}
@@ -189,13 +190,12 @@ class Dispatcher:
         lanes, share = self.leases.lanes, ceil(self._entries.lanes / self.living)
         staying = [lane for lane in lanes.values() if not lane.leaving]
         if self.leases.hungry:
-            busy = Counter(lane.number for lane in self._held.values())
-            staying.sort(key=lambda lane: -busy[lane.number])
+            staying.sort(key=lambda lane: -self._busy[lane])
             kept = share if self._is_hungry or self.is_caught_up else min(share, ceil(len(staying) / 2))
             for lane in staying[max(kept, 1) :]:
                 lane.leaving = True
-        busy_now = {lane.number for lane in self._held.values()}
-        free = [lane for lane in lanes.values() if lane.leaving and lane.number not in busy_now]
+        busy = {lane.number for lane in self._busy}
+        free = [lane for lane in lanes.values() if lane.leaving and lane.number not in busy]
         await self.leases.give_up(free)
         for lane in free:
             self._places.pop(lane.number, None)
@@ -218,7 +218,7 @@ class Dispatcher:
         it ends without a verdict, so what is newer would be sent before it.
         """
         held = self.leases.lanes
-        earlier = {lane.number for lane in self._held.values() if held.get(lane.number) is not lane}
+        earlier = {lane.number for lane in self._busy if held.get(lane.number) is not lane}
         return {
             number: lane
             for number, lane in held.items()
@@ -256,7 +256,8 @@ class Dispatcher:
         Nobody else has stored any since this process did. Those for which there is no room now, unless they
         may *wait* for it, and those of other processes' lanes, are read from the store later.
         """
-        await self.earlier.look_up(items)
+        if self.earlier.any:
+            await self.earlier.look_up(items)
         for item, number in zip(items, numbers, strict=True):
             engine = self._engine
             if wait and engine is not None:
@@ -310,6 +311,7 @@ class Dispatcher:
     def _take_in(self, engine: Engine, item: Item, place: int) -> None:
         assert item.lane is not None
         self._held[item.number] = item.lane
+        self._busy[item.lane] += 1
         if item.thing is not None:
             self._newest[item.thing] = max(place, self._newest.get(item.thing, 0))
         item.on_end = partial(self._ended, item.number, item.thing, place)
@@ -368,6 +370,9 @@ class Dispatcher:
 
     def _ended(self, number: int, thing: str | None, place: int) -> None:
         lane = self._held.pop(number)
+        self._busy[lane] -= 1
+        if not self._busy[lane]:
+            del self._busy[lane]
         if thing is not None and self._newest.get(thing) == place:
             del self._newest[thing]
             if thing in self._passed:

@@ -38,7 +38,7 @@ class Earlier:
     """
     The earlier writes in a store.
 
-    ``any`` is whether there may be some of which this process does not know.
+    ``any`` is whether others than this process may have made some, so that new writes must be looked up too.
     """
 
     def __init__(self, sending: Sending, entries: Entries) -> None:
@@ -59,7 +59,7 @@ class Earlier:
         Return the place of the last one that is done, for each thing.
         """
         things = sorted({item.thing for item in items if item.thing is not None})
-        if not (things and self.any):
+        if not things:
             return {}
         fresh = [thing for thing in things if thing not in self._known]
         if len(self._known) > _THINGS_KNOWN:

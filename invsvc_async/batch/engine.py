@@ -337,7 +337,7 @@ class Engine:
     async def _run(self, item: Item) -> None:
         try:
             await self._check_list(item)
-            driver = self._taken_up(item) if item.spec is None else new_run(item.spec)
+            driver = self._taken_up(item) if item.spec is None else new_run(item.spec, item.intent)
             await driver.drive()
             if item.is_put_back:
                 self._put_back(item)

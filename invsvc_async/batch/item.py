@@ -56,7 +56,7 @@ def _claim_of(webhook_id: str | None, *, answered: bool) -> str | None:
 
 class Item(msgspec.Struct, eq=False, kw_only=True):
     """
-    One write of a batch: ``spec`` if it is new, ``intent`` if the journal had it.
+    One write of a batch, with its ``intent``, and its ``spec`` if it is new.
 
     It is the journal of its driver, and writes to its own entry.
     """
@@ -118,11 +118,11 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     def new_entry(self, commons: Commons) -> Entry:
         """Return the entry of a new write. While a restored journal has doubts, it is settled first."""
         assert self.spec is not None
-        intent = intent_of(self.spec)
+        self.intent = intent_of(self.spec)
         if self.restored is not None:
-            intent = self.restored.of_new(intent)
-            self.reader, self.intent, self.spec = self.spec.reader, intent, None
-        return self._entry(State.TO_DO, intent, pack(intent, commons))
+            self.intent = self.restored.of_new(self.intent)
+            self.reader, self.spec = self.spec.reader, None
+        return self._entry(State.TO_DO, self.intent, pack(self.intent, commons))
 
     @property
     def creates_webhook(self) -> bool:

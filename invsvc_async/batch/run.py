@@ -295,6 +295,7 @@ class Run:
         entries, name = self._batch.entries, self._dispatcher.leases.name
         before = writes.checkpoint if isinstance(writes, FileWrites) else None
         intake = self._intake = Intake(self._batch.sending, entries, on_met=self._met)
+        intake.may_know = summary.total > 0
         if before is not None:  # this run does what is open
             intake.skipped = max(before.writes - summary.to_do - summary.sending, 0)
         try:

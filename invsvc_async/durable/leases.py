@@ -22,6 +22,8 @@ from uuid import uuid4
 import attrs
 
 from invsvc_async.durable.entry import LostLaneError
+from invsvc_async.durable.restored import SET
+from invsvc_async.durable.store import TAKER
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -137,7 +139,7 @@ def _beat(
 
 
 def _take(
-    tokens: str, silence: float, most: int, credential: str, unanswered: Sequence[str]
+    tokens: str, silence: float, most: int, credential: str, unanswered: Sequence[str], taker: str | None
 ) -> Script[dict[int, bool]]:
     """Acquire lanes; return whether each was free. *unanswered* are beginnings of earlier tokens."""
     rows = yield _FREE, (silence, most, credential)
@@ -150,6 +152,8 @@ def _take(
             taken[lane] = False
     if taken:
         yield _TAKE, ([(lane, f"{tokens}{lane}") for lane in taken],)
+    if taken and taker is not None:
+        yield f"{{sqlite}}{SET}", (TAKER, taker)
     return taken
 
 
@@ -222,19 +226,17 @@ class Lane:
 
     def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
         """Store *entry* and the state in which it *left* its thing, if the lane is still owned."""
-        done = self.store.put(entry, self, left)
-        done.add_done_callback(self._look)
-        return done
+        return self.store.put(entry, self, left)
 
     def shelve(self, entry: Entry) -> None:
         """Store *entry* without waiting."""
         self.put(entry)
 
-    def _look(self, done: asyncio.Future[None]) -> None:
-        if not done.cancelled() and isinstance(done.exception(), LostLaneError):
-            self.doubtful = True
-            if self.on_doubt is not None:
-                self.on_doubt()
+    def doubt(self) -> None:
+        """Note that something was not stored, so another process may have the lane."""
+        self.doubtful = True
+        if self.on_doubt is not None:
+            self.on_doubt()
 
 
 class Leases:
@@ -285,7 +287,8 @@ class Leases:
         self._unanswered.append(tokens)
         found = await self._store.run(
             lambda: _take(
-                tokens, silence, most, "%" if credential is None else credential, [*unanswered, tokens]
+                tokens, silence, most, "%" if credential is None else credential, [*unanswered, tokens],
+                self.taker,
             )
         )
         self._unanswered.clear()

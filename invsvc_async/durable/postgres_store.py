@@ -437,6 +437,8 @@ class PostgresStore(Pool):
                         continue
                     raise
                 for name, given in pending.items():
+                    if name not in kept:
+                        given.lane.doubt()
                     _settle(given.done, None if name in kept else _lost(name[0]))
         finally:
             self._flushing = None

@@ -84,7 +84,7 @@ DELETE FROM {{s}}entries AS e WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING 
 _EMPTY: Final = f"""
 UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL WHERE {_OLD}
     AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL) AND e.seq > $3 AND e.seq <= $4
-    RETURNING e.seq, e.thing, e.place
+    RETURNING seq, thing, place
 """  # noqa: S608 - our own text
 _EMPTY_STATES: Final = """
 UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,7 +15,7 @@ from invsvc_async.durable.epoch import Epoch
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.sqlite_file import APPLICATION, SqliteFile
-from invsvc_async.durable.store import ENTRY, SENT, Owned, columns_of, count, entry_in, flags_of, keep
+from invsvc_async.durable.store import ENTRY, SENT, Owned, columns_of, entry_in, keep
 from invsvc_async.durable.tables import create
 from invsvc_async.storage.dialect import MOST, SqliteDialect
 from invsvc_async.storage.slices import slices
@@ -46,17 +45,12 @@ DIALECT = SqliteDialect(
 )
 # The lock of the file shows that whoever had it before is dead.
 _FREE = "UPDATE lanes SET owner = NULL"
-_COUNT = "UPDATE facts SET value = value + ? WHERE name = 'sends'"
 _STORE: Final = f"""
 UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent = given.intent,
     claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
-FROM {{rows 1 seq:bigint {SENT}}} WHERE e.seq = given.seq
+FROM {{rows 1 seq:bigint {SENT}}} WHERE e.seq = given.seq AND e.done_at IS NULL {{changed}}
 """  # noqa: S608 - our own text
 _STATES: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
-_UNHEARD: Final = """
-INSERT INTO {s}unheard (seq, taker) SELECT * FROM {rows 1 seq:bigint taker:text} WHERE true
-    ON CONFLICT DO NOTHING
-"""
 _LEFT: Final = """
 INSERT INTO {s}states AS s (thing, place, team, state, stamp)
 SELECT given.thing, e.place, given.team, given.state, given.stamp
@@ -215,14 +209,15 @@ class SqliteStore(SqliteFile):
         new = [(entry, lane) for entry, lane, _ in last.values() if not entry.seq]
         sent = [(entry, left) for entry, _, left in last.values() if entry.seq]
         lost: set[int] = set()
-        with transaction(connection):
+        # Usually it is one statement, which is its own transaction.
+        is_one = not new and len(sent) <= MOST and all(left is None for _, left in sent)
+        is_one = is_one and len(self._stored_commons) == len(self.commons.texts)
+        with nullcontext() if is_one else transaction(connection):
             self._store_commons(connection)
             for some in slices(new, MOST):
                 connection.execute(*DIALECT.translated(*keep(some))).fetchall()
             for part in slices(sent, MOST):
-                lost |= self._do(partial(_store, part, self.part), connection)
-            if sends:
-                connection.execute(_COUNT, (sends,))
+                lost |= self._do(partial(_store, part), connection)
         self._sends += sends
         return [_dropped(entry.key) if entry.seq in lost else None for entry, *_ in values]
 
@@ -242,27 +237,21 @@ class SqliteStore(SqliteFile):
         self._epoch.ended(connection, sends if is_clean else None)
 
 
-def _store(given: Sequence[tuple[Entry, Left | None]], part: int | None) -> Script[set[int]]:
+def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[int]]:
     """
     Update entries by their numbers; return the numbers of those that are gone, or done.
 
     An entry that was dropped, or that another write under its key replaced, stays so.
     """
-    before = dict((yield _STATES, ([entry.seq for entry, _ in given],)))
-    changed = [(entry, left) for entry, left in given if before.get(entry.seq, State.DONE) != State.DONE]
-    if changed:
-        yield _STORE, ([(entry.seq, *columns_of(entry)) for entry, _ in changed],)
-    if done := [(entry.seq, entry.taker) for entry, _ in changed if entry.state is State.DONE]:
-        yield _UNHEARD, (done,)
-    if left := [(entry.seq, *astuple(left)) for entry, left in changed if left is not None]:
+    changed = yield _STORE, ([(entry.seq, *columns_of(entry)) for entry, _ in given],)
+    lost: set[int] = set()
+    if len(changed) < len(given):
+        states = dict((yield _STATES, ([entry.seq for entry, _ in given],)))
+        lost = {entry.seq for entry, _ in given if states.get(entry.seq) != entry.state}
+    kept = [(entry.seq, left) for entry, left in given if left is not None and entry.seq not in lost]
+    if left := [(seq, *astuple(each)) for seq, each in kept]:
         yield _LEFT, (left,)
-    counts: Counter[tuple[int, str, int]] = Counter()
-    for entry, _ in changed:
-        counts[before[entry.seq], "", 0] -= 1
-        counts[int(entry.state), entry.verdict or "", flags_of(entry.outcome)] += 1
-    yield from count(part, counts)
-    return {entry.seq for entry, _ in given if before.get(entry.seq) is None or (
-        before[entry.seq] == State.DONE and entry.state is not State.DONE)}
+    return lost
 
 
 def _dropped(key: str) -> LostLaneError:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientState
 
 __all__ = [
-    "ENTRY", "SENT", "Owned", "Store", "close_restored", "columns_of", "count", "entry_in", "flags_in",
-    "flags_of", "keep", "note_fact",
+    "ENTRY", "SENT", "TAKER", "Owned", "Store", "close_restored", "columns_of", "count", "entry_in",
+    "flags_in", "keep", "note_fact",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -36,8 +36,9 @@ _NAMES: Final = tuple(name.partition(".")[2] for name in ENTRY.split(", "))
 SENT: Final = "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
 columns_of = attrgetter("state", "common", "intent", "claim", "verdict", "outcome", "done_at")
 _LOST, _OVERTAKEN = '"lost":true', '"overtaken":true'  # in an outcome
+TAKER: Final = "taker"  # the fact that says in a file who gives the verdicts of what is sent now
 _COUNT: Final = """
-INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
+{postgres}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
     SELECT {arg 1 smallint}, state, verdict, flags, many
     FROM {rows 2 state:smallint verdict:text flags:smallint many:bigint} WHERE true
     ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
@@ -66,6 +67,10 @@ class Owned(Protocol):
 
     number: int
     token: str
+
+    def doubt(self) -> None:
+        """Note that something was not stored, so another process may have it."""
+        ...
 
 
 class Store(Protocol):
@@ -186,13 +191,12 @@ def entry_in(row: Sequence[Any]) -> Entry:  # Any: as the columns
     return entry_of(dict(zip(_NAMES, row, strict=True)))
 
 
-def flags_of(outcome: str | None) -> int:
-    """Return the kind of an entry with this outcome: 1 if a secret is lost, plus 2 if it was overtaken."""
-    return 0 if outcome is None else (_LOST in outcome) + 2 * (_OVERTAKEN in outcome)
-
-
 def flags_in(table: str) -> str:
-    """Return the same as an expression, for a row of *table*."""
+    """
+    Return an expression for the kind of an entry in *table*.
+
+    It is 1 if the secret of a webhook is lost, plus 2 if the entry was overtaken.
+    """
     lost, overtaken = (
         f"CASE WHEN {table}.outcome LIKE '%{text}%' THEN {value} ELSE 0 END"
         for text, value in ((_LOST, 1), (_OVERTAKEN, 2))
@@ -201,7 +205,11 @@ def flags_in(table: str) -> str:
 
 
 def count(part: int | None, changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
-    """Add *changes*, by state, verdict and flags, to the *part* of the counts, if they are kept."""
+    """
+    Add *changes*, by state, verdict and flags, to the *part* of the counts, if they are kept.
+
+    In a file, triggers do that.
+    """
     rows = [(int(which[0]), *which[1:], many) for which, many in sorted(changes.items()) if many]
     if part is not None and rows:
         yield _COUNT, (part, rows)

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from invsvc_async.durable.entry import State
+from invsvc_async.durable.store import TAKER, flags_in
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.table_version import VERSION
 
@@ -66,13 +68,51 @@ CREATE TABLE {s}counts (
     many bigint NOT NULL, PRIMARY KEY (part, state, verdict, flags)
 )
 """
+# In a file, what follows from a change of an entry is done by triggers: each further statement of Python
+# releases the GIL several times, and getting it back from a busy event loop takes milliseconds.
+_SENDS: Final = tuple(
+    f"""
+    {{sqlite}}CREATE TRIGGER {name} AFTER {event} ON entries WHEN NEW.state = {State.SENDING:d}
+        BEGIN UPDATE facts SET value = value + 1 WHERE name = 'sends'; END
+    """  # noqa: S608 - our own text
+    for name, event in (("sent_first", "INSERT"), ("sent_again", "UPDATE OF state"))
+)
+_TELLS: Final = f"""
+{{sqlite}}CREATE TRIGGER done AFTER UPDATE OF state ON entries
+    WHEN NEW.state = {State.DONE:d} AND OLD.state <> {State.DONE:d}
+    BEGIN
+        INSERT INTO unheard (seq, taker) VALUES (NEW.seq, (SELECT value FROM facts WHERE name = '{TAKER}'));
+    END
+"""  # noqa: S608 - our own text
+
+
+def _counting(event: str, when: str, **changes: int) -> str:
+    """Return a trigger that adds to the counts, by the name of the row that has the state."""
+    added = "".join(
+        f"""
+        INSERT INTO counts (part, state, verdict, flags, many)
+            VALUES (0, {row}.state, coalesce({row}.verdict, ''), {flags_in(row)}, {many})
+            ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = many + excluded.many;
+        """  # noqa: S608 - our own text
+        for row, many in changes.items()
+    )
+    name = f"count_{event.partition(' ')[0]}"
+    return f"{{sqlite}}CREATE TRIGGER {name} AFTER {event} ON entries {when} BEGIN {added} END"
+
+
+_COUNTING: Final = (
+    _counting("INSERT", "", NEW=1),
+    _counting("UPDATE OF state", "WHEN NEW.state <> OLD.state", OLD=-1, NEW=1),
+    _counting("DELETE", "", OLD=-1),
+)
 _LANES: Final = "INSERT INTO {s}lanes (owner) SELECT * FROM {rows 1 owner:text}"
 _FACTS: Final = "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:text value:text}"
 
 
 def create(*, lanes: int, counted: bool, **facts: str) -> Script[None]:
     """Create the tables of a new store, with so many *lanes* that nobody owns, and its *facts*."""
-    for text in (*_TABLES, *([_COUNTS] if counted else [])):
+    texts = [*_TABLES, *_SENDS, *([_TELLS] if lanes else []), *([_COUNTS, *_COUNTING] if counted else [])]
+    for text in texts:
         yield text, ()
     yield _FACTS, ([("schema", str(VERSION)), *facts.items()],)
     if lanes:
