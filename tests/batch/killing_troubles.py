@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async import Verdict
 from invsvc_async.batch.batch import reopened
-from invsvc_async.batch.journals.open import entries_of
+from invsvc_async.batch.places import entries_of
 from invsvc_async.simulator import Faults
 
 if TYPE_CHECKING:

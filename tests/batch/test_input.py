@@ -8,7 +8,8 @@ import pytest
 
 from invsvc_async import ConfigurationError
 from invsvc_async.batch import Batch
-from tests.batch.test_deliveries import SECRETS, journal
+from tests.batch.test_deliveries import journal  # noqa: F401
+from tests.batch.writing import SECRETS
 from tests.batch.writing import all_of, creates
 from tests.support.children import first_lines, read_on, started
 from tests.support.database import database

@@ -11,6 +11,8 @@ from invsvc_async import (
 from invsvc_async.batch import Batch
 from tests.batch.conftest import HOOK
 
+SECRETS = {"on_secret": lambda _key, _hook: None}
+
 
 def creates(client, n, start=0):
     """Make keyed creates, each of a URL of its own."""

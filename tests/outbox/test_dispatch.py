@@ -19,13 +19,13 @@ from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.journals.test_postgres_trouble import NOTED
+from tests.support.note_commits import NOTED
 from tests.outbox.conftest import verdict_of
 from tests.soak.outboxes import run
 from tests.support.database import database, failing_at_return
 from tests.support.database_proxy import database_proxy
 
-LANES = PostgresOutbox.lanes
+LANES = 64
 
 
 async def enqueue(outbox, connection, *writes):

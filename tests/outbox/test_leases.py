@@ -13,7 +13,7 @@ from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.storage import postgres_pool
 from tests.support.database_proxy import database_proxy
 
-LANES = PostgresOutbox.lanes
+LANES = 64
 
 REFUSE = """
 CREATE FUNCTION {s}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'not now'; END$$;

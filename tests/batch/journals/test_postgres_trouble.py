@@ -12,13 +12,14 @@ import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.batch import Batch
-from invsvc_async.batch.journals.open import entries_of
+from invsvc_async.batch.places import entries_of
 from invsvc_async.batch.journals.postgres import PostgresBatch
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.storage import postgres_pool
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
+from tests.support.note_commits import NOTED
 
 
 @pytest.fixture
@@ -240,16 +241,6 @@ async def test_commits_that_a_default_leaves_in_memory(name):
         assert [*(await journal.fetch("SHOW synchronous_commit"))[0]] == ["on"]
     async with opened(PostgresBatch(address.replace("=off", "=remote_write"))) as journal:
         assert [*(await journal.fetch("SHOW synchronous_commit"))[0]] == ["remote_write"]
-
-
-NOTED = """
-CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
-    INSERT INTO facts VALUES (TG_OP, current_setting('synchronous_commit'))
-        ON CONFLICT (name) DO UPDATE SET value = facts.value || ' ' || excluded.value;
-    RETURN NULL;
-END$$;
-CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON entries FOR EACH ROW EXECUTE FUNCTION note();
-"""
 
 
 @pytest.mark.parametrize("default", ["off", "remote_write"])
