@@ -205,7 +205,6 @@ class SqliteStore(SqliteFile):
         last = {
             (entry.key, entry.seq): (entry, lane, left) for entry, lane, left in values
         }  # the later counts
-        sends = sum(entry.state is State.SENDING for entry, *_ in last.values())
         new = [(entry, lane) for entry, lane, _ in last.values() if not entry.seq]
         sent = [(entry, left) for entry, _, left in last.values() if entry.seq]
         lost: set[int] = set()
@@ -218,7 +217,9 @@ class SqliteStore(SqliteFile):
                 connection.execute(*DIALECT.translated(*keep(some))).fetchall()
             for part in slices(sent, MOST):
                 lost |= self._do(partial(_store, part), connection)
-        self._sends += sends
+        self._sends += sum(
+            entry.state is State.SENDING and entry.seq not in lost for entry, *_ in last.values()
+        )
         return [_dropped(entry.key) if entry.seq in lost else None for entry, *_ in values]
 
     def _store_commons(self, connection: sqlite3.Connection) -> None:

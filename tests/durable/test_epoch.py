@@ -10,10 +10,12 @@ import msgspec
 import pytest
 
 from invsvc_async import JournalError
-from invsvc_async.batch.journals.sqlite import SqliteBatch
-from invsvc_async.durable.entry import Entry, State
+from invsvc_async.client import options_of
+from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.epoch import Standing, wrong_with
-from invsvc_async.durable.sqlite_file import fact
+from invsvc_async.durable.leases import Leases, new_lane
+from invsvc_async.durable.sqlite_store import SqliteStore
+from tests.durable.stores import numbers, opened
 
 STEPS = ("send", "send, then kill", "copy", "copy both", "put back", "put back both", "lose", "lose file")
 
@@ -77,82 +79,93 @@ def test_all_short_histories():
     assert refused > 1000
 
 
-def entry(key, state=State.SENDING):
-    return Entry(key=key, state=state, operation="webhooks.create", intent="{}", common=1)
+def entry(key, state=State.SENDING, seq=0):
+    return Entry(key=key, seq=seq, state=state, operation="webhooks.create", intent="{}", common=1)
 
 
-async def counts(entries, path):
+@pytest.fixture
+async def journal(tmp_path, client):
+    """Yield the store of a client's journal, and its lane."""
+    clock = options_of(client).session.clock
+    async with opened(SqliteStore(tmp_path / "calls.db", "test")) as store:
+        leases = Leases(store, clock)
+        yield store, leases.hold(await store.run(lambda: new_lane("a.1", "")), "a.1")
+
+
+async def counted(path):
+    """Return the count of sends in the file, once it is opened again, and the one beside it before that."""
     beside = msgspec.json.decode(path.with_name(f"{path.name}.epoch").read_bytes(), type=Standing).sends
-    return int(await entries.ask(lambda connection: fact(connection, "sends"))), beside
+    async with opened(SqliteStore(path, "test", it="the test")) as store:
+        [sends] = await numbers(store, "SELECT value FROM {s}facts WHERE name = 'sends'")
+    return int(sends), beside
 
 
-async def test_count_of_each_kind_of_store(tmp_path):
+async def test_count_of_each_kind_of_store(journal, tmp_path):
     """Each store before a send counts, in groups of any size; other stores do not. Both counts agree."""
-    path = tmp_path / "run.db"
-    entries = SqliteBatch(path)
-    await entries.open()
+    store, lane = journal
     for size in (1, 5, 16, 17, 40, 300):
-        stored = [entries.put(entry(f"{size}-{number}")) for number in range(size)]
-        for each in stored:
-            await each
-        await entries.put(entry(f"{size}-0", State.DONE))
-        await entries.put(entry(f"{size}-0"))
-    await entries.aclose()
-
-    entries = SqliteBatch(path)
-    await entries.open()
-    journal, beside = await counts(entries, path)
-    await entries.aclose()
-    assert journal >= 1 + 5 + 16 + 17 + 40 + 300 + 6
-    assert beside == journal
+        await asyncio.gather(*[lane.put(entry(f"{size}-{number}")) for number in range(size)])
+        await lane.put(entry(f"{size}-0", State.DONE))
+        await lane.put(entry(f"{size}-0"))
+        (there,) = await store.entries("e.key = $1", f"{size}-0")
+        await lane.put(entry(there.key, seq=there.seq))
+    await store.aclose()
+    made = 1 + 5 + 16 + 17 + 40 + 300 + 6 + 6
+    assert await counted(store.path) == (made, made)
 
 
-async def test_count_after_a_group_that_failed(tmp_path):
+async def test_count_of_what_was_not_stored(journal):
+    """A send of an entry that was dropped meanwhile, or is done, counts nowhere: the file is no older copy."""
+    store, lane = journal
+    for key in "ab":
+        await lane.put(entry(key))
+    dropped, done = await store.entries("true ORDER BY e.seq")
+    await store.rows("DELETE FROM {s}entries WHERE key = 'a'")
+    done.state, done.done_at = State.DONE, 1
+    await lane.put(done)
+    for each in (dropped, done):
+        with pytest.raises(LostLaneError):
+            await lane.put(entry(each.key, seq=each.seq))
+    await store.aclose()
+    assert await counted(store.path) == (2, 2)
+
+
+async def test_count_after_a_group_that_failed(journal):
     """What was rolled back does not count, so that the file never counts more than the journal."""
-    path = tmp_path / "run.db"
-    entries = SqliteBatch(path)
-    await entries.open()
+    store, lane = journal
 
     def fail(_connection):
         raise JournalError("row: it cannot be stored. Try another.")
 
-    stored = [entries.put(entry("a")), entries.put(entry("b"))]
-    failed = entries.ask(fail)
-    stored.append(entries.put(entry("c")))
-    for each in stored:
-        await each
+    stored = [lane.put(entry("a")), lane.put(entry("b"))]
+    failed = store.ask(fail)
+    stored.append(lane.put(entry("c")))
+    await asyncio.gather(*stored)
     with pytest.raises(JournalError):
         await failed
-    await entries.put(entry("d"))
-    await entries.aclose()
-
-    entries = SqliteBatch(path)
-    await entries.open()
-    assert await counts(entries, path) == (4, 4)
-    await entries.aclose()
+    await lane.put(entry("d"))
+    await store.aclose()
+    assert await counted(store.path) == (4, 4)
 
 
-async def test_closing_that_is_cancelled(tmp_path):
+async def test_closing_that_is_cancelled(journal):
     """The file stays this owner's until its thread has stored and counted what was requested."""
+    store, lane = journal
     begun, may_end = threading.Event(), threading.Event()
-    path = tmp_path / "run.db"
-    entries, other = SqliteBatch(path), SqliteBatch(path)
-    await entries.open()
-    entries.ask(lambda _: begun.set() or may_end.wait(30))
+    store.ask(lambda _: begun.set() or may_end.wait(30))
     await asyncio.to_thread(begun.wait, 30)
-    entries.put(entry("a"))
-    closing = asyncio.create_task(entries.aclose())
+    lane.put(entry("a"))
+    closing = asyncio.create_task(store.aclose())
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.wait([closing])
     assert closing.cancelled()
     with pytest.raises(JournalError, match="is in use"):
-        await other.open()
+        await SqliteStore(store.path, "test").open()
     may_end.set()
-    for thread in [each for each in threading.enumerate() if str(path) in each.name]:
+    for thread in [each for each in threading.enumerate() if str(store.path) in each.name]:
         await asyncio.to_thread(thread.join, 30)
 
-    await other.open()
-    assert [each.key for each in await other.in_flight(0, 10)] == ["a"]
-    assert await counts(other, path) == (1, 1)
-    await other.aclose()
+    async with opened(SqliteStore(store.path, "test")) as other:
+        assert [each.key for each in await other.entries("e.state = 1")] == ["a"]
+    assert await counted(store.path) == (1, 1)

@@ -15,12 +15,14 @@ import attrs
 import pytest
 
 from invsvc_async import JournalError, NotFoundError, Verdict
+from invsvc_async.client import options_of
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable import sqlite_file
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.reconcile.history import Attempt
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.killed import killed_before_its_await_returns
+from tests.durable.stores import end, fill, lanes_of, numbers, opened, store_of
 from tests.faults.conftest import SHORT
 
 ONE_CREATE = """
@@ -463,21 +465,17 @@ async def test_thread_that_dies_fails_who_waits(service, tmp_path):
     assert service.arrivals("webhooks.create") == 0
 
 
-async def test_row_that_cannot_be_stored_fails_alone(tmp_path):
+async def test_row_that_cannot_be_stored_fails_alone(client, tmp_path):
     """What is committed together fails one by one: a row that cannot be stored takes no other with it."""
-    from invsvc_async.batch.journals.sqlite import SqliteBatch
-    from invsvc_async.durable.entry import Entry, State
-
-    entries = SqliteBatch(tmp_path / "run.db")
-    await entries.open()
-    good, bad = (
-        entries.put(Entry(key=key, state=State.TO_DO, operation="teams.create", done_at=number))
-        for key, number in (("a", 1), ("b", 2**70))
-    )
-    await asyncio.wait([good, bad])
-    assert (good.exception(), [each.key for each in await entries.not_done(0, 9)]) == (None, ["a"])
-    assert isinstance(bad.exception(), JournalError)
-    await entries.aclose()
+    async with opened(store_of("SQLite", tmp_path, "", lanes=1)) as store:
+        good, bad = await fill(store, "a", "b")
+        (lane,) = await lanes_of(store, options_of(client).session.clock)
+        bad.common = 2**70
+        stored, failed = await asyncio.gather(
+            *(end(lane, each) for each in (good, bad)), return_exceptions=True
+        )
+        assert (stored, type(failed)) == (None, JournalError)
+        assert await numbers(store, "SELECT verdict FROM {s}entries ORDER BY seq") == ["refused", None]
 
 
 async def test_corrupt_page_is_told(service, client, tmp_path):

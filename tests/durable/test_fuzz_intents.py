@@ -13,7 +13,7 @@ from invsvc_async import Intent, InvalidRequestError, JournalError
 from invsvc_async.batch.result import Result
 from invsvc_async.durable.entry import entry_of
 from invsvc_async.durable.intents import Commons, Packed, pack, unpack
-from invsvc_async.durable.sqlite_entries import row_of
+from invsvc_async.durable.store import columns_of
 from tests.support.fuzzing import as_wire, fuzzed, intents, spoilt, texts
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
@@ -42,7 +42,7 @@ def test_intent_of_any_bytes(seen):
 
 @fuzzed
 @given(seen=st.data())
-def testrow_of_a_journal_of_any_bytes(seen):
+def test_row_of_a_journal_of_any_bytes(seen):
     """A damaged row is a JournalError, or an intent."""
     commons = Commons()
     packed = pack(seen.draw(intents()), commons)
@@ -59,7 +59,7 @@ def testrow_of_a_journal_of_any_bytes(seen):
 
 
 COLUMNS = {
-    "seq": 1, "key": "row-1", "content": b"digest", "state": 2, "run": 1, "operation": "webhooks.delete",
+    "seq": 1, "key": "row-1", "place": 1, "lane": 1, "thing": None, "digest": "d", "state": 2, "operation": "webhooks.delete",
     "verdict": "applied", "common": 1, "intent": None, "outcome": '{"basis":"answered","tries":2}', "claim": None,
     "done_at": 1750000000000,
 }  # fmt: skip
@@ -68,12 +68,12 @@ stored = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | texts | st
 
 @fuzzed
 @given(seen=st.data())
-def test_wholerow_of_a_journal(seen):
+def test_whole_row_of_a_journal(seen):
     """Whatever its columns contain, a row is a JournalError, or an entry that can be stored again."""
     row = {**COLUMNS, **seen.draw(st.dictionaries(st.sampled_from(sorted(COLUMNS)), stored, max_size=2))}
     if seen.draw(st.booleans()):
         row["outcome"] = seen.draw(spoilt(json.loads(COLUMNS["outcome"]))).decode(errors="replace")
     with suppress(JournalError):
         entry = entry_of(row)
-        row_of(entry)
+        columns_of(entry)
         Result.of(entry)

@@ -22,9 +22,9 @@ from invsvc_async.durable.restored import last_of
 from invsvc_async.storage import postgres_pool
 from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, POLICY, client_of
-from tests.support.note_commits import NOTED
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
+from tests.support.note_commits import NOTED
 
 PROGRAM = """
 import asyncio, os, signal, sys

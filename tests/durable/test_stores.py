@@ -5,60 +5,28 @@ from __future__ import annotations
 import pytest
 
 from invsvc_async.client import options_of
+from invsvc_async.durable.entries import NOT_APPLIED
 from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import Leases, _take, show_life
-from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.scripts import drop, find_old, keep_verdicts, prune, reopen, take_verdicts
 from invsvc_async.durable.sqlite_store import SqliteStore
-from tests.outbox.conftest import outbox_at
-
-INSERT = """
-INSERT INTO {s}entries (place, key, lane, thing, digest, operation, state, intent)
-SELECT given.at, given.key, 1, given.thing, '', 'webhooks.update', 0, '{}'
-FROM {rows 1 at:bigint key:text thing:text} WHERE true RETURNING seq
-"""
-SENT = '{"sent":[{"attempt_timeout":30}],"nonce":"a"}'
+from tests.durable.stores import SENT, end, fill, lanes_of, numbers, opened, store_of, unheard
 
 
-@pytest.fixture(params=["PostgreSQL", "SQLite"])
-async def store(request, tmp_path, client):
+@pytest.fixture(params=["PostgreSQL", "PostgreSQL that counts", "SQLite"])
+async def store(request, tmp_path):
     """Yield a store with two lanes."""
-    if request.param == "SQLite":
-        made = SqliteStore(tmp_path / "store.db", "test", lanes=2)
-    else:
-        made = PostgresStore(outbox_at(f"t{abs(hash(request.node.nodeid))}", silence=60), "outbox", lanes=2)
-    await made.open_for(options_of(client).session, same_mode=False)
-    yield made
-    await made.aclose()
+    kind, _, counts = request.param.partition(" that ")
+    is_counted = bool(counts) or kind == "SQLite"
+    async with opened(store_of(kind, tmp_path, request.node.nodeid, counted=is_counted)) as made:
+        yield made
 
 
 @pytest.fixture
 async def lane(store, client):
     """Return the first lane, which this process has."""
-    leases = Leases(store, options_of(client).session.clock)
-    await leases.beat()
-    return (await leases.take(1))[0]
-
-
-async def fill(store, *keys):
-    """Insert entries with these keys; return them, with intents that say nothing of a send."""
-    await store.rows(INSERT, [(number, key, "thing") for number, key in enumerate(keys, 1)])
-    return await store.entries("e.key {any 1 text} ORDER BY e.place", [*keys])
-
-
-async def end(lane, entry, verdict="refused", done_at=1000):
-    """Store the verdict of *entry*."""
-    entry.state, entry.verdict, entry.outcome, entry.done_at = State.DONE, verdict, "{}", done_at
-    await lane.put(entry)
-
-
-async def numbers(store, text, *values):
-    return [number for (number,) in await store.rows(text, *values)]
-
-
-async def unheard(store):
-    return await numbers(store, "SELECT seq FROM {s}unheard ORDER BY seq")
+    return (await lanes_of(store, options_of(client).session.clock))[0]
 
 
 async def test_put_updates_its_entry_and_what_follows(store, lane):
@@ -82,7 +50,7 @@ async def test_put_of_an_entry_that_is_not_open_any_more(store, lane, gone):
     """It is refused, so that nothing is sent for it."""
     (entry,) = await fill(store, "one")
     if gone == "dropped":
-        await store.run(lambda: drop("one", set()))
+        await store.run(lambda: drop("one", set(), part=store.part))
     elif gone == "done":
         await end(lane, entry)
     elif isinstance(store, SqliteStore):
@@ -92,7 +60,7 @@ async def test_put_of_an_entry_that_is_not_open_any_more(store, lane, gone):
     entry.state, entry.verdict, entry.done_at = State.SENDING, None, None
     with pytest.raises(LostLaneError):
         await lane.put(entry)
-    assert lane.doubtful
+    assert lane.doubtful is not isinstance(store, SqliteStore)  # of which nobody else has a lane
 
 
 async def test_verdicts_are_given_to_one_consumer(store, lane):
@@ -102,7 +70,7 @@ async def test_verdicts_are_given_to_one_consumer(store, lane):
         await end(lane, entry)
     seqs = [entry.seq for entry in entries]
     for name in ("a", "b"):
-        await store.run(lambda name=name: show_life(name, 60.0, sends=False))
+        await store.run(lambda name=name: show_life(name, 60.0))
     assert await store.run(lambda: take_verdicts("a.0", 60.0, 2)) == seqs[:2]
     assert await store.run(lambda: take_verdicts("a.0", 60.0, 2)) == seqs[:2]
     assert await store.run(lambda: take_verdicts("b.0", 60.0, 3)) == seqs[2:]
@@ -121,7 +89,7 @@ async def test_consumer_that_lives_again_keeps_its_verdicts(store, lane):
         taking = take_verdicts("b.0", 60.0, 2)
         rows = yield next(taking)
         assert [tuple(row) for row in rows] == [(entry.seq, "a.0")]
-        yield from show_life("a", 60.0, sends=False)
+        yield from show_life("a", 60.0)
         return (yield from then(taking, rows))
 
     assert await store.run(alive_meanwhile) == []
@@ -132,10 +100,10 @@ async def test_owner_that_lives_again_keeps_its_lanes(store, lane):
     await store.rows("UPDATE {s}lanes SET owner = 'a.1' WHERE id = 1")
 
     def alive_meanwhile():
-        taking = _take("b.1-", 60.0, 2, "%", ["b.1-"])
+        taking = _take("b.1-", 60.0, 2, "%", ["b.1-"], None)
         rows = yield next(taking)
         assert [tuple(row) for row in rows] == [(1, "a.1"), (2, None)]
-        yield from show_life("a", 60.0, sends=True)
+        yield from show_life("a", 60.0)
         return (yield from then(taking, rows))
 
     assert await store.run(alive_meanwhile) == {2: True}
@@ -161,7 +129,9 @@ async def test_reopening(store, lane):
     await end(lane, refused)
     await end(lane, unknown, "unknown")
     again = set()
-    lanes = await store.run(lambda: reopen(["applied", "refused", "unknown", "open", "none"], again))
+    lanes = await store.run(
+        lambda: reopen(["applied", "refused", "unknown", "open", "none"], NOT_APPLIED, again, part=store.part)
+    )
     assert (lanes, again) == ({1}, {"refused", "unknown"})
     found = {entry.key: entry for entry in await store.entries("true")}
     assert [entry.state for entry in found.values()].count(State.TO_DO) == 3
@@ -182,11 +152,11 @@ async def test_dropping(store, lane):
     )
     dropped = set()
     for key in ("sent", "fresh", "late", "none"):
-        await store.run(lambda key=key: drop(key, dropped))
+        await store.run(lambda key=key: drop(key, dropped, part=store.part))
     assert dropped == {"late"}
     assert await numbers(store, "SELECT seq FROM {s}entries ORDER BY seq") == [fresh.seq, sent.seq]
     await end(lane, sent)
-    await store.run(lambda: drop("sent", dropped))
+    await store.run(lambda: drop("sent", dropped, part=None))
     assert (dropped, await unheard(store)) == ({"late", "sent"}, [])
 
 
@@ -202,7 +172,7 @@ async def test_pruning(store, lane):
     await store.rows("DELETE FROM {s}unheard WHERE seq <> $1", kept)
     old = await store.run(lambda: find_old(5000, 0, 10**9, unacknowledged=False))
     assert [*old.values()] == ["old", "reopened"]
-    await store.run(lambda: reopen(["reopened"], set()))
+    await store.run(lambda: reopen(["reopened"], NOT_APPLIED, set(), part=store.part))
     gone = set()
     await store.run(lambda: prune(5000, [*old], unacknowledged=False, gone=gone))
     assert gone == {entries["old"].seq}
@@ -239,6 +209,6 @@ async def test_file_of_a_process_that_has_ended(tmp_path, client):
         if name == "first":
             (entry,) = await fill(made, "one")
             await end(lane, entry)
-        await made.run(lambda name=name: show_life(name, 60.0, sends=False))
+        await made.run(lambda name=name: show_life(name, 60.0))
         assert await made.run(lambda name=name: take_verdicts(f"{name}.0", 60.0, 2)) == [entry.seq]
         await made.aclose()

@@ -1,0 +1,80 @@
+"""Stores of the tests, of both kinds, and entries in them."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+from invsvc_async.durable.entry import State
+from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.postgres_store import PostgresStore
+from invsvc_async.durable.sqlite_store import SqliteStore
+from tests.support.database import database
+
+KINDS = ("PostgreSQL", "SQLite")
+SENT = '{"sent":[{"attempt_timeout":30}],"nonce":"a"}'
+SCAN = f"""
+SELECT state, coalesce(verdict, ''), CASE WHEN outcome LIKE '%"lost":true%' THEN 1 ELSE 0 END
+    + CASE WHEN outcome LIKE '%"overtaken":true%' THEN 2 ELSE 0 END, count(*) FROM {{s}}entries
+    WHERE state <> {State.DONE:d} OR outcome IS NOT NULL GROUP BY 1, 2, 3
+"""  # noqa: S608 - our own text
+COUNTED = """
+SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
+"""
+_INSERT = """
+INSERT INTO {s}entries (place, key, lane, thing, digest, operation, state, intent)
+SELECT given.at, given.key, 1, given.thing, '', 'webhooks.update', 0, '{}'
+FROM {rows 1 at:bigint key:text thing:text} WHERE true RETURNING seq
+"""
+
+
+def store_of(kind, folder, name, *, lanes=2, counted=True):
+    """Return a store of a batch in *folder*, or in the database under *name*; not open yet."""
+    if kind == "SQLite":
+        return SqliteStore(folder / "store.db", "a batch", it="the batch", lanes=lanes, counted=counted)
+    address = database().journal(f"s{abs(hash(name))}", silence=60)
+    return PostgresStore(address, "batch", it="the batch", lanes=lanes, counted=counted)
+
+
+@asynccontextmanager
+async def opened(store):
+    """Open *store*, and close it."""
+    await store.open_for(None, same_mode=False)
+    try:
+        await store.check_place()
+        yield store
+    finally:
+        await store.aclose()
+
+
+async def lanes_of(store, clock, most=1):
+    """Return lanes that a new process has acquired."""
+    leases = Leases(store, clock)
+    await leases.beat()
+    return await leases.take(most)
+
+
+async def fill(store, *keys, thing="thing"):
+    """Insert entries with these keys; return them, with intents that say nothing of a send."""
+    await store.rows(_INSERT, [(number, key, thing) for number, key in enumerate(keys, 1)])
+    return await store.entries("e.key {any 1 text} ORDER BY e.place", [*keys])
+
+
+async def end(lane, entry, verdict="refused", done_at=1000):
+    """Store the verdict of *entry*."""
+    entry.state, entry.verdict, entry.outcome, entry.done_at = State.DONE, verdict, "{}", done_at
+    await lane.put(entry)
+
+
+async def numbers(store, text, *values):
+    """Return the first column of rows."""
+    return [number for (number,) in await store.rows(text, *values)]
+
+
+async def unheard(store):
+    """Return the numbers of entries whose verdict nobody has acknowledged."""
+    return await numbers(store, "SELECT seq FROM {s}unheard ORDER BY seq")
+
+
+async def counts(store, text=COUNTED):
+    """Return the counts that *store* keeps, by state, verdict and flags."""
+    return {tuple(which): many for *which, many in await store.rows(text) if many}
