@@ -23,7 +23,7 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from invsvc_async.batch.checkpoint import Checkpoint
     from invsvc_async.durable.entry import Entry
@@ -161,7 +161,9 @@ class BatchEntries(Entries):
         have closed its input while it was silent.
         """
         ours: set[int] = set()
-        script = partial(_add, entries, reader, checkpoint, part=self.store.part, ours=ours)
+        script = partial(
+            _add, entries, self.commons.texts, reader, checkpoint, part=self.store.part, ours=ours
+        )
         found = {key: Known(*known) for key, known in (await self.store.run(script)).items()}
         is_next = not self.is_shared or min(ours, default=0) == self._last_number + 1
         self._last_number = max(ours, default=-1)
@@ -325,9 +327,10 @@ def _worker(row: Sequence[Any], silence: float) -> Worker:  # Any: as the column
 
 
 def _add(
-    entries: Sequence[Entry], reader: str, checkpoint: Checkpoint | None, *, part: int | None, ours: set[int]
+    entries: Sequence[Entry], commons: Mapping[int, str], reader: str, checkpoint: Checkpoint | None, *,
+    part: int | None, ours: set[int],
 ) -> Script[dict[str, tuple[int, str, int, int | None]]]:
-    known = (yield from add(entries, part=part, ours=ours)) if entries else {}
+    known = (yield from add(entries, commons, part=part, ours=ours)) if entries else {}
     if checkpoint is not None:
         yield SET, (_CHECKPOINT, msgspec.json.encode(checkpoint).decode())
     yield _BEGIN, (f"{_INPUT}{reader}",)

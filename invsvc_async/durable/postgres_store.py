@@ -19,6 +19,7 @@ from invsvc_async.durable import restored
 from invsvc_async.durable.entry import LostLaneError
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import SETTLED, PlaceError, place_of, wrong_with_place
+from invsvc_async.durable.scripts import COMMONS
 from invsvc_async.durable.store import ENTRY, SENT, Owned, columns_of, entry_in, flags_in, keep, note_fact
 from invsvc_async.durable.tables import create
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -106,10 +107,6 @@ SELECT e.seq FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL
 """  # by lane, because the index has the order of each lane only
 _TELL = "SELECT pg_notify({arg 1 text}, given.what) FROM {rows 2 what:text}"
 _PARTS = 64  # of the counts
-_COMMONS = """
-INSERT INTO {s}commons (number, text) SELECT * FROM {rows 1 number:bigint text:text} WHERE true
-    ON CONFLICT DO NOTHING
-"""
 
 
 @attrs.define(eq=False)
@@ -473,7 +470,7 @@ class PostgresStore(Pool):
         """Store the common parts of intents that the database may not have yet."""
         fresh = [each for each in self.commons.texts.items() if each[0] not in self._stored_commons]
         if fresh:
-            await self.rows(_COMMONS, fresh)
+            await self.rows(COMMONS, fresh)
             self._stored_commons.update(number for number, _ in fresh)
 
 

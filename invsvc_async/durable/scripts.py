@@ -24,14 +24,14 @@ from invsvc_async.storage.dialect import MOST
 from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.storage.dialect import Script
 
 __all__ = [
-    "KNOWN", "add", "drop", "empty", "find_old", "keep_verdicts", "may_drop", "numbers", "prune", "reopen",
-    "reopen_next", "take_verdicts",
+    "COMMONS", "KNOWN", "add", "drop", "empty", "find_old", "keep_verdicts", "may_drop", "numbers", "prune",
+    "reopen", "reopen_next", "take_verdicts",
 ]  # fmt: skip
 
 # What is known of an entry under a key.
@@ -51,6 +51,10 @@ _ADD: Final = f"""
 INSERT INTO {{s}}entries ({_COLUMNS}) SELECT {_COLUMNS} FROM {{rows 1 {_NEW}}} WHERE true
     ON CONFLICT (key) DO NOTHING RETURNING seq
 """  # noqa: S608 - our own text
+COMMONS: Final = """
+INSERT INTO {s}commons (number, text) SELECT * FROM {rows 1 number:bigint text:text} WHERE true
+    ON CONFLICT DO NOTHING
+"""
 
 _UNHEARD: Final = f"""
 SELECT u.seq, u.taker FROM {{s}}unheard AS u WHERE u.taker IS NULL OR u.taker = $3 OR {dead("u.taker")}
@@ -129,13 +133,16 @@ def numbers(many: int) -> Script[list[int]]:
 
 
 def add(
-    entries: Sequence[Entry], *, part: int | None, ours: set[int]
+    entries: Sequence[Entry], commons: Mapping[int, str], *, part: int | None, ours: set[int]
 ) -> Script[dict[str, tuple[int, str, int, int | None]]]:
     """
     Insert new *entries* in their order; return what is known under their keys, as ``KNOWN`` does.
 
+    With them, store the common parts of their intents, which *commons* has.
+
     The numbers that this and earlier tries gave are added to *ours*.
     """
+    yield COMMONS, ([(number, commons[number]) for number in {e.common for e in entries if e.common}],)
     given = yield from numbers(len(entries))
     ours.update(given)
     rows = [
