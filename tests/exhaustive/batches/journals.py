@@ -12,21 +12,23 @@ import sqlite3
 import tempfile
 from asyncio import events
 from contextlib import closing, contextmanager
+from contextvars import copy_context
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
-from invsvc_async.batch.journals.chunk_queue import Handed
-from invsvc_async.batch.journals.postgres import PostgresBatch
-from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.batch.entries import BatchEntries
+from invsvc_async.durable import postgres_store
+from invsvc_async.durable.postgres_store import PostgresStore
+from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.errors import JournalError
+from invsvc_async.storage.dialect import PostgresDialect
 from invsvc_async.storage.sqlite_writer import Writer
-from tests.interleavings.loop import START
 from tests.support.database import database
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
     from tests.exhaustive.batches.stage import BatchStage
 
@@ -37,6 +39,8 @@ T = TypeVar("T")
 COMMIT = 0.08  # s: longer than a request needs to arrive and take effect
 SILENCE = 2.0  # s after which a worker counts as dead
 SLOW = 1.2  # s that a transaction takes if the schedule says so
+TOLD = 0.001  # s that a notification takes
+LANES = 4  # in the database; the journey and the webhook are in two of them
 
 
 class InlineWriter(Writer):
@@ -88,7 +92,7 @@ def inline_writers() -> Iterator[None]:
         yield
 
 
-class ScriptedFile(SqliteBatch):
+class ScriptedFile(SqliteStore):
     """The journal of one process in the file of a scene."""
 
     def drop(self) -> None:
@@ -111,9 +115,10 @@ class FileJournal:
         self.input = self.path.with_name("input.jsonl")
         self._copy = self.path.with_name("copy.db")
 
-    def entries(self, _run: str, *, restored: bool) -> ScriptedFile:
+    def entries(self, _run: str, *, restored: bool) -> BatchEntries:
         """Return what a process opens."""
-        return ScriptedFile(self.path, restored=restored)
+        store = ScriptedFile(self.path, "a batch", it="the batch", lanes=1, counted=True, restored=restored)
+        return BatchEntries(store, lanes=1)
 
     def copy(self) -> None:
         """Copy the journal, without the file beside it."""
@@ -125,6 +130,13 @@ class FileJournal:
         for end in ("-wal", "-shm"):
             self.path.with_name(f"run.db{end}").unlink(missing_ok=True)
         self._copy.replace(self.path)
+
+    def fetch(self, text: str) -> list[Any]:
+        """Return rows; none if there are no tables yet."""
+        with closing(sqlite3.connect(self.path)) as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                return []
+            return connection.execute(text.format(s="")).fetchall()
 
     def close(self) -> None:
         """Delete the file."""
@@ -167,32 +179,11 @@ class _Nothing:
         return iter(())
 
 
-# The clock of the database is that of the scene: these functions stand before those of PostgreSQL.
-_CLOCK = """
-CREATE SCHEMA IF NOT EXISTS invsvc_walk;
-CREATE SEQUENCE invsvc_walk.walk_clock;
-CREATE FUNCTION invsvc_walk.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
-    'SELECT to_timestamp(last_value / 1e6) FROM invsvc_walk.walk_clock';
-CREATE FUNCTION invsvc_walk.now() RETURNS timestamptz LANGUAGE sql AS
-    'SELECT to_timestamp(last_value / 1e6) FROM invsvc_walk.walk_clock';
-"""
-
-
-class _FirstJournal(PostgresBatch):
-    """The journal that makes the tables, and whose connections all others use."""
-
-    async def connect(self, prepare: Callable[[Any], Awaitable[None]], **settings: str) -> None:
-        """Connect with the functions of the schema before those of PostgreSQL."""
-        settings["search_path"] += ", pg_catalog"
-
-        async def prepared(connection: Any) -> None:
-            await connection.execute(_CLOCK)
-            await prepare(connection)
-
-        await super().connect(prepared, **settings)
-
-    async def connected(self, _connection: Any) -> None:
-        """Accept that search path."""
+def _dialect(schema: str) -> PostgresDialect:
+    """Return the dialect of the package, but with the clock of the scene as that of the database."""
+    dialect = postgres_store._dialect_in(schema, part=0)
+    dialect._names["now"] = f"(SELECT last_value / 1e6 FROM {schema}.walk_clock)::float8"
+    return dialect
 
 
 class _Server:
@@ -201,24 +192,23 @@ class _Server:
     def __init__(self) -> None:
         self.bridge = _Bridge()
         self.address = database().journal("walk", silence=SILENCE)
-        self._first = _FirstJournal(self.address)
-        self.bridge.run(self._first.open())
-        self.pool = _Pool(self._first._pool)
-        self._facts = self.bridge.run(self._first.fetch("SELECT name, value FROM facts"))
-        rows = self.bridge.run(self._first.fetch(
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() "
-            "AND table_type = 'BASE TABLE'"
-        ))  # fmt: skip
-        self._tables = [row[0] for row in rows]
+        first = self._first = PostgresStore(self.address, "batch", it="the batch", lanes=LANES, counted=True)
+        self.bridge.run(first.open_for(None, same_mode=False))
+        self.schema = first.schema
+        self.dialect = _dialect(first.schema)
+        self.pool = _Pool(first._pool)
+        self.bridge.run(first.rows("CREATE SEQUENCE {s}walk_clock"))
+        self._facts = [tuple(row) for row in self.fetch("SELECT name, value FROM {s}facts")]
+        names = self.fetch(f"SELECT tablename FROM pg_tables WHERE schemaname = '{first.schema}'")  # noqa: S608 - its own
+        self._tables = [name for (name,) in names if name != "lanes"]
 
     def empty(self) -> None:
-        """Delete all rows."""
+        """Delete all rows, and release all lanes."""
 
-        async def empty(connection: Any) -> None:
-            await connection.execute("; ".join(f"DELETE FROM {name}" for name in self._tables))  # noqa: S608 - its own tables
-            await connection.executemany(
-                "INSERT INTO facts VALUES ($1, $2)", [tuple(row) for row in self._facts]
-            )
+        async def empty(connection: Any) -> None:  # Any: asyncpg has no types
+            texts = [f"DELETE FROM {self.schema}.{name}" for name in self._tables]  # noqa: S608 - its own tables
+            await connection.execute("; ".join([*texts, f"UPDATE {self.schema}.lanes SET owner = NULL"]))  # noqa: S608
+            await connection.executemany(f"INSERT INTO {self.schema}.facts VALUES ($1, $2)", self._facts)  # noqa: S608
 
         self.bridge.run(self._first.ask(empty))
 
@@ -227,90 +217,51 @@ class _Server:
 
         async def at_that_time() -> T:
             async with self._first.lent() as connection:
-                await connection.execute(f"SELECT setval('walk_clock', {round(now * 1e6)})")
+                await connection.execute(f"SELECT setval('{self.schema}.walk_clock', {round(now * 1e6)})")
             return await act()
 
         return self.bridge.run(at_that_time())
 
     def fetch(self, text: str) -> list[Any]:
         """Return rows."""
-        return self.bridge.run(self._first.fetch(text))
+        return [*self.bridge.run(self._first.rows(text))]
 
 
 server = cache(_Server)
 
 
-class Queue:
-    """
-    The queue of chunks as a model: it may assign a chunk again once its worker was silent for too long.
-
-    It stands for pgqueuer, whose clock is that of the database. Like that one, it decides nothing: the
-    journal does.
-    """
-
-    def __init__(self, stage: BatchStage) -> None:
-        self._stage = stage
-        self.waiting: list[int] = []
-        self.taken: dict[int, tuple[str, float]] = {}  # by chunk: the worker, and its last sign of life
-        self.owners: list[tuple[float, int, str]] = []
-
-    def now(self) -> float:
-        """Return the virtual time."""
-        return self._stage.loop.now
-
-
-class WorkerQueue:
-    """The queue as one worker uses it, in place of ``Chunks``."""
-
-    def __init__(self, queue: Queue, run: str) -> None:
-        self._queue, self._run = queue, run
-
-    async def give(self, _connection: Any, chunk: int) -> None:
-        """Add *chunk*."""
-        self._queue.waiting.append(chunk)
-
-    async def take(self, *_: Any) -> Handed | None:
-        """Return the next chunk that is free, or whose worker is silent."""
-        queue = self._queue
-        silent = [chunk for chunk, (_, beat) in queue.taken.items() if queue.now() > beat + SILENCE]
-        chunk = queue.waiting.pop(0) if queue.waiting else silent[0] if silent else None
-        if chunk is None:
-            return None
-        queue.taken[chunk] = self._run, queue.now()
-        queue.owners.append((queue.now() - START, chunk, self._run))
-        return Handed(chunk, None)
-
-    async def beat(self, handed: Sequence[Handed]) -> None:
-        """Record a sign of life, as pgqueuer does, without a look at who owns the chunk by now."""
-        for each in handed:
-            if each.chunk in self._queue.taken:
-                self._queue.taken[each.chunk] = self._queue.taken[each.chunk][0], self._queue.now()
-
-    async def end(self, handed: Handed) -> None:
-        """Remove a chunk."""
-        self._queue.taken.pop(handed.chunk, None)
-
-    async def give_back(self, handed: Handed) -> None:
-        """Return a chunk."""
-        self._queue.taken.pop(handed.chunk, None)
-        self._queue.waiting.append(handed.chunk)
-
-
-class ScriptedPostgres(PostgresBatch):
+class ScriptedPostgres(PostgresStore):
     """The journal of one worker: each transaction is a step, whose reply may be slow."""
 
-    def __init__(self, stage: BatchStage, queue: Queue, run: str) -> None:
-        super().__init__(server().address)
-        self._stage, self._run = stage, run
-        self._queue: Any = WorkerQueue(queue, run)
+    def __init__(self, stage: BatchStage, ears: list[Callable[[str], None]], run: str) -> None:
+        super().__init__(server().address, "batch", it="the batch", lanes=LANES, counted=True)
+        self._stage, self._ears, self._run = stage, ears, run
 
-    async def open(self) -> None:
+    async def open_for(self, *_: Any, **__: Any) -> None:
         """Use the pool of all scenes."""
-        self._pool, self.chunks = server().pool, self._queue
+        self._pool: Any = server().pool
+        self.schema, self._dialect, self.part = server().schema, server().dialect, 0
 
-    async def listen(self, *_: Any) -> None:
-        """Hear no signals: workers have to look for work themselves."""
-        await asyncio.Event().wait()
+    async def hear(self, woken: Callable[[str], None]) -> None:
+        """Hear what others tell, a moment later."""
+        context = copy_context()
+
+        def told(what: str) -> None:
+            self._stage.loop.call_later(TOLD, woken, what, context=context)
+
+        self._ears.append(told)
+        try:
+            woken("")
+            await asyncio.Event().wait()
+        finally:
+            self._ears.remove(told)
+
+    async def tell(self, *what: str) -> None:
+        """Store that, in a step of its own, and let others hear it."""
+        await super().tell(*what)
+        for told in [*self._ears]:
+            for each in what:
+                told(each)
 
     async def steadily(self, act: Callable[[], Awaitable[T]]) -> T:
         """Run *act* in one step, after a while; its reply takes another while."""
@@ -334,12 +285,16 @@ class SharedJournal:
 
     def __init__(self, stage: BatchStage) -> None:
         self._stage = stage
+        self._ears: list[Callable[[str], None]] = []  # of those that listen
         server().empty()
-        self.queue = Queue(stage)
 
-    def entries(self, run: str, *, restored: bool) -> ScriptedPostgres:
+    def entries(self, run: str, *, restored: bool) -> BatchEntries:
         """Return what a process opens."""
-        return ScriptedPostgres(self._stage, self.queue, run)
+        return BatchEntries(ScriptedPostgres(self._stage, self._ears, run), lanes=LANES)
+
+    def fetch(self, text: str) -> list[Any]:
+        """Return rows."""
+        return server().fetch(text)
 
     def close(self) -> None:
         """Do nothing."""

@@ -66,9 +66,9 @@ def _told(stage: BatchStage) -> Iterator[str]:
     # What a killed process was given last may have been taken at that moment.
     taken = stage.taken | {told.writer for told in stage.heard if told.client in stage.killed_at}
     for writer, (_, verdict) in stage.states.items():
-        if stage.gives_again and verdict is not None and last.get(writer) != verdict:
+        if verdict is not None and last.get(writer) != verdict:
             yield f"13: {writer} is {verdict}, and was last given as {last.get(writer)}"
-        elif stage.gives_again and verdict is not None and writer not in taken:
+        elif verdict is not None and writer not in taken:
             yield f"13: nobody took the result of {writer}, and it was not given again"
 
 

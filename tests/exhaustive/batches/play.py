@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["play"]
 
 BATCH = "invsvc_async.batch"
+MODULES = (
+    f"{BATCH}.earlier", f"{BATCH}.intake", f"{BATCH}.item", f"{BATCH}.restored", "invsvc_async.durable.last_writes",
+)  # fmt: skip
 
 
 @contextmanager
@@ -36,7 +39,7 @@ def one_clock(loop: FreezingLoop) -> Iterator[None]:
 
     day = SimpleNamespace(time=now, time_ns=lambda: int(now() * 1e9))
     with ExitStack() as stack:
-        for module in (f"{BATCH}.item", f"{BATCH}.restored", "invsvc_async.durable.last_writes"):
+        for module in MODULES:
             stack.enter_context(patch(f"{module}.time", day))
         yield
 

@@ -1,17 +1,16 @@
 """
 One execution of a scene of batches: processes that share a journal, and what happens to them.
 
-What ships is real: ``Batch``, ``Run`` and ``SharedRun``, the engine, the circuit breaker, the entries of both
-journals (SQLite and PostgreSQL themselves), chunk fencing, last writes, the driver and the rules of writes. Models
-are: the service and the transport (as in ``tests/interleavings``), the clock, the queue that assigns chunks,
-and the thread in which SQLite commits.
+What ships is real: ``Batch``, ``Run``, the dispatcher, the engine, the circuit breaker, both stores (SQLite and
+PostgreSQL themselves), their scripts and leases, last writes, the driver and the rules of writes. Models are: the
+service and the transport (as in ``tests/interleavings``), the clock, notifications, and the thread in which SQLite
+commits.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing, suppress
+from contextlib import suppress
 from contextvars import Context
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +20,7 @@ import attrs
 from invsvc_async.batch import Batch
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import End
-from tests.exhaustive.batches.journals import SLOW, FileJournal, SharedJournal, server
+from tests.exhaustive.batches.journals import SLOW, FileJournal, SharedJournal
 from tests.exhaustive.batches.loop import FreezingLoop
 from tests.interleavings.actions import EVENTS, URL, change, rename
 from tests.interleavings.execution import Member, Stage
@@ -146,7 +145,7 @@ class BatchStage(Stage):
                 for write in process.made:
                     write.close()
                 if not process.is_over:
-                    process.entries.drop()
+                    process.entries.store.drop()
             self.states = self._read()
         finally:
             self.journal.close()
@@ -160,20 +159,11 @@ class BatchStage(Stage):
 
     def _read(self) -> dict[str, tuple[str, str | None]]:
         """Return what the journal says of each write."""
-        if self.journal.is_shared:
-            rows = server().fetch("SELECT key, state, verdict, seq FROM entries")
-            self.places = {row["key"]: row["seq"] for row in rows}
-            return {row["key"]: (row["state"], row["verdict"]) for row in rows}
-        with closing(sqlite3.connect(self.journal.path)) as connection:
-            rows = connection.execute("SELECT key, state, verdict FROM entries")
-            return {key: (state, verdict) for key, state, verdict in rows}
+        rows = self.journal.fetch("SELECT key, state, verdict, place FROM {s}entries")
+        self.places = {key: place for key, _, _, place in rows}
+        return {key: (state, verdict) for key, state, verdict, _ in rows}
 
     # --- what scenes are made of
-
-    @property
-    def gives_again(self) -> bool:
-        """Whether results that were not taken are given again."""
-        return any(hasattr(process.entries, "deliveries") for process in self.processes.values())
 
     def rank(self, *writers: str) -> None:
         """Move *writers* to the end of the order."""
@@ -263,16 +253,12 @@ class BatchStage(Stage):
         """Run the batch of *process* over *writes* and take its results, *most* of them."""
         begun, count = self.loop.now, 0
         running: AsyncIterator[Result] = process.batch.work() if lasting else process.batch.run(writes)
-        last = None
-        async for result in running:
-            if last is not None:
-                self._acknowledge(last, process)
+        while (result := await anext(running, None)) is not None:
             self.tell(process, result, begun)
-            last, count = result.key, count + 1
+            count += 1
             if count == most:
                 return
-        if last is not None:
-            self._acknowledge(last, process)
+            self._acknowledge(result.key, process)  # now the next one is asked for
 
     def _acknowledge(self, writer: str, process: Process) -> None:
         self.acknowledged[writer] = process.name, self.loop.now
@@ -294,7 +280,7 @@ class BatchStage(Stage):
         """Kill *process*, and start what comes *after* it."""
         self.loop.dead |= {name for name in self.runs if name.startswith(f"{process.name}/")}
         self.killed_at[process.name] = self.loop.now
-        process.entries.drop()
+        process.entries.store.drop()
         process.is_over = True
         for number, sent in enumerate(self.service.sends):
             if sent.client == process.name:
@@ -337,13 +323,15 @@ class BatchStage(Stage):
 
     def judge_input(self, writers: Iterable[str]) -> None:
         """Judge whether an input of *writers* that counts as whole is in the journal of a file."""
-        with closing(sqlite3.connect(self.journal.path)) as connection:
-            if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-                return
-            facts = {name for (name,) in connection.execute("SELECT name FROM facts")}
-            keys = {key for (key,) in connection.execute("SELECT key FROM entries")}
-        if "runs" in facts and "input" not in facts and (missing := {*writers} - keys):
-            self.wrong.append(f"13: the input counts as whole, and the journal lacks {sorted(missing)}")
+        facts = dict(self.journal.fetch("SELECT name, value FROM {s}facts"))
+        keys = [key for (key,) in self.journal.fetch("SELECT key FROM {s}entries")]
+        missing = [writer for writer in writers if writer not in keys]
+        is_read = keys and not any(name.startswith("input ") for name in facts)
+        if is_read and missing:
+            self.wrong.append(f"13: the input counts as whole, and the journal lacks {missing}")
+        read = json.loads(facts.get("checkpoint", "{}")).get("writes", 0)
+        if lacking := [writer for writer in [*writers][:read] if writer in missing]:
+            self.wrong.append(f"13: the input was read up to {read} writes, and the journal lacks {lacking}")
 
     def judge_send(self, writer: str, client: str, thing: str) -> None:
         """Judge a request that is about to leave: one owner sends, and nothing older may still land."""
