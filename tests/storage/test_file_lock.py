@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from invsvc_async import JournalError
-from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.batch.places import entries_of
 from invsvc_async.storage.file_lock import FileLock, WhileOpen
 
 # Another process that owns the file for a moment, and writes some pages.
@@ -58,16 +58,14 @@ async def owned_elsewhere(path):
 @pytest.fixture
 async def path(tmp_path):
     """Return the path of a journal."""
-    made = SqliteBatch(tmp_path / "run.db")
-    await made.open()
-    await made.aclose()
-    return made.path
+    await own(tmp_path / "run.db")
+    return tmp_path / "run.db"
 
 
 @pytest.fixture
 async def reader(path):
     """Yield a connection that reads it."""
-    made = SqliteBatch(path, reading=True)
+    made = entries_of(path, reading=True)
     await made.open()
     yield made
     await made.aclose()
@@ -75,7 +73,7 @@ async def reader(path):
 
 async def own(path):
     """Own the journal at *path* for a moment."""
-    owner = SqliteBatch(path)
+    owner = entries_of(path)
     await owner.open()
     await owner.aclose()
 
@@ -85,8 +83,8 @@ async def test_owner_that_ends_beside_a_reader(path, reader):
     for _ in range(3):
         await own(path)
         assert await owned_elsewhere(path) == "ok"
-        assert await reader.last_position() == (await reader.summary()).total == 0
-        facts = await reader.ask(lambda made: made.execute("SELECT count(*) FROM facts").fetchone()[0])
+        assert (await reader.summary()).total == 0
+        [[facts]] = await reader.store.rows("SELECT count(*) FROM facts")
         assert facts > 300
     await own(path)
     assert await owned_elsewhere(path) == "ok"
@@ -119,7 +117,7 @@ async def test_descriptors_that_are_kept(path, reader):
     for _ in range(3):
         await own(path)
     assert count() == kept
-    owner = SqliteBatch(path)
+    owner = entries_of(path)
     await owner.open()
     await reader.aclose()
     assert count() > 0

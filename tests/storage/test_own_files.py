@@ -14,7 +14,7 @@ import pytest
 
 from invsvc_async import JournalError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.batch.places import entries_of
 from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.events.stores import Delivery
 from invsvc_async.events.stores.sqlite import SqliteStore
@@ -129,7 +129,7 @@ async def results(path, client, _hooks):
 
 async def report(path, _client, _hooks):
     """Sum up the journal at *path*, as ``invsvc batch report`` does."""
-    entries = SqliteBatch(path, reading=True)
+    entries = entries_of(path, reading=True)
     await entries.open()
     try:
         return await report_of(entries, "run")
@@ -140,7 +140,8 @@ async def report(path, _client, _hooks):
 @pytest.mark.parametrize(
     ("column", "values", "readers"),
     [
-        ("content", ("''", "'x'", "-1", "3.5", "9223372036854775807"), [run]),
+        ("common", ("'x'", "-1", "3.5"), [run]),
+        ("intent", ("''", "'{}'", "x'80ff'"), [run]),
         ("state", ("1.5", "'x'"), [run]),
         ("operation", ("x'00'",), [results, report]),
         ("verdict", ("NULL", "''", "'other'", "3.5", "x'80ff'"), [results]),
