@@ -212,7 +212,7 @@ class Lane:
             LostLaneError: Another process has it for good.
 
         """
-        while self.clock.now() > self.until:
+        while self.lost or self.clock.now() > self.until:
             if self.lost:
                 raise LostLaneError(
                     f"lane {self.number} now belongs to another process. Nothing is sent for it."
