@@ -146,7 +146,7 @@ class Dispatcher:
         if beating is not None:
             beating.cancel()
             await asyncio.wait([beating])
-            await self.leases.end()
+            await self.leases.end(self._sign().status)
 
     def _sign(self) -> Sign:
         status = None if self.say is None else self.say(len(self.leases.lanes))

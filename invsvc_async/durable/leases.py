@@ -75,7 +75,10 @@ _SENDING: Final = f"""
 SELECT count(*), count(CASE WHEN hungry = 1 AND name <> {{arg 2 text}} THEN 1 END) FROM {{s}}members
     WHERE sends = 1 AND {_LIVES}
 """  # noqa: S608 - our own text
-_END: Final = "UPDATE {s}members SET sends = -1, hungry = 0, seen = {now} WHERE name = $1"
+_END: Final = """
+UPDATE {s}members SET sends = -1, hungry = 0, seen = {now}, status = coalesce({arg 2 text}, status)
+    WHERE name = {arg 1 text}
+"""
 _NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
 _TAKE: Final = (
     "UPDATE {s}lanes AS l SET owner = given.token FROM {rows 1 id:bigint token:text} WHERE l.id = given.id"
@@ -324,9 +327,9 @@ class Leases:
                 await self.give_up([*self.lanes.values()])
         self.lanes.clear()
 
-    async def end(self) -> None:
-        """Note that this process is gone, so that others need not wait to know it."""
+    async def end(self, status: str | None = None) -> None:
+        """Note that this process is gone, and its last *status*, so that others need not wait to know it."""
         with suppress(JournalError):
             async with self._store.hurried():
                 await self._store.rows("DELETE FROM {s}members WHERE name = $1 AND status IS NULL", self.name)
-                await self._store.rows(_END, self.name)
+                await self._store.rows(_END, self.name, status)
