@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 from invsvc_async.batch import Batch
-from invsvc_async.batch.reports import live_file
+from invsvc_async.batch.reports.live import Watch
 from invsvc_async.batch.run_status import note_status
 from invsvc_async.cli.commands import batch_watch
 from invsvc_async.simulator.loopback_page import local
@@ -122,7 +122,7 @@ async def test_page_loads_nothing(watched):
 @pytest.mark.parametrize(
     ("change", "state"),
     [
-        ("UPDATE entries SET state = 0, verdict = NULL, position = NULL WHERE seq = 1", "running"),
+        ("UPDATE entries SET state = 0, verdict = NULL, done_at = NULL WHERE seq = 1", "running"),
         ("DELETE FROM entries", "empty"),
     ],
 )
@@ -137,29 +137,13 @@ async def test_state_in_a_word(client, tmp_path, change, state):
     assert (await told_of(tmp_path / "run.db"))["state"] == state
 
 
-async def told_of(journal, times=2):
-    from invsvc_async.batch.reports.live import Watch, live_reader
-
-    reader = live_reader(journal)
-    await reader.open()
+async def told_of(journal):
+    watch = Watch(journal)
+    await watch.open()
     try:
-        watch = Watch(journal, reader)
-        for _ in range(times):
-            live = await watch.read()
-        return batch_watch.plain(live)
+        return batch_watch.plain(await watch.read())
     finally:
-        await reader.aclose()
-
-
-async def test_long_file_is_counted_first(client, tmp_path, monkeypatch):
-    """Until it is counted, the state says so, and nothing is said to be finished."""
-    monkeypatch.setattr(live_file, "_SLICE", 2)
-    monkeypatch.setattr(live_file, "_BUDGET", 0.0)
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        await all_of(batch, creates(client, 9))
-    told = await told_of(tmp_path / "run.db", times=1)
-
-    assert (told["state"], 0 < told["counted"] < 1) == ("counting", True)
+        await watch.aclose()
 
 
 async def test_requests_of_other_machines():
@@ -210,7 +194,7 @@ def test_command(tmp_path, monkeypatch, capsys):
 
     assert run(["batch", "watch", str(tmp_path / "none.db")]) == 1
     assert run(["batch", "watch", str(tmp_path / "run.db")]) == 1
-    assert "not the journal of a batch" in capsys.readouterr().err
+    assert "has no journal yet" in capsys.readouterr().err
 
 
 async def test_process(client, tmp_path):

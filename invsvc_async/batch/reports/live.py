@@ -6,27 +6,26 @@ It only reads, and no statement reads more rows the larger the journal is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN, BatchEntries
+from invsvc_async.batch.entries import BEGUN
 from invsvc_async.batch.places import entries_of, is_shared, name_of
-from invsvc_async.batch.reports.live_file import LiveFile
 from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run_status import RUN, TOTAL, statuses_in
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping
 
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.result import Summary
     from invsvc_async.batch.run_status import Status
     from invsvc_async.batch.worker import Worker
-    from invsvc_async.durable.store import Store
 
 __all__ = ["GROUPED", "Live", "Watch"]
 
@@ -75,11 +74,8 @@ class Watch:
 
     def __init__(self, journal: str | Path) -> None:
         self.name: str = name_of(journal)
+        self._file: Path | None = None if is_shared(journal) else Path(journal)
         self._entries = entries_of(journal, reading=True)
-        self._file: LiveFile | None = None
-        if not is_shared(journal):
-            self._file = LiveFile(journal)
-            self._entries = BatchEntries(cast("Store", self._file), lanes=1, reading=True)
         self._grouped: Mapping[Verdict, int] = {}
         self._groups: list[Group] = []
 
@@ -112,7 +108,6 @@ class Watch:
         if failed != self._grouped:
             self._groups, self._grouped = await self._read_groups(failed), failed
         total = facts.get(TOTAL, "")
-        seen = [round(each.seen.timestamp() * 1000) for each in workers or ()]
         return Live(
             name=self.name,
             summary=summary,
@@ -120,7 +115,7 @@ class Watch:
             limits=[each for each in statuses_in(facts) if each.is_current],
             groups=self._groups,
             began=None if began is None else int(began),
-            changed=max(seen, default=None) if self._file is None else self._file.changed(),
+            changed=_last_sign(workers or ()) if self._file is None else _changed(self._file),
             workers=workers,
         )
 
@@ -130,3 +125,17 @@ class Watch:
             for entry in await self._entries.latest(verdict, GROUPED) if count else ():
                 groups.add(Result.of(entry))
         return groups.sorted()
+
+
+def _last_sign(workers: Iterable[Worker]) -> int | None:
+    return max((round(each.seen.timestamp() * 1000) for each in workers), default=None)
+
+
+def _changed(file: Path) -> int | None:
+    """Return when a file, or its log, was changed last, in epoch ms. To read creates an empty log."""
+    found: list[float] = []
+    for path in (file, file.with_name(f"{file.name}-wal")):
+        with suppress(OSError):
+            state = path.stat()
+            found += [state.st_mtime] if state.st_size else []
+    return round(max(found) * 1000) if found else None

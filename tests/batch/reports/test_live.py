@@ -11,10 +11,12 @@ import pytest
 
 from invsvc_async import JournalError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.reports import live_file
-from invsvc_async.batch.reports.live import Watch, live_reader
+from invsvc_async.batch.reports.live import Watch
 from invsvc_async.batch.reports.summary import report_of
+from invsvc_async.batch.result import Summary
 from invsvc_async.batch.run_status import Status, statuses_in
+from invsvc_async.durable.postgres_store import PostgresStore
+from invsvc_async.durable.sqlite_store import SqliteStore
 from tests.batch.test_circuit_breaker import behind_door, paused
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
@@ -22,22 +24,12 @@ from tests.support.database import database
 
 async def read(path):
     """Open, read and close."""
-    reader = live_reader(path)
-    await reader.open()
+    watch = Watch(path)
+    await watch.open()
     try:
-        return await Watch(path, reader).read()
+        return await watch.read()
     finally:
-        await reader.aclose()
-
-
-def counts(live):
-    """Return what a summary has too."""
-    verdicts = {verdict: count for verdict, count in live.reading.verdicts.items() if count}
-    return live.reading.total, verdicts, live.reading.open_inputs
-
-
-def expected(summary):
-    return summary.total, dict(summary.verdicts), summary.open_inputs
+        await watch.aclose()
 
 
 def mixed(client, n, start=0):
@@ -72,26 +64,23 @@ async def test_counts_beside_a_run(client, journal):
         run = batch.run(mixed(client, 60))
         for _ in range(20):
             await anext(run)
-        reader = live_reader(journal)
-        await reader.open()
-        watch = Watch(journal, reader)
+        watch = Watch(journal)
+        await watch.open()
         during = await watch.read()
         await all_of_rest(run)
         after = await watch.read()
-        assert counts(after) == expected(await batch.summary())
+        assert after.summary == await batch.summary()
         assert [(group.verdict, group.count) for group in after.groups] == [(Verdict.REFUSED, 20)]
-        assert 20 <= during.done <= 60
+        assert 20 <= during.summary.done <= 60
         for force in (False, True):
             assert await batch.retry(failed=True, force=force) == 20
-            await watch.read()
             reopened = await watch.read()
-            assert counts(reopened) == expected(await batch.summary())
-            assert reopened.done == 40
+            assert reopened.summary == await batch.summary()
+            assert (reopened.summary.done, reopened.groups) == (40, [])
             await all_of(batch)
-            await watch.read()
-            assert counts(await watch.read()) == expected(await batch.summary())
-        await reader.aclose()
-    assert counts(await read(journal)) == (60, {Verdict.APPLIED: 40, Verdict.REFUSED: 20}, 0)
+            assert (await watch.read()).summary == await batch.summary()
+        await watch.aclose()
+    assert (await read(journal)).summary == Summary(verdicts={Verdict.APPLIED: 40, Verdict.REFUSED: 20})
 
 
 async def all_of_rest(run):
@@ -118,10 +107,10 @@ async def test_pause_and_the_length_of_the_input(service, tmp_path, journal):
     (pause,) = live.limits
     assert "cannot be reached" in pause.limited_by
     assert (pause.pid, pause.is_paused, pause.next_probe < 120) == (os.getpid(), True, True)
-    assert (live.done, live.expected) == (0, 50)
+    assert (live.summary.done, live.expected) == (0, 50)
     assert after.limits == []
-    assert (after.done, after.expected) == (50, 50)
-    assert (after.reading.workers is None) == (journal == tmp_path / "run.db")
+    assert (after.summary.done, after.expected) == (50, 50)
+    assert (after.workers is None) == (journal == tmp_path / "run.db")
 
 
 def test_status_of_a_process_that_is_gone():
@@ -152,100 +141,94 @@ async def test_what_limits_the_run(service, client, journal):
     assert report.limits["concurrency"] > 1
 
 
-# --- a file
+@pytest.mark.parametrize("form", ["file", "database"])
+async def test_what_a_reading_costs(client, tmp_path, monkeypatch, form):
+    """A reading of many writes reads as few rows as one of few."""
+    read_rows = []
+    rows = (PostgresStore if form == "database" else SqliteStore).rows
 
-
-async def test_counting_in_slices(client, tmp_path, monkeypatch):
-    """A long file is counted in parts, and writes that finish meanwhile are counted once."""
-    monkeypatch.setattr(live_file, "_SLICE", 7)
-    monkeypatch.setattr(live_file, "_BUDGET", 0.0)
-    path = tmp_path / "run.db"
-    async with Batch.open(path, client) as batch:
-        run = batch.run(mixed(client, 60))
-        for _ in range(30):
-            await anext(run)
-        reader = live_reader(path)
-        first = await reader.read()
-        await all_of_rest(run)
-        shares = [first.counted]
-        async with asyncio.timeout(60):
-            while (reading := await reader.read()).counted < 1.0:
-                shares.append(reading.counted)
-        summary = await batch.summary()
-
-    assert shares == sorted(shares)
-    assert 0 < shares[0] < 1
-    assert (reading.total, {k: v for k, v in reading.verdicts.items() if v}) == (60, dict(summary.verdicts))
-
-
-async def test_what_a_reading_costs(tmp_path, client, monkeypatch):
-    """Once counted, a reading of a file of many writes costs what one of few costs, in steps of SQLite."""
-    steps = []
-
-    class Counting(live_file.LiveFile):
-        def _connect(self):
-            connection = super()._connect()
-            connection.set_progress_handler(lambda: steps.append(1) or 0, 10)
-            return connection
+    async def counting(store, text, *values):
+        found = await rows(store, text, *values)
+        read_rows.append((" ".join(text.split()), len(found)))
+        return found
 
     costs = []
-    for many in (500, 8000):
-        path = tmp_path / f"{many}.db"
+    for many in (10, 400):
+        path = tmp_path / f"{many}.db" if form == "file" else database().journal(f"cost{many}")
         async with Batch.open(path, client) as batch:
-            await all_of(batch, creates(client, 1, start=many))
-        generated(path, many)
-        reader = Counting(path)
-        while (reading := await reader.read()).counted < 1.0:
-            pass
-        assert reading.total == many + 1
-        steps.clear()
-        await reader.read()
-        costs.append(len(steps))
-
-    assert costs[1] <= costs[0] + 5
-
-
-def generated(path, many):
-    """Add finished entries to a journal."""
-    with sqlite3.connect(path) as connection:
-        connection.execute(
-            "INSERT INTO entries (key, content, state, run, operation, verdict, position, done_at) "
-            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
-            "SELECT 'k' || i, x'00', 2, 1, 'webhooks.create', 'applied', 10 + i, 1 FROM n",
-            (many,),
-        )
-    connection.close()
+            await all_of(batch, creates(client, many, start=10 * many))
+        watch = Watch(path)
+        await watch.open()
+        monkeypatch.setattr(type(watch._entries.store), "rows", counting)
+        live = await watch.read()
+        monkeypatch.undo()
+        await watch.aclose()
+        assert live.summary.total == many
+        assert not [text for text, _ in read_rows if "entries" in text]
+        costs.append(sum(count for _, count in read_rows))
+        read_rows.clear()
+    assert costs[0] == costs[1] > 0
 
 
 async def test_file_that_nobody_uses_stays_as_it_is(client, tmp_path):
-    """Reading leaves no file beside it, and keeps no batch from merging its log."""
+    """Reading leaves no file beside it, changes none, and says when the batch changed it."""
     path = tmp_path / "run.db"
     async with Batch.open(path, client) as batch:
         await all_of(batch, creates(client, 3))
         await read(path)
     before = {each.name: each.stat().st_mtime_ns for each in tmp_path.iterdir()}
     assert "run.db-wal" not in before
-    assert counts(await read(path)) == (3, {Verdict.APPLIED: 3}, 0)
+    live = await read(path)
+    assert (live.summary, live.changed) == (
+        Summary(verdicts={Verdict.APPLIED: 3}), round(before["run.db"] / 1e6)
+    )  # fmt: skip
     assert {each.name: each.stat().st_mtime_ns for each in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize("content", [None, "other", "text", "outbox", "verdict"])
+async def test_batch_that_ends_while_it_is_watched(client, tmp_path):
+    """The watch keeps nothing from the file: once it has ended too, there is no log beside it."""
+    path = tmp_path / "run.db"
+    async with Batch.open(path, client) as batch:
+        await all_of(batch, creates(client, 3))
+        watch = Watch(path)
+        await watch.open()
+    async with Batch.open(path, client) as batch:
+        await all_of(batch, creates(client, 3, start=3))
+        assert (await watch.read()).summary.total == 6
+    await watch.aclose()
+    assert not path.with_name("run.db-wal").exists()
+    assert (await read(path)).summary.total == 6
+
+
+BAD = {
+    "text": (None, "not a SQLite database"),
+    "other": (None, "another program's"),
+    "journal": ("UPDATE facts SET value = 'the journal of a client' WHERE name = 'kind'", "not a batch"),
+    "entry": ("UPDATE entries SET operation = x'ff' WHERE verdict = 'refused'", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("content", BAD)
 async def test_bad_files(client, tmp_path, content):
     """What is no journal of a batch, or is damaged, is an error in words."""
-    path = tmp_path / "bad.db"
+    path, (change, words) = tmp_path / "bad.db", BAD[content]
     if content == "text":
         path.write_text("not a database at all" * 100)
     elif content == "other":
         sqlite3.connect(path).execute("CREATE TABLE a (b)").connection.close()
-    elif content is not None:
+    else:
         async with Batch.open(path, client) as batch:
-            await all_of(batch, creates(client, 2))
+            await all_of(batch, mixed(client, 2))
         with sqlite3.connect(path) as connection:
-            connection.execute({
-                "outbox": "UPDATE facts SET value = 'the journal of a client' WHERE name = 'kind'",
-                "verdict": "UPDATE entries SET verdict = 'maybe'",
-            }[content])  # fmt: skip
+            connection.execute(change)
         connection.close()
 
-    with pytest.raises(JournalError, match=str(path)):
+    with pytest.raises(JournalError, match=words):
         await read(path)
+
+
+async def test_missing_file(tmp_path):
+    """It is named, and not made."""
+    with pytest.raises(JournalError, match=r"gone\.db: the file does not exist"):
+        Watch(tmp_path / "gone.db")
+    assert [*tmp_path.iterdir()] == []
