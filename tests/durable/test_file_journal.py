@@ -24,6 +24,7 @@ from tests.batch.conftest import HOOK, client_of
 from tests.durable.killed import killed_before_its_await_returns
 from tests.durable.stores import end, fill, lanes_of, numbers, opened, store_of
 from tests.faults.conftest import SHORT
+from tests.support.power_cut import cut_power
 
 ONE_CREATE = """
 import asyncio, sys
@@ -317,6 +318,7 @@ async def test_opening_that_is_cancelled(tmp_path, monkeypatch, then):
     journal, other = ClientJournal(path), ClientJournal(path)
     await journal.open()
     await journal.aclose()
+    cut_power(path)
 
     def check(_connection, _name):
         begun.set()

@@ -11,6 +11,7 @@ from invsvc_async import Client, ConfigurationError, Verdict, Webhook
 from invsvc_async.durable import sqlite_file
 from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, client_of
+from tests.support.power_cut import cut_power
 
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 
@@ -18,8 +19,9 @@ ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELE
 async def test_client_is_cancelled_while_its_large_journal_is_checked(service, tmp_path, monkeypatch):
     """The check ends at once, and the file is free for another client of this process."""
     path, begun = tmp_path / "journal.db", threading.Event()
-    async with client_of(service, journal=path):
-        pass
+    async with client_of(service, journal=path) as client:
+        await client.recover()
+    cut_power(path)
 
     def check(connection, _name):
         begun.set()
