@@ -354,6 +354,23 @@ class Client:
         """
         return self._unlisted.write(method, path, params, json, reader, team, options)
 
+    def write_from(self, line: Mapping[str, Any] | str | bytes) -> Write[Any]:  # Any: JSON, and as in `write`
+        """
+        Make the write that *line* describes, which is a mapping or JSON text. Nothing is sent yet.
+
+        It is ``{"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}``: a line of a batch's
+        file, or what :meth:`Write.to_line` returned in another process. The arguments are those of the method
+        of that name. The key may be left out.
+
+        Raises:
+            InvalidRequestError: It is no such line, or its arguments break the specification.
+            ConfigurationError: The operation does not accept the client's kind of credential.
+
+        """
+        from invsvc_async.resources.by_name import write_from
+
+        return write_from(self, line)
+
     def download(
         self,
         path: str,

@@ -11,10 +11,11 @@ import attrs
 
 from invsvc_async.batch.checkpoint import Checkpoint
 from invsvc_async.batch.file_reader import Reader, rereadable
-from invsvc_async.batch.jsonl import BadLine, as_write, check_line, read_lines
+from invsvc_async.batch.jsonl import BadLine, check_line, read_lines
 from invsvc_async.batch.seen_keys import Met
 from invsvc_async.client import options_of
 from invsvc_async.errors import InvalidRequestError, InvsvcError
+from invsvc_async.resources.by_name import as_write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator

@@ -7,7 +7,6 @@ parameters in order.  Values are checked later, by the operation.
 
 from __future__ import annotations
 
-import inspect
 import re
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
@@ -18,16 +17,15 @@ from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
+from invsvc_async.resources.by_name import did_you_mean, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from invsvc_async.api.schema import Parameter
-    from invsvc_async.client import Client
 
 __all__ = [
     "arguments_of",
-    "called",
     "complete_argument",
     "complete_event",
     "complete_operation",
@@ -38,7 +36,6 @@ __all__ = [
 
 _WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL)
 _FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # arguments outside the table of operations
-_INTERNAL = ("prefetch", "options")  # set by a command, or in Python, not by the user
 
 
 def operation_of(name: str, kind: Kind, *, many: bool | None = None, short: str | None = None) -> Operation:
@@ -64,14 +61,6 @@ def operations_of(kind: Kind, *, many: bool | None = None) -> dict[str, Operatio
         for row in BY_NAME.values()
         if row.kind is kind and not row.name.startswith("client.") and many in (None, row.many)
     }
-
-
-def did_you_mean(name: str, possible: Iterable[str]) -> str:
-    """Return a question with the possible names that are most like *name*; it is empty if none is."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, [*possible], n=2)
-    return f"Did you mean {' or '.join(close)}?" if close else ""
 
 
 def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]:  # Any: depends on the form
@@ -100,8 +89,6 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
             form = row.form if row else _unlisted_form(match["name"], match["value"])
             arguments[match["name"]] = _value(match["name"], match["value"], form)
             _check_choice(operation, row, arguments[match["name"]])
-    if not operation.name.startswith("client."):
-        _check_names(operation, arguments)
     return arguments
 
 
@@ -117,50 +104,11 @@ def _check_choice(operation: Operation, row: Parameter | None, value: object) ->
             )
 
 
-def _check_names(operation: Operation, arguments: Iterable[str]) -> None:
-    known = _names_of(operation)
-    for name in arguments:
-        if name not in known and (words := did_you_mean(name, known)):
-            raise InvalidRequestError(
-                f"unknown argument {name}. Use {', '.join(known)}", operation=operation.name, hint=words
-            )
-
-
 def _names_of(operation: Operation) -> list[str]:
-    """Return the names of the arguments of an operation's method."""
     from invsvc_async.client import Client
     from invsvc_async.transport.credentials import ApiKey
 
-    method = _method(Client("http://127.0.0.1:1/v2", ApiKey("never-sent")), operation)
-    return [name for name in inspect.signature(method).parameters if name not in _INTERNAL]
-
-
-def called(client: Client, operation: Operation, arguments: dict[str, Any]) -> Any:  # Any: a read, Pages, …
-    """
-    Call the method of *operation* with *arguments*.
-
-    Raises:
-        InvalidRequestError: An argument is unknown, missing or of the wrong type.
-
-    """
-    method = _method(client, operation)
-    signature = inspect.signature(method)
-    if unknown := [name for name in arguments if name not in signature.parameters]:
-        known = ", ".join(name for name in signature.parameters if name not in _INTERNAL)
-        raise InvalidRequestError(
-            f"unknown argument {', '.join(unknown)}. Use {known}", operation=operation.name
-        )
-    try:
-        signature.bind(**arguments)
-    except TypeError as error:
-        raise InvalidRequestError(str(error), operation=operation.name) from error
-    return method(**arguments)
-
-
-def _method(client: Client, operation: Operation) -> Callable[..., Any]:
-    resource, _, name = operation.name.partition(".")
-    method: Callable[..., Any] = getattr(getattr(client, resource), name)
-    return method
+    return names_of(Client("http://127.0.0.1:1/v2", ApiKey("never-sent")), operation.name)
 
 
 def complete_operation(kind: Kind, *, many: bool | None = None) -> Callable[[str], list[str]]:

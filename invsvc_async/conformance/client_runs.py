@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from invsvc_async.batch.jsonl import as_write
 from invsvc_async.client import Client, options_of
 from invsvc_async.conformance.judge import Asked, Judgement, Report, judge, sender_of
 from invsvc_async.conformance.naive_client import NaiveClient
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.resources.by_name import as_write
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.transport.credentials import ApiKey

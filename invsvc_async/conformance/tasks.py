@@ -9,10 +9,10 @@ from urllib.parse import quote
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.batch.jsonl import as_write
 from invsvc_async.client import Client
 from invsvc_async.conformance.judge import Asked, sender_of
 from invsvc_async.conformance.workload import Step, Unit, respelt, values
+from invsvc_async.resources.by_name import as_write
 from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.transport.credentials import ApiKey
 

@@ -12,7 +12,7 @@ import random
 import re
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -165,6 +165,12 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
 
     def __repr__(self) -> str:
         return object.__repr__(self)  # without the credential
+
+    def __reduce__(self) -> NoReturn:  # also of clients, resources and writes, which have it
+        raise TypeError(
+            "Client: cannot be pickled, because its connections belong to this process. Make a client in the "
+            "other one, and give it a write as write.to_line(), for client.write_from(line)."
+        )
 
     def headers_for(self, authorization: str | None, *, write: bool, has_body: bool) -> CIMultiDictProxy[str]:
         """Return the headers of a request. They are built once for each token."""

@@ -90,6 +90,32 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             self._intent = intent_of(self._spec)
         return self._intent
 
+    def to_line(self) -> dict[str, Any]:  # Any: JSON values
+        """
+        Return the write as plain JSON values, for a file of a batch or for another process.
+
+        ``client.write_from(line)`` makes the same request there: operation, arguments, team and key. A tag is
+        made anew, and of an object that was passed, the line has the id alone. Policy and timeouts are those
+        of that client. A line that may be read more than once needs a key.
+
+        Raises:
+            InvalidRequestError: The write is under way, or it has a policy, a text as tag, a reader, headers
+                or a number that a line cannot have.
+
+        """
+        from invsvc_async.writes.as_data import line_of_write
+
+        self._spent = True  # as in with_policy
+        if self._driver is not None:
+            from invsvc_async.errors import InvalidRequestError
+
+            problem = "a line of it would send it again; hand over its intent.to_json(), and settle it there"
+            raise InvalidRequestError(problem, operation=self._spec.operation.name)
+        line = line_of_write(self._spec, self.intent)
+        if self._keep_lost:
+            line["arguments"]["on_lost_secret"] = "keep"  # noqa: S105 - a policy, no password
+        return line
+
     async def outcome(self) -> Outcome[T_co]:
         """
         Send it, find out what became of it, and return that. Does not raise for errors of the service.

@@ -7,9 +7,9 @@ import io
 
 import pytest
 
-from invsvc_async import ApiKey, Client, ConfigurationError, InvalidRequestError
+from invsvc_async import ApiKey, Client
 from invsvc_async.api.operations import BY_NAME, Kind
-from invsvc_async.batch.jsonl import BadLine, Line, as_write, check_line, read_lines
+from invsvc_async.batch.jsonl import BadLine, Line, check_line, read_lines
 
 pytestmark = pytest.mark.one_python
 
@@ -94,41 +94,18 @@ def test_line_at_the_bound():
     assert isinstance(read(CREATE, max_bytes=len(CREATE) - 1)[0], BadLine)
 
 
-def test_line_as_write(client):
-    """The write is the one that the method makes, under the line's key."""
-    write = as_write(client, "journeys.update", {"journey": "jrn_1", "name": "May"}, key="row-17")
-    write.close()
+def test_line_whose_arguments_break_the_method(client):
+    """It is named with its number, its operation, and all that is wrong."""
+    bad = check_line(client, Line(5, "webhooks.create", {"urll": 1, "events": []}))
 
-    assert (write.intent.operation, write.intent.key) == ("journeys.update", "row-17")
-    assert (write.intent.path, write.intent.body) == ({"id": "jrn_1"}, {"name": "May"})
-
-
-@pytest.mark.parametrize(
-    ("operation", "arguments", "words"),
-    [
-        ("webhooks.make", {}, "'webhooks.make' is unknown"),
-        ("webhooks.list", {}, "'webhooks.list' is a read"),
-        ("webhooks.create", {"events": []}, "url: missing"),
-        ("webhooks.delete", {"webhook": "wh_1", "urll": 1}, "urll: not an argument; webhooks.delete takes"),
-        ("webhooks.create", {"url": "x", "events": ["invoice.created"]}, "url: "),
-        ("journeys.update", {"journey": "jrn_1", "name": ""}, "name: must not be empty"),
-        ("sheets.save_mapping", {"fields": {}, "reader": "x"}, "reader: not an argument"),
-    ],
-)
-def test_arguments_that_break_the_method(client, operation, arguments, words):
-    """What the method would refuse is refused, by the method's own names."""
-    with pytest.raises(InvalidRequestError) as caught:
-        as_write(client, operation, arguments)
-    assert words in str(caught.value)
-    assert words in str(check_line(client, Line(5, operation, arguments)))
+    assert str(bad).startswith("line 5: webhooks.create: urll: not an argument; webhooks.create takes url, ")
+    assert str(bad).endswith("; url: missing")
+    assert "'webhooks.list' is a read" in str(check_line(client, Line(5, "webhooks.list", {})))
 
 
-def test_operation_closed_to_the_credential(client):
+def test_line_closed_to_the_credential(client):
     """What the credential's kind may not do is a bad line too."""
     arguments = {"team_id": "team_1", "testmode": True}
-
-    with pytest.raises(ConfigurationError):
-        as_write(client, "users.update_preferences", arguments)
     assert "person's token" in str(check_line(client, Line(1, "users.update_preferences", arguments)))
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.batch import file_check
-from invsvc_async.batch.secrets_file import SecretsFile
 from invsvc_async.cli.app import run
+from invsvc_async.cli.secrets_file import SecretsFile
 from tests.support.database import database
 
 pytestmark = pytest.mark.one_python
@@ -154,7 +154,7 @@ async def test_report_of_a_database_that_is_away(invsvc, monkeypatch):
     """A person waits for seconds, not for a minute."""
     monkeypatch.setattr("invsvc_async.storage.postgres_pool.AT_ONCE", 0.0)
     code, _, err = await invsvc("report", "postgresql://u:hush-hush@127.0.0.1:9/db")
-    assert (code, "the journal's database" in err, "hush-hush" in err) == (1, True, False)
+    assert (code, "the batch's database" in err, "hush-hush" in err) == (1, True, False)
 
 
 async def test_empty_file_is_refused(invsvc, here):

@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 
 from invsvc_async import ConfigurationError
-from invsvc_async.batch.secrets_file import SecretsFile
 from invsvc_async.cli.app import _report, run
+from invsvc_async.cli.secrets_file import SecretsFile
 from invsvc_async.testing.service_thread import serving
 from tests.cli.conftest import ENVIRONMENT, child
 
@@ -190,7 +190,7 @@ def test_list_with_a_broken_field(invsvc, served):
     [
         (["list", "invoices"], "invoices: unknown. Use one of invoices.egress"),
         (["get", "webhooks.create"], "webhooks.create: unknown. Use one of"),
-        (["get", "users"], "missing a required argument: 'user_id'"),
+        (["get", "users"], "users.get: user_id: missing"),
         (["get", "users", "usr_1", "usr_2"], "'usr_2': unexpected. Write name=value"),
         (["list", "invoices.egress", "limit=x"], "limit: 'x' is not a valid whole number"),
         (["list", "invoices.egress", "created_after=soon"], "created_after: 'soon' is not an ISO 8601"),
@@ -339,7 +339,7 @@ def test_key_of_a_single_write(invsvc, served, here):
     [
         ("", "it has no write"),
         ('{"operation": "teams.create"}\n' * 2, "2 writes"),
-        ("{", "line 1: is not JSON"),
+        ("{", "line: is not JSON"),
     ],
 )
 def test_write_from_a_file_that_holds_none(invsvc, here, text, words):

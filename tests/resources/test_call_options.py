@@ -11,13 +11,13 @@ import pytest
 
 from invsvc_async import ApiKey, CallOptions, Client, Intent, Timeouts, Verdict
 from invsvc_async.api.operations import TABLE
-from invsvc_async.batch.jsonl import as_write
 from invsvc_async.errors import (
     ConfigurationError,
     DeadlineExceededError,
     InvalidRequestError,
 )
 from invsvc_async.models import Meta
+from invsvc_async.resources.by_name import as_write
 from invsvc_async.settings import ReadRetries
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client

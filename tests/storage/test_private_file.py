@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from invsvc_async import events
-from invsvc_async.batch.secrets_file import SecretsFile
+from invsvc_async.cli.secrets_file import SecretsFile
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.private_file import write_private

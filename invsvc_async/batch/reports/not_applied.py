@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.result import Result
 from invsvc_async.durable.intents import Packed, unpack
-from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
+from invsvc_async.writes.as_data import arguments_of
 from invsvc_async.writes.new_intent import request_of
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ __all__ = [
     "FailedWrite",
     "Group",
     "Groups",
-    "arguments_of",
     "commands_for",
     "failed_writes",
     "groups_of",
@@ -238,40 +236,3 @@ def _check_of(result: Result, *, is_overtaken: bool) -> str | None:
     if is_overtaken or result.overtaken:
         return "A newer write to the same resource was sent. Delete this member only to overwrite it."
     return None
-
-
-def arguments_of(intent: Intent) -> dict[str, Any]:  # Any: JSON values
-    """Return the arguments of the method call that made *intent*, without a reader."""
-    operation, body = BY_NAME[intent.operation], intent.body
-    arguments: dict[str, Any] = {}
-    if intent.scope.team is not None:
-        arguments["team"] = intent.scope.team
-    if not operation.listed:
-        arguments |= intent.path
-        if intent.query:
-            arguments["params"] = intent.query
-        if intent.has_body:
-            arguments["json"] = body
-        return arguments
-    left = dict(body) if isinstance(body, dict) else {}
-    if intent.tag is not None:
-        _take_tag_out(intent.tag, left, arguments)
-    for parameter in operation.parameters:
-        wire = parameter.wire or parameter.name
-        if parameter.where == "path":
-            arguments[parameter.name] = intent.path[wire]
-        elif wire in left:
-            arguments[parameter.name] = left.pop(wire)
-    if left:
-        arguments["extra_body"] = left
-    return arguments
-
-
-def _take_tag_out(tag: str, body: dict[str, Any], arguments: dict[str, Any]) -> None:  # Any: JSON values
-    """Move *tag* from the end of the description to the argument; a generated tag is left out."""
-    text = str(body.pop("description", ""))
-    rest = text.removesuffix(tag).removesuffix(" ")
-    if rest:
-        body["description"] = rest
-    if not is_unique(tag):
-        arguments["tag"] = tag

@@ -163,7 +163,7 @@ async def secret_sink(stack: AsyncExitStack, secrets_to: Path | None) -> Callabl
         from invsvc_async.batch.item import discard_secret
 
         return discard_secret
-    from invsvc_async.batch.secrets_file import SecretsFile
+    from invsvc_async.cli.secrets_file import SecretsFile
 
     return (await stack.enter_async_context(SecretsFile(secrets_to))).take
 

@@ -107,21 +107,21 @@ async def _export(
     from invsvc_async.cli.output import progress
 
     async with client_of(profile, team) as client:
-        pages = _pages(client, operation, {**arguments, "prefetch": True})
+        pages = _pages(client, operation.name, arguments)
         with progress(operation.name) as advance:
             return await export.invoices(pages, path, **settings, on_page=_on_page(advance))
 
 
-def _pages(client: Client, operation: Operation, arguments: dict[str, Any]) -> Pages[Invoice]:
+def _pages(client: Client, operation: str, arguments: dict[str, Any]) -> Pages[Invoice]:
     """Return the list, in the largest pages if the deployment has a parameter for their size."""
-    from invsvc_async.cli.arguments import called
     from invsvc_async.errors import InvalidRequestError
+    from invsvc_async.resources.by_name import called
 
     pages: Pages[Invoice]
     try:
-        pages = called(client, operation, {"limit": 100, **arguments})
+        pages = called(client, operation, {"limit": 100, **arguments}, prefetch=True)
     except InvalidRequestError:  # its name is switched off, or another argument is wrong
-        pages = called(client, operation, arguments)
+        pages = called(client, operation, arguments, prefetch=True)
     return pages
 
 

@@ -54,8 +54,9 @@ def command(
 
 async def _read(what: str, words: Sequence[str], profile: str | None, team: str | None) -> Any:
     from invsvc_async.api.operations import CLIENT_REQUEST
-    from invsvc_async.cli.arguments import arguments_of, called, operation_of
+    from invsvc_async.cli.arguments import arguments_of, operation_of
     from invsvc_async.cli.waiting import waiting_for_read
+    from invsvc_async.resources.by_name import called
 
     async with client_of(profile, team) as client:
         if what.startswith("/"):
@@ -63,6 +64,6 @@ async def _read(what: str, words: Sequence[str], profile: str | None, team: str 
             with waiting_for_read(client, what):
                 return (await client.request("GET", what, params=params)).data
         operation = operation_of(what, Kind.READ, many=False, short="get")
-        found = called(client, operation, arguments_of(operation, words))
+        found = called(client, operation.name, arguments_of(operation, words))
         with waiting_for_read(client, operation.name):
             return await found

@@ -154,12 +154,12 @@ def _print_notes(notes: Iterable[str]) -> None:
 
 
 async def _items(client: Client, query: _Query, add_note: Callable[[str], None]) -> AsyncGenerator[Any]:
-    from invsvc_async.cli.arguments import called
+    from invsvc_async.resources.by_name import called
 
     arguments = query.arguments
     if query.every:
         arguments = _largest(query.operation) | arguments
-    found = called(client, query.operation, arguments)
+    found = called(client, query.operation.name, arguments)
     if hasattr(found, "by_page"):
         async for item in _walk(found, query, add_note):
             yield item

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from codecs import BOM_UTF8
 from contextlib import nullcontext
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -32,9 +32,8 @@ from invsvc_async.concurrency.event_loop import until_done
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from contextlib import AbstractAsyncContextManager
-    from typing import BinaryIO
 
-    from invsvc_async.batch.secrets_file import SecretsFile
+    from invsvc_async.cli.secrets_file import SecretsFile
     from invsvc_async.cli.waiting import WaitingForWrite
     from invsvc_async.client import Client
     from invsvc_async.errors import JournalError
@@ -91,7 +90,7 @@ def command(
         raise typer.BadParameter("give either an operation with arguments, or --file")
 
     # Read outside the event loop, so that Ctrl-C ends reading from a silent pipe.
-    content = None if file is None else BytesIO(file.read())
+    content = None if file is None else file.read()
     check_outputs({"--secrets-to": secrets_to, "--story": story}, input=None if file is None else file.name)
 
     def make(client: Client) -> Write[Any]:
@@ -191,25 +190,24 @@ def _secrets_file(write: Write[Any], path: Path) -> AbstractAsyncContextManager[
     """Return the file for the secret of a new webhook; it is opened before the write is sent."""
     if write.intent.operation != "webhooks.create":
         return nullcontext()
-    from invsvc_async.batch.secrets_file import SecretsFile
+    from invsvc_async.cli.secrets_file import SecretsFile
 
     return SecretsFile(path)
 
 
 def _from_words(client: Client, what: str, words: Sequence[str]) -> Write[Any]:
-    from invsvc_async.batch.jsonl import as_write
     from invsvc_async.cli.arguments import arguments_of, operation_of
+    from invsvc_async.resources.by_name import as_write
 
     operation = operation_of(what, Kind.WRITE)
     return as_write(client, operation.name, arguments_of(operation, words))
 
 
-def _from_file(client: Client, file: BinaryIO) -> Write[Any]:
-    from invsvc_async.batch.jsonl import BadLine, as_write, read_lines
+def _from_file(client: Client, content: bytes) -> Write[Any]:
     from invsvc_async.errors import InvalidRequestError
 
-    lines = list(read_lines(file))
-    if len(lines) != 1 or isinstance(lines[0], BadLine):
+    lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
+    if len(lines) != 1:
         several = f"{len(lines)} writes. Use `invsvc batch` for several" if lines else "it has no write"
-        raise InvalidRequestError(f"--file: {lines[0] if len(lines) == 1 else several}")
-    return as_write(client, lines[0].operation, lines[0].arguments, key=lines[0].key)
+        raise InvalidRequestError(f"--file: {several}")
+    return client.write_from(lines[0])

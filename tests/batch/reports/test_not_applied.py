@@ -15,18 +15,18 @@ from invsvc_async import Absent, CallOptions, PersonToken
 from invsvc_async.batch import Batch
 from invsvc_async.batch.identity import content_of
 from invsvc_async.batch.places import entries_of
-from invsvc_async.batch.jsonl import as_write
 from invsvc_async.batch.reports.not_applied import (
     _ADVICE,
     Group,
     Groups,
-    arguments_of,
     commands_for,
     groups_of,
 )
 from invsvc_async.batch.result import Result
 from invsvc_async.cli.app import run
 from invsvc_async.reconcile.history import Cause, Verdict
+from invsvc_async.resources.by_name import as_write
+from invsvc_async.writes.as_data import arguments_of
 from invsvc_async.writes.new_intent import intent_of
 from tests.batch.conftest import HOOK, client_of
 from tests.support.database import database

@@ -1,0 +1,111 @@
+"""Writes as plain JSON values, from which ``Client.write_from`` makes the same write in another process."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from invsvc_async.api.operations import BY_NAME
+from invsvc_async.errors import InvalidRequestError
+from invsvc_async.reconcile.findings import is_unique
+
+if TYPE_CHECKING:
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.writes.spec import WriteSpec
+
+__all__ = ["arguments_of", "line_of_write"]
+
+
+def line_of_write(spec: WriteSpec, intent: Intent) -> dict[str, Any]:  # Any: JSON values
+    """
+    Return *spec*, whose intent is *intent*, as a line.
+
+    Raises:
+        InvalidRequestError: It has what a line cannot have.
+
+    """
+    problems = _what_a_line_lacks(spec)
+    arguments: dict[str, Any] = _plain(arguments_of(intent), "arguments", problems)
+    if is_unique(spec.tag):
+        arguments["tag"] = True  # each write of the line gets a tag of its own
+    if problems:
+        raise InvalidRequestError(problems, operation=spec.operation.name)
+    line = {"operation": spec.operation.name, "arguments": arguments}
+    return line if spec.key is None else {**line, "key": spec.key}
+
+
+def _what_a_line_lacks(spec: WriteSpec) -> list[str]:
+    if spec.resumes is not None:
+        return ["it resumes an intent; hand over its intent.to_json(), and call client.resume there"]
+    here = "make this write where it is to be sent"
+    lacks = {
+        "policy: a line has none; give it to the client that reads the line": (
+            spec.policy != spec.options.reconcile
+        ),
+        "tag: a line has no text for it, which would be that of each write made of it; use tag=True": (
+            spec.tag is not None and not is_unique(spec.tag)
+        ),
+        f"reader: a line has no functions; {here}": spec.reader is not None,
+        f"options: a line has no headers; {here}": bool(spec.options.headers),
+    }
+    return [problem for problem, found in lacks.items() if found]
+
+
+def arguments_of(intent: Intent) -> dict[str, Any]:  # Any: JSON values
+    """Return the arguments of the method call that made *intent*, without a reader and a generated tag."""
+    operation, body = BY_NAME[intent.operation], intent.body
+    arguments: dict[str, Any] = {}
+    if intent.scope.team is not None:
+        arguments["team"] = intent.scope.team
+    if not operation.listed:
+        arguments |= intent.path
+        if intent.query:
+            arguments["params"] = intent.query
+        if intent.has_body:
+            arguments["json"] = body
+        return arguments
+    left = dict(body) if isinstance(body, dict) else {}
+    if intent.tag is not None:
+        _take_tag_out(intent.tag, left, arguments)
+    for parameter in operation.parameters:
+        wire = parameter.wire or parameter.name
+        if parameter.where == "path":
+            arguments[parameter.name] = intent.path[wire]
+        elif wire in left:
+            arguments[parameter.name] = left.pop(wire)
+    if left:
+        arguments["extra_body"] = left
+    return arguments
+
+
+def _take_tag_out(tag: str, body: dict[str, Any], arguments: dict[str, Any]) -> None:  # Any: JSON values
+    """Move *tag* from the end of the description to the argument; a generated tag is left out."""
+    text = str(body.pop("description", ""))
+    rest = text.removesuffix(tag).removesuffix(" ")
+    if rest:
+        body["description"] = rest
+    if not is_unique(tag):
+        arguments["tag"] = tag
+
+
+def _plain(value: Wire, address: str, problems: list[str]) -> Wire:
+    """Return *value* with numbers that ``json`` can write. Those that it would round are problems."""
+    match value:
+        case dict():
+            return {name: _plain(each, f"{address}.{name}", problems) for name, each in value.items()}
+        case list():
+            return [_plain(each, f"{address}[{at}]", problems) for at, each in enumerate(value)]
+        case Decimal():
+            return _number(value, address, problems)
+        case _:
+            return value
+
+
+def _number(value: Decimal, address: str, problems: list[str]) -> int | float:
+    if value.as_tuple().exponent == 0:
+        return int(value)
+    number = float(value)
+    if Decimal(repr(number)) != value:
+        problems.append(f"{address}: has more digits than plain JSON keeps; round it, or pass a text")
+    return number
