@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.durable.keys import Keys
     from invsvc_async.models.common import Unset
+    from invsvc_async.models.webhooks import Webhook
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.resources.invoices import Invoices
@@ -96,8 +98,9 @@ class Client:
     and each decision, without bodies and credentials.
 
     The hooks get metadata only: ``on_attempt`` is called for each request, ``on_decision`` for each decision
-    about a write, and ``on_unsettled`` with the intent of each write whose outcome is unknown. ``clock`` is
-    for tests.
+    about a write, and ``on_unsettled`` with the intent of each write whose outcome is unknown. But
+    ``on_secret``, which may be async, is called with the key and the webhook of each create, with its secret,
+    before the verdict is stored; after a kill perhaps again. ``clock`` is for tests.
 
     Raises:
         ConfigurationError: A setting cannot work.
@@ -130,6 +133,7 @@ class Client:
         on_attempt: Callable[[AttemptReport], None] | None = None,
         on_decision: Callable[[DecisionReport], None] | None = None,
         on_unsettled: Callable[[Intent], None] | None = None,
+        on_secret: Callable[[str, Webhook], Awaitable[None] | None] | None = None,
         clock: Clock | None = None,
     ) -> None:
         if not isinstance(credential, Credential):
@@ -148,7 +152,7 @@ class Client:
             base_url=checked_url, credential=credential, headers=_headers(headers, user_agent),
             quota=RetryQuota(),
             writes=WriteRegister(is_of_one_mode=credential.kind != "person_token", journal=_journal(journal)),
-            on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled,
+            on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled, on_secret=on_secret,
         )  # fmt: skip
         _bind_journal(shared)
         options = ClientOptions(
@@ -446,6 +450,55 @@ class Client:
         from invsvc_async.writes.recovery import resumed
 
         return resumed(self._view, intent, reader=reader, same_mode=same_mode)
+
+    # --- keys
+
+    async def outcome_of(self, key: str) -> Outcome[Any] | None:  # Any: the operation says what its value is
+        """
+        Return the outcome of the write under *key* in the journal; ``None`` if it has none, or there is none.
+
+        Raises:
+            ConfigurationError: The client has no journal, or the namespace of its keys is not certain.
+            JournalError: The journal cannot be used.
+
+        """
+        found: Outcome[Any] | None = await self._keys("outcome_of").outcome_of(key, self._view.team)
+        return found
+
+    async def forget(self, key: str) -> bool:
+        """
+        Delete *key* from the journal, with its outcome; return whether it was there.
+
+        The next write under it is a new one. That is the only way on for a write that is UNKNOWN and that no
+        read can settle any more: first find out yourself what became of it.
+
+        Raises:
+            ConfigurationError: As :meth:`outcome_of`.
+            JournalError: The write may have been sent and has no verdict, or the journal cannot be used.
+
+        """
+        return bool(await self._keys("forget").forget(key, self._view.team))
+
+    async def prune(self, *, older_than: float) -> int:
+        """
+        Delete keys whose writes were done more than *older_than* seconds ago; return how many.
+
+        UNKNOWN ones stay. A write that is run again under a deleted key is a new one.
+
+        Raises:
+            ConfigurationError: The client has no journal.
+            JournalError: The journal cannot be used.
+
+        """
+        return int(await self._keys("prune").prune(older_than))
+
+    def _keys(self, what: str) -> Keys:
+        keys: Keys | None = getattr(self._checked_journal(what), "keys", None)
+        if keys is None:
+            raise ConfigurationError(
+                f"{what}: this client's journal keeps no keys. Use a path or postgresql://…."
+            )
+        return keys
 
     async def recover(
         self, *, same_mode: bool = False

@@ -151,6 +151,14 @@ class InvalidRequestError(InvsvcError, ValueError):
         super().__init__(f"{lead}{'; '.join(self.problems)}. {hint}")
 
 
+class KeyConflictError(InvalidRequestError):
+    """
+    The key of a write already has another write in the journal.  Nothing was sent.
+
+    ``problems`` names the parts that differ: ``operation``, ``thing`` (path and query) or ``body.<field>``.
+    """
+
+
 NONE_CAME = "absent"  # `FieldError.why` of a field that the answer lacks
 
 

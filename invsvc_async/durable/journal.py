@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlencode
 
 import attrs
 
@@ -23,6 +25,8 @@ from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import in_doubt, pack
+from invsvc_async.durable.key_claims import ENDED, FREED
+from invsvc_async.durable.keys import Keys
 from invsvc_async.durable.leases import BEATS, Leases, end_lane, new_lane
 from invsvc_async.durable.records import (
     intent_of,
@@ -50,6 +54,8 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
+    from invsvc_async.writes.driver import Driver
+    from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["ClientJournal"]
 
@@ -59,6 +65,9 @@ _PAGE: Final = 256  # entries read or removed at once
 _PATIENCE: Final = 10.0  # s that a write waits for a database that is away
 _HEARD_AFTER: Final = 0.05  # s until verdicts that the application has had are removed, together
 _DEAD_AT_ONCE: Final = 20  # lanes of dead processes taken over in one transaction
+_KEYED: Final = (
+    "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL AND digest <> ''"
+)
 _OPEN, _DONE = f"e.state < {State.DONE:d}", f"e.state = {State.DONE:d}"
 
 
@@ -80,8 +89,14 @@ class ClientJournal:
     """
 
     def __init__(self, address: str | Path) -> None:
+        address, named = _without_names(address)
         self._store: Store = _store_of(address)
-        self._session: ClientState | None = None
+        self.session: ClientState | None = None
+        self.keys: Keys = Keys(
+            self, self._store, namespace=named.get("namespace"), same_mode=named.get("same_mode") == "true"
+        )
+        self.opened: float = 0.0  # local s
+        self._living = 1  # processes that use it
         self._leases: Leases | None = None
         self._lane: Lane | None = None
         self._closed = False
@@ -107,11 +122,20 @@ class ClientJournal:
 
     def bind(self, session: ClientState) -> None:
         """Make this the journal of the client of *session*."""
-        self._session = session
+        self.session = session
+
+    async def run_keyed(self, spec: WriteSpec) -> Driver[Any]:  # Any: of any operation
+        """Run a write under its key, once for all processes; return the run that has its verdict."""
+        return await self.keys.run(spec)
+
+    @property
+    def has_company(self) -> bool:
+        """Whether other processes use it now."""
+        return self._living > 1
 
     @property
     def _credential(self) -> str:
-        session = self._session
+        session = self.session
         return "" if session is None else session.credential.fingerprint(session.base_url) or ""
 
     async def open(self) -> None:
@@ -130,18 +154,19 @@ class ClientJournal:
         self._check_loop()
         async with self._opening:
             if self._leases is None:
-                await self._store.open_for(self._session, same_mode=False)
-                leases = Leases(self._store, SystemClock() if self._session is None else self._session.clock)
+                await self._store.open_for(self.session, same_mode=False)
+                clock = SystemClock() if self.session is None else self.session.clock
+                leases = Leases(self._store, clock)
                 try:
                     await leases.forget_the_dead()
-                    await leases.beat()
+                    self._living = await leases.beat()
                     lane = await self._new_lane(leases)
                     if not self.is_shared:
                         await self._take(leases, lane, None)
                 except BaseException:
                     await self._store.aclose()
                     raise
-                self._leases, self._lane = leases, lane
+                self._leases, self._lane, self.opened = leases, lane, clock.now()
                 if self.is_shared:
                     self._beating = asyncio.create_task(self._beat(leases))
 
@@ -160,12 +185,12 @@ class ClientJournal:
         while True:
             await asyncio.sleep(self._store.silence / BEATS)
             try:
-                await leases.beat()
+                self._living = await leases.beat()
             except JournalError as error:
                 raise_if_cancelled()
                 log.warning("%s Writes wait until this process has given a sign of life again.", error)
 
-    async def _own_lane(self) -> Lane:
+    async def own_lane(self) -> Lane:
         """Return the lane of this process: a new one, if another process took it for dead."""
         await self.open()
         assert self._leases is not None
@@ -204,7 +229,7 @@ class ClientJournal:
             await asyncio.wait((removing,))
         lane, is_new = self._mine.get(identity), False
         if lane is None:
-            lane, is_new = await self._own_lane(), True
+            lane, is_new = await self.own_lane(), True
             self._mine[identity] = lane
         elif self._closed:
             await self.open()  # says so
@@ -216,11 +241,19 @@ class ClientJournal:
             except LostLaneError:
                 lost = lane
                 if is_new:  # nothing of it was stored, if only the lane belongs to another process
-                    lane = self._mine[identity] = await self._own_lane()
+                    lane = self._mine[identity] = await self.own_lane()
                 if lane is lost:
                     raise
 
-    async def _store_send(self, intent: Intent, lane: Lane) -> float:
+    async def hold(self, lane: Lane) -> None:
+        """
+        Wait until the lease of *lane* is valid.
+
+        Raises:
+            LostLaneError: Another process has it for good.
+            JournalError: The database is away.
+
+        """
         try:
             async with asyncio.timeout(_PATIENCE):
                 await lane.hold()
@@ -229,6 +262,9 @@ class ClientJournal:
                 "the journal's database is away (this process could not give a sign of life). Check that its "
                 "server can be reached."
             ) from None
+
+    async def _store_send(self, intent: Intent, lane: Lane) -> float:
+        await self.hold(lane)
         packed = self._sent[intent.identity] = pack(intent, self._store.commons)
         await lane.put(self._entry(State.SENDING, intent, packed))
         return lane.until
@@ -364,7 +400,7 @@ class ClientJournal:
 
         """
         async with self._taking:
-            lane = await self._own_lane()
+            lane = await self.own_lane()
             assert self._leases is not None
             if self.is_shared:
                 await self._leases.beat()
@@ -457,6 +493,7 @@ class ClientJournal:
         self._closed = True
         self._closing.set()
         try:
+            await self.keys.end()
             await self._leave()
         finally:  # also if that was cancelled: signs of life would keep others from what is open
             if self._beating is not None:
@@ -479,18 +516,44 @@ class ClientJournal:
 
 
 def _move(taken: list[Lane], to: Lane) -> Script[tuple[list[str], set[str]]]:
-    """Move the entries of lanes that were *taken* to the lane *to*; return its keys, and which are done."""
+    """
+    Move the entries of lanes that were *taken* to the lane *to*; return its keys, and which are done.
+
+    Nobody has those with a key of the user's own then.
+    """
+    gone = {lane.number for lane in taken if lane.was_free}
     tokens = {lane.number: lane.token for lane in (*taken, to)}
     text = "SELECT id, owner FROM {s}lanes WHERE id {any 1 bigint} ORDER BY id {update}"
     owners = dict((yield text, ([*tokens],)))
     if owners.get(to.number) != to.token:
         raise LostLaneError("the journal of this process now belongs to another.")
     ours = sorted(lane for lane, owner in owners.items() if owner == tokens[lane] and lane != to.number)
+    for number, lanes in ((ENDED, gone.intersection(ours)), (FREED, {*ours} - gone)):
+        yield _KEYED, (sorted(lanes), number)
     yield "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL", (ours, to.number)
     yield "DELETE FROM {s}lanes WHERE id {any 1 bigint}", (ours,)
     text = "SELECT key, state FROM {s}entries WHERE lane = $1 AND done_at IS NULL ORDER BY seq"
     rows = yield text, (to.number,)
     return [key for key, _ in rows], {key for key, state in rows if state == State.DONE}
+
+
+def _without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
+    """
+    Take ``namespace`` and ``same_mode`` out of the query of *address*, which may also be a path.
+
+    Raises:
+        ConfigurationError: One of them is invalid.
+
+    """
+    place, mark, query = str(address).partition("?")
+    asked = parse_qsl(query, keep_blank_values=True)
+    named = {name: value for name, value in asked if name in ("namespace", "same_mode")}
+    if not re.fullmatch(r"[\w.-]{1,64}", named.get("namespace", "x"), re.ASCII):
+        raise ConfigurationError("journal: namespace is invalid. Use 1 to 64 of a-z, A-Z, 0-9, _, - and .")
+    if named.get("same_mode", "true") != "true":
+        raise ConfigurationError("journal: same_mode is invalid. Use same_mode=true, or leave it out.")
+    rest = urlencode([pair for pair in asked if pair[0] not in named], safe="/,:@")
+    return (f"{place}?{rest}" if rest else place) if mark and named else address, named
 
 
 def _store_of(address: str | Path) -> Store:

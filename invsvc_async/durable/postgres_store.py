@@ -63,7 +63,7 @@ stored AS (
         AND (e.done_at IS NULL OR e.done_at = given.done_at AND e.verdict = given.verdict)
     RETURNING e.seq, e.place, e.done_at, given.taker %s
 ), told AS (
-    INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored WHERE done_at IS NOT NULL
+    INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored WHERE done_at IS NOT NULL {{told}}
         ON CONFLICT DO NOTHING
 )
 """  # noqa: S608 - our own text
@@ -153,7 +153,7 @@ class PostgresStore(Pool):
         self._restored, self._moved = restored, moved  # until the place is checked: they are about one start
         self._place: dict[str, str] | None = None  # once it is checked
         self.schema: str = ""  # once it is open
-        self._dialect = _dialect_in(self.schema, self.part)
+        self._dialect = _dialect_in(self.schema, self.part, self._kind)
         self.commons: Commons = Commons(shared=True)
         self._stored_commons: set[int] = set()
         self._pending: dict[tuple[str, int], _Given] = {}  # by key and number
@@ -199,7 +199,7 @@ class PostgresStore(Pool):
             digest = blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
             found = await self._found(connection, f"{prefix}_", base_url, mine, same_mode=same_mode)
             self.schema = found or f"{prefix}_{digest}"
-        self._dialect = _dialect_in(self.schema, self.part)
+        self._dialect = _dialect_in(self.schema, self.part, self._kind)
         if not await connection.fetchval("SELECT to_regclass($1)", f"{self.schema}.facts"):
             if not self._create:
                 raise self._none_here("")
@@ -474,9 +474,10 @@ class PostgresStore(Pool):
             self._stored_commons.update(number for number, _ in fresh)
 
 
-def _dialect_in(schema: str, part: int | None) -> PostgresDialect:
+def _dialect_in(schema: str, part: int | None, kind: str) -> PostgresDialect:
     return PostgresDialect(
         s=f"{schema}.",
+        told="AND taker IS NOT NULL" if kind == "journal" else "",  # its keys note who gives secrets
         part=str(part),
         serial="bigserial PRIMARY KEY",
         filled="WITH (fillfactor = 40)",

@@ -73,6 +73,7 @@ class OutcomeBase(Portable, Generic[T_co]):
     - ``secret``: who has the secret of a new webhook. ``"returned"``: it is in ``value``. ``"delivered"``:
       ``on_secret`` has had it. ``"not stored"``: whoever got the outcome first had it, and this one was read
       back. ``"lost"``: nobody has it, because the answer was lost. ``None``: the write made none.
+    - ``replayed``: whether it is the outcome of another run under the same key.
 
     ``to_dict`` and ``to_json`` include the intent and the history, which ``invsvc explain FILE`` replays
     offline by the same rules.  In pydantic, the history is left out.  No form contains a webhook's secret.
@@ -89,6 +90,7 @@ class OutcomeBase(Portable, Generic[T_co]):
     history: History = attrs.field(default=(), repr=False)
     started_as: Intent = attrs.field(repr=False)  # the intent before *history*
     livemode: bool | None = attrs.field(default=None, repr=False)  # the data mode, as answers showed it
+    replayed: bool = False
 
     @property
     def intent(self) -> Intent:

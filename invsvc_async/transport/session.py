@@ -151,6 +151,7 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     on_attempt: Callable[[AttemptReport], None] | None = None
     on_decision: Callable[[DecisionReport], None] | None = None
     on_unsettled: Callable[[Intent], None] | None = None
+    on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None  # Any: a Webhook
     on_call: Around | None = None
     on_stream: AroundStream | None = None
     random: Callable[[], float] = random.random

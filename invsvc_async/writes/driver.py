@@ -234,8 +234,13 @@ class Driver(Generic[T]):
         if ended.verdict in (Verdict.APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED) or (
             ended.verdict is Verdict.NOT_APPLIED and is_shared
         ):
-            self.done = Done(verdict=ended.verdict, reason=ended.message, evidence=ended.evidence)
-            self.found, self.error, self._outcome = ended.value, ended.error, ended
+            self.keep(ended)
+
+    def keep(self, outcome: Outcome[Any]) -> None:  # Any: of the same operation
+        """Have *outcome*, which another run found, or which says more."""
+        self.done = Done(verdict=outcome.verdict, reason=outcome.message, evidence=outcome.evidence)
+        self.found, self.error, self._outcome = outcome.value, outcome.error, outcome
+        self._intent = outcome.started_as
 
     def _was_in_doubt(self) -> bool:
         return bool(self.history) and self._known().in_doubt

@@ -120,7 +120,9 @@ async def _found(
     except ExceptionGroup as several:  # the first cancelled the others, whose intents stay in the journal
         first = several.exceptions[0]
         raise first from first.__cause__
-    return [*undelivered, *(task.result() for task in tasks)]
+    keys = getattr(journal, "keys", None)
+    keyed = [] if keys is None else await keys.settle_left(view)
+    return [*undelivered, *(task.result() for task in tasks), *keyed]
 
 
 def _run_of(

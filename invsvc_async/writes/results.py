@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -15,12 +16,15 @@ from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.reconcile.compare import names_another
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.session import Request
 
-__all__ = ["Result", "of_another", "result_of"]
+__all__ = ["Result", "of_another", "result_of", "secret_passed_on"]
 
 T = TypeVar("T", bound=models.Model)
 T_co = TypeVar("T_co", covariant=True)
@@ -160,3 +164,15 @@ def _result(name: str, result: str, shape: Shape) -> Result[Any]:
     if name == "sheets.save_mapping":
         return _Connection(model)
     return _Open(model) if shape is Shape.OPEN else _Modelled(model)
+
+
+async def secret_passed_on(
+    outcome: Outcome[Any], key: str, hook: Callable[[str, Any], Awaitable[None] | None]
+) -> Outcome[Any]:  # Any: of any operation; a Webhook
+    """Pass the secret of a new webhook on to *hook*, and return the outcome, which says that it has it."""
+    if outcome.secret != "returned":  # noqa: S105 - a state
+        return outcome
+    handed = hook(key, outcome.value)
+    if handed is not None and inspect.isawaitable(handed):
+        await handed
+    return attrs.evolve(outcome, secret="delivered")  # noqa: S106 - a state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -21,14 +21,16 @@ class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # made fo
     """
     What one write asks for, and how it is settled. A run of it is a ``Driver``.
 
-    ``key`` is the user's own. ``baseline`` is the last state of the thing that the user has seen.
-    ``resumes`` is the intent that is settled before anything is sent.
+    ``key`` is the user's own; ``match`` is what must be equal in another write under it. ``baseline`` is the
+    last state of the thing that the user has seen. ``resumes`` is the intent that is settled before
+    anything is sent.
     """
 
     options: ClientOptions
     request: Request
     policy: ReconcilePolicy
     key: str | None = None
+    match: Literal["all", "operation"] = "all"
     tag: str | None = None
     baseline: Model | Wire = None
     reader: AnyReader | None = None

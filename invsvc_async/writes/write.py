@@ -149,6 +149,9 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             try:
                 if driver is None:
                     self._refuse_gone()
+                    if self._has_own_key:
+                        self._driver = await self._run_keyed()
+                        continue
                     driver = self._driver = self._new_driver()
                 await driver.drive()
             finally:
@@ -203,11 +206,16 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         warn_if_never_sent_again(changed, self._spec.options.timeouts)
         return self._but(policy=changed)
 
-    def keyed(self, key: str) -> Write[T_co]:
+    def keyed(self, key: str, *, match: Literal["all", "operation"] = "all") -> Write[T_co]:
         """
-        Return the same write under a user-supplied key, for a batch or an outbox.
+        Return the same write under a user-supplied key. This one cannot be used any more.
 
-        Awaiting it elsewhere raises ``ConfigurationError``. This one cannot be used any more.
+        In a journal (``Client(journal=…)``), a batch or an outbox, the write under a key happens once,
+        however often and in whichever process it is run. Awaiting it without a journal raises
+        ``ConfigurationError``.
+
+        With ``match="operation"``, awaiting a write with another body under the key returns the outcome of
+        the first one, instead of raising ``KeyConflictError``: for bodies that contain a time, for example.
 
         Raises:
             InvalidRequestError: The key does not have 1 to 200 printable characters.
@@ -220,7 +228,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             raise InvalidRequestError(
                 "key: must have 1 to 200 printable characters", operation=self._spec.operation.name
             )
-        return self._but(key=key)
+        return self._but(key=key, match=match)
 
     def tagged(self) -> Write[T_co]:
         """
@@ -316,16 +324,28 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         on_lost_secret: Literal["raise", "keep"] = "keep" if self._keep_lost else "raise"
         return Write(replace(self._spec, **changes), on_lost_secret=on_lost_secret)
 
-    def _new_driver(self) -> Driver[T_co]:
+    @property
+    def _has_own_key(self) -> bool:
+        resumes = self._spec.resumes
+        return self._spec.key is not None if resumes is None else resumes.nonce is not None
+
+    async def _run_keyed(self) -> Driver[T_co]:
+        """Run it as the one write under its key, and return the run that has its verdict."""
         spec = self._spec
-        # Only the store of a batch or an outbox gives a key of the user's own a meaning.
-        if spec.key is not None if spec.resumes is None else spec.resumes.nonce is not None:
+        run_keyed = getattr(spec.options.session.writes.journal, "run_keyed", None)
+        if run_keyed is None:
             from invsvc_async.errors import ConfigurationError
 
             raise ConfigurationError(
-                f"{spec.operation.name}: the key {spec.key!r} has a meaning only in an outbox or a batch, so "
-                "nothing was sent. Use Outbox.enqueue or Batch.run (invsvc batch), or leave the key out."
+                f"{spec.operation.name}: the key {spec.key!r} means something only where it is stored. Make "
+                "the client with journal='calls.db' or journal='postgresql://…', or give the write to a batch "
+                "or an outbox. Nothing was sent."
             )
+        driver: Driver[T_co] = await run_keyed(spec)
+        return driver
+
+    def _new_driver(self) -> Driver[T_co]:
+        spec = self._spec
         if spec.resumes is None:
             return new_run(spec, self._intent)
         intent = attrs.evolve(spec.resumes, policy=spec.policy)

@@ -1,0 +1,286 @@
+"""
+The entries of keys in a journal: claiming, finding, taking and releasing them.
+
+Each change is guarded in its own statement.  A claim inserts an entry unless its key has one.  An entry is
+taken only out of a lane that nobody living owns, released and stored only by the owner of its lane, and
+reopened only from the verdict that was seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+
+from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.leases import dead, living, member_of
+from invsvc_async.durable.scripts import COMMONS
+from invsvc_async.durable.store import ENTRY, entry_in
+from invsvc_async.errors import JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.postgres_store import PostgresStore
+    from invsvc_async.durable.store import Store
+    from invsvc_async.storage.dialect import Script
+
+__all__ = ["ENDED", "FREED", "Claims", "Found"]
+
+FREED: Final = 0  # the lane of entries that nobody has: their process lives, or may
+ENDED: Final = -1  # the same; their process is provably done with them
+_AT_ONCE = 256  # entries claimed in one statement
+
+# An entry, who has it, and whether one who is gone had its verdict, which was not noted as given.
+_FOUND: Final = f"""
+SELECT {ENTRY}, l.owner, CASE WHEN l.owner IS NULL OR {dead("l.owner")} THEN 0 ELSE 1 END AS lives,
+    CASE WHEN EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.seq = e.seq AND {dead("u.taker")}) THEN 1
+    ELSE 0 END AS untold
+FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane
+"""  # noqa: S608 - our own text
+_LOOK: Final = f"{_FOUND} WHERE e.key {{any 2 text}}"
+_NEW: Final = """key:text thing:text digest:text operation:text state:smallint common:bigint intent:text
+    taker:text"""
+_COLUMNS: Final = "key, thing, digest, operation, state, common, intent"
+# PostgreSQL claims keys in one statement, which also returns the entries that were there.  The lock on a
+# thing is held until the commit, so the numbers of its entries are in the order of their commits.
+_CLAIM: Final = f"""
+WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
+owned AS MATERIALIZED (SELECT id FROM {{s}}lanes WHERE id = $3 AND owner = $4 {{share}}),
+locked AS MATERIALIZED (
+    SELECT count(pg_advisory_xact_lock(hashtextextended(thing, 0))) AS many FROM (
+        SELECT DISTINCT thing FROM {{rows 2 {_NEW}}} WHERE thing IS NOT NULL ORDER BY thing) AS things
+),
+made AS (
+    INSERT INTO {{s}}entries (seq, place, lane, {_COLUMNS}) SELECT n, n, id, {_COLUMNS} FROM (
+        SELECT nextval('{{s}}entries_seq_seq') AS n, owned.id, given.*
+        FROM turn CROSS JOIN locked CROSS JOIN owned CROSS JOIN {{rows 2 {_NEW}}}
+    ) AS new ON CONFLICT (key) DO NOTHING RETURNING seq, key
+), told AS (
+    INSERT INTO {{s}}unheard (seq, taker)
+    SELECT made.seq, given.taker FROM made JOIN {{rows 2 {_NEW}}} USING (key) WHERE given.taker IS NOT NULL
+)
+SELECT given.key AS asked, made.seq AS made, found.*
+FROM {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN ({_FOUND}) AS found ON found.key = given.key
+"""  # noqa: S608 - our own text
+_INSERT: Final = f"""
+INSERT INTO {{s}}entries (place, lane, {_COLUMNS})
+    SELECT 0, $2, {_COLUMNS} FROM {{rows 1 {_NEW}}} WHERE true ON CONFLICT (key) DO NOTHING RETURNING key, seq
+"""  # noqa: S608 - our own text
+_PLACE: Final = "UPDATE {s}entries SET place = seq WHERE seq {any 1 bigint}"
+_TAKER: Final = """
+INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
+    ON CONFLICT (seq) DO UPDATE SET taker = excluded.taker
+"""
+_HEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"
+_MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
+_TAKE: Final = """
+UPDATE {s}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL RETURNING seq
+"""
+_TAKEN: Final = "SELECT seq FROM {s}entries WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
+_REOPEN: Final = f"""
+UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL
+    WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
+"""  # noqa: S608 - our own text
+_FREE: Final = f"""
+UPDATE {{s}}entries SET lane = {FREED} WHERE seq = $1 AND lane = $2 AND done_at IS NULL
+    AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
+"""  # noqa: S608 - our own text
+
+
+class Found(NamedTuple):
+    """
+    An entry of a key, as it was seen.
+
+    ``owner`` is the token of its lane; ``lives`` is whether that process does.  ``untold`` is whether a
+    process that is gone had the verdict, and perhaps did not return it.
+    """
+
+    entry: Entry
+    owner: str | None
+    lives: bool
+    untold: bool
+
+
+class Claimant(Protocol):
+    """A run that claims a key."""
+
+    name: str  # that of the entry
+    lane: Lane
+    taker: str | None  # who returns the secret of a new webhook; None: nobody need
+    seq: int  # of its entry, once it is claimed
+
+
+class Claims:
+    """The entries of keys in *store*."""
+
+    def __init__(self, store: Store, *, is_shared: bool) -> None:
+        self._store, self._is_shared = store, is_shared
+        # By key: what is to be claimed in the next statement.
+        self._asked: dict[str, tuple[Claimant, Entry, asyncio.Future[Found | int | None]]] = {}
+        self._claiming: asyncio.Task[None] | None = None
+
+    async def claim(self, run: Claimant, entry: Entry) -> Found | None:
+        """
+        Insert *entry* in the lane of *run*, or return the one that has its key; together with other claims.
+
+        Raises:
+            LostLaneError: The lane belongs to another process.
+            JournalError: The journal cannot be used.
+
+        """
+        while True:
+            future: asyncio.Future[Found | int | None] = asyncio.get_running_loop().create_future()
+            self._asked[run.name] = run, entry, future
+            if self._claiming is None:
+                self._claiming = asyncio.get_running_loop().create_task(self._claim_all())
+            made = await future
+            if isinstance(made, Found):
+                return made
+            if made is not None:
+                run.seq = made
+                return None
+            # It was inserted by somebody else while the statement ran; or the lane is lost.
+            if not await self._store.rows(_MINE, run.lane.number, run.lane.token):
+                run.lane.doubt()
+                raise _lost()
+
+    async def _claim_all(self) -> None:
+        try:
+            while self._asked:
+                names = [*self._asked][:_AT_ONCE]
+                asked = {name: self._asked.pop(name) for name in names}
+                try:
+                    made = await self._inserted([(run, entry) for run, entry, _ in asked.values()])
+                except Exception as error:  # noqa: BLE001 - raised where it is awaited
+                    for _, _, future in asked.values():
+                        if not future.done():
+                            future.set_exception(error)
+                    continue
+                for name, (run, _, future) in asked.items():
+                    seq = made.get(name)
+                    if not future.done():
+                        future.set_result(seq)
+                    elif isinstance(seq, int):  # its run was cancelled meanwhile
+                        await self.free(seq, run.lane)
+        finally:
+            self._claiming = None
+
+    async def _inserted(self, given: Sequence[tuple[Claimant, Entry]]) -> dict[str, Found | int]:
+        """Insert entries; return by key the number of each, or the entry that was there."""
+        rows = [
+            (
+                entry.key, entry.thing, entry.digest, entry.operation, int(entry.state), entry.common,
+                entry.intent, run.taker,
+            )
+            for run, entry in given
+        ]  # fmt: skip
+        lane, store = given[0][0].lane, self._store
+        if not self._is_shared:
+            commons = {entry.common: store.commons.texts[entry.common] for _, entry in given if entry.common}
+            return await store.run(partial(_insert, rows, [*commons.items()], lane, store.silence))
+        await cast("PostgresStore", store).store_commons()
+        found = await store.rows(_CLAIM, store.silence, rows, lane.number, lane.token)
+        return {
+            key: made if made is not None else _found_in(rest)
+            for key, made, *rest in map(tuple, found)
+            if made is not None or rest[0] is not None
+        }
+
+    async def look(self, name: str) -> Found | None:
+        """Return the entry of a key."""
+        rows = await self._store.rows(_LOOK, self._store.silence, [name])
+        return _found_in(tuple(rows[0])) if rows else None
+
+    async def take(self, found: Found, lane: Lane) -> bool | None:
+        """
+        Move an entry that nobody has to *lane*.
+
+        Return whether its last process is provably done with it; ``None`` if somebody has it.
+
+        Raises:
+            LostLaneError: The lane belongs to another process.
+
+        """
+        seq, before = found.entry.seq, found.entry.lane
+        if before == lane.number:  # an earlier run of this process has not released it yet
+            return False
+        return await self._store.run(partial(_take, seq, before, lane, self._store.silence))
+
+    async def reopen(self, found: Found, state: State, lane: Lane) -> bool:
+        """Reopen an entry that is done, in *lane*, unless it is not as it was *found*; return whether."""
+        entry = found.entry
+        values = entry.seq, entry.verdict, entry.done_at, int(state), lane.number
+        return bool(await self._store.rows(_REOPEN, *values))
+
+    async def free(self, seq: int, lane: Lane) -> None:
+        """Let any run have an open entry of *lane*; if the database is away, once this process is gone."""
+        with suppress(JournalError):
+            await self._store.rows(_FREE, seq, lane.number, lane.token)
+
+    async def note_taker(self, run: Claimant) -> None:
+        """Note who returns the secret of a new webhook."""
+        if run.taker is not None:
+            row = run.seq, run.taker
+            await self._store.rows(_TAKER, [row])
+
+    async def note_heard(self, seqs: Sequence[int]) -> None:
+        """Note that secrets were returned. If that cannot be stored, later runs call them lost."""
+        with suppress(JournalError):
+            await self._store.rows(_HEARD, list(seqs))
+
+    async def forget(self, name: str) -> bool:
+        """Delete the entry of a key, unless it may have been sent and has no verdict; return whether."""
+        deleted: set[int] = set()  # by all tries
+        await self._store.run(partial(_forget, name, deleted))
+        return bool(deleted)
+
+
+def _found_in(row: Sequence[Any]) -> Found:  # Any: as the columns
+    *entry, owner, lives, untold = row
+    return Found(entry_in(entry), owner, bool(lives), bool(untold))
+
+
+def _lost() -> LostLaneError:
+    return LostLaneError("the journal of this process now belongs to another. Nothing was sent.")
+
+
+def _insert(
+    rows: Sequence[tuple[Any, ...]], commons: Sequence[tuple[int, str]], lane: Lane, silence: float
+) -> Script[dict[str, Found | int]]:  # Any: as the columns
+    """Insert entries in a file; return as ``Claims._inserted``."""
+    yield COMMONS, (commons,)
+    made: dict[str, Found | int] = dict(map(tuple, (yield _INSERT, (rows, lane.number))))
+    if made:
+        yield _PLACE, ([*made.values()],)
+    if takers := [(made[row[0]], row[-1]) for row in rows if row[0] in made and row[-1] is not None]:
+        yield _TAKER, (takers,)
+    if others := [row[0] for row in rows if row[0] not in made]:
+        for row in (yield _LOOK, (silence, others)):
+            found = _found_in(tuple(row))
+            made[found.entry.key] = found
+    return made
+
+
+def _take(seq: int, before: int, mine: Lane, silence: float) -> Script[bool | None]:
+    if not (yield _MINE, (mine.number, mine.token)):
+        raise _lost()
+    owners = yield "SELECT owner FROM {s}lanes WHERE id = $1 {update}", (before,)
+    owner = owners[0][0] if owners else None
+    alive = yield from living(silence, [owner])
+    if owner is not None and member_of(owner) in alive:
+        return None
+    moved = yield _TAKE, (seq, before, mine.number)
+    if not moved:  # unless an earlier try has done it, whose reply was lost
+        moved = yield _TAKEN, (seq, mine.number)
+    return (before == ENDED or (bool(owners) and owner is None)) if moved else None
+
+
+def _forget(name: str, deleted: set[int]) -> Script[None]:
+    for seq, state in (yield "SELECT seq, state FROM {s}entries WHERE key = $1 {update}", (name,)):
+        if state != State.SENDING:
+            yield "DELETE FROM {s}entries WHERE seq = $1", (seq,)
+            yield _HEARD, ([seq],)
+            deleted.add(seq)

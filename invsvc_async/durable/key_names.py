@@ -1,0 +1,114 @@
+"""The namespaces of keys, and the digests by which another write under a key is recognised."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from invsvc_async.errors import ConfigurationError, KeyConflictError
+from invsvc_async.reconcile.findings import is_unique
+
+if TYPE_CHECKING:
+    from invsvc_async.durable.store import Store
+    from invsvc_async.transport.session import ClientState
+    from invsvc_async.writes.spec import WriteSpec
+
+__all__ = ["Namespaces", "check_same", "digests_of", "key_in"]
+
+_FACT: Final = "SELECT value FROM {s}facts WHERE name = $1"
+_NOTE: Final = "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
+_encode = msgspec.json.Encoder(order="sorted", decimal_format="number").encode
+_decode = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class Namespaces:
+    """
+    The namespaces of the keys in *store*: *named* by its address, or one for each base URL and team.
+
+    Such a one belongs to the credential that began it, because another one may be of another data mode, where
+    a write that was made would seem absent.  *same_mode* is the word of a person that it is not.
+    """
+
+    def __init__(self, store: Store, *, named: str | None, same_mode: bool) -> None:
+        self._store, self._named, self._same_mode = store, named, same_mode
+        self._known: dict[str | None, str] = {}  # by team
+
+    async def name(self, key: str, team: str | None, session: ClientState) -> str:
+        """
+        Return the key of the entry of *key*, which begins with its namespace.
+
+        Raises:
+            ConfigurationError: Nothing shows that the credential is of the data mode of the keys there.
+
+        """
+        if team not in self._known:
+            self._known[team] = self._named or await self._found(team, session)
+        return f"{self._known[team]} {key}"
+
+    async def _found(self, team: str | None, session: ClientState) -> str:
+        mine = session.credential.fingerprint(session.base_url) if session.writes.is_of_one_mode else None
+        if mine is None:
+            raise ConfigurationError(
+                "journal: this credential does not show its team and data mode, so the namespace of its keys "
+                "is not certain. Name one: journal='…?namespace=NAME'. Nothing was sent."
+            )
+        place = blake2b(f"{session.base_url} {team or ''}".encode(), digest_size=8).hexdigest()
+        await self._store.rows(_NOTE, f"keys {place}", mine)
+        [(first,)] = await self._store.rows(_FACT, f"keys {place}")
+        if first == mine or await self._store.rows(_FACT, f"keys {place} {mine}"):
+            return place
+        if self._same_mode:
+            await self._store.rows(_NOTE, f"keys {place} {mine}", "")
+            return place
+        raise ConfigurationError(
+            "journal: its keys for this base URL and team were made with another credential, perhaps of "
+            "another data mode. If it is of the same, add same_mode=true to the query of the journal's "
+            "address; otherwise name a namespace: namespace=NAME. Nothing was sent."
+        )
+
+
+def key_in(name: str) -> str:
+    """Return the user's key in the key of an entry."""
+    return name.partition(" ")[2]
+
+
+def digests_of(spec: WriteSpec) -> str:
+    """Return digests of the parts of what *spec* asks for, as JSON, so that words can say which differ."""
+    request, body = spec.request, spec.request.body
+    thing = [request.method, request.raw_path, dict(request.path), dict(request.query)]
+    parts = {"operation": request.operation.name, "thing": _digest(thing)}
+    if isinstance(body, dict):
+        parts |= {f"body.{name}": _digest(value) for name, value in body.items()}
+    elif request.has_body:
+        parts["body"] = _digest(body)
+    if spec.tag is not None and not is_unique(spec.tag):
+        parts["tag"] = _digest(spec.tag)
+    return _encode(parts).decode()
+
+
+def _digest(value: object) -> str:
+    return blake2b(_encode(value), digest_size=8).hexdigest()
+
+
+def check_same(spec: WriteSpec, stored: str, mine: str) -> None:
+    """
+    Check that *spec*, with the digests *mine*, is the write whose digests are *stored* under its key.
+
+    Raises:
+        KeyConflictError: It is another one.
+
+    """
+    if stored == mine:
+        return
+    theirs, ours = _decode(stored), _decode(mine)
+    differing = sorted(name for name in {*theirs, *ours} if theirs.get(name) != ours.get(name))
+    if spec.match == "operation":
+        differing = [name for name in differing if not name.startswith(("body", "tag"))]
+    if differing:
+        raise KeyConflictError(
+            f"key: {spec.key!r} has another write in the journal, with another {', '.join(differing)}",
+            operation=spec.operation.name,
+            hint="Nothing was sent. Give this write a key of its own.",
+        )

@@ -1,0 +1,192 @@
+"""One run of a write under a key: the journal of its driver, which stores in one entry."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.intents import pack
+from invsvc_async.durable.last_writes import left_by
+from invsvc_async.durable.records import verdict_record
+from invsvc_async.errors import JournalError
+from invsvc_async.transport.session import ClientOptions
+from invsvc_async.writes.new_intent import line_of
+from invsvc_async.writes.results import secret_passed_on
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable
+
+    from invsvc_async.durable.key_claims import Found
+    from invsvc_async.durable.keys import Keys
+    from invsvc_async.durable.last_writes import Left
+    from invsvc_async.durable.leases import Lane
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.transport.session import Request
+    from invsvc_async.transport.transport import Exchange
+    from invsvc_async.writes.spec import WriteSpec
+
+__all__ = ["KeyTakenError", "KeyedRun"]
+
+_AGAIN: Final = 1.0  # s between tries to store a verdict
+
+
+class KeyTakenError(JournalError):
+    """The key of a write that was about to be sent has the entry *found*."""
+
+    def __init__(self, found: Found) -> None:
+        super().__init__("the key is taken")
+        self.found = found
+
+
+@attrs.define(eq=False)
+class KeyedRun:
+    """
+    One run; its key is claimed before the first send, or by the store before that.
+
+    It is ``over`` if its entry is another run's, or about to be released.
+    """
+
+    keys: Keys
+    lane: Lane
+    name: str  # the key of its entry
+    key: str
+    thing: str | None
+    digest: str
+    options: ClientOptions
+    taker: str | None = None  # who returns the secret of a new webhook; None: nobody need
+    seq: int = 0  # of its entry, once it is claimed
+    answer: bytes = b""  # the body of the last answer
+    over: bool = False
+    outcome: Outcome[Any] | None = None  # Any: of any operation; once it is stored
+
+    @classmethod
+    def of(cls, spec: WriteSpec, keys: Keys, lane: Lane, name: str, digest: str) -> KeyedRun:
+        """Return a run of *spec*."""
+        thing = None if spec.creates_webhook else line_of(spec.request, spec.team, spec.tag)
+        asks = spec.creates_webhook and keys.session.on_secret is None
+        taker = lane.token if asks else None
+        return cls(keys, lane, name, spec.key or "", thing, digest, spec.options, taker=taker)
+
+    def bound(self, options: ClientOptions) -> ClientOptions:
+        """Return *options* with this as the journal."""
+        given = {name: getattr(options, name) for name in ClientOptions.__struct_fields__}
+        return _Options(**{**given, "journal": self, "run": self})
+
+    async def open(self) -> None:
+        """Do nothing: the journal is open."""
+
+    async def sending(self, intent: Intent) -> float:
+        """Store *intent*, which is about to be sent; claim its key, if that was not done before."""
+        await self.keys.hold(self.lane)
+        entry = self.entry(State.SENDING, intent)
+        if self.seq:
+            await self.lane.put(entry)
+        elif (found := await self.keys.claims.claim(self, entry)) is not None:
+            raise KeyTakenError(found)
+        return self.lane.until
+
+    async def settled(self, outcome: Outcome[Any]) -> None:
+        """
+        Pass the secret on, then store the outcome.
+
+        Raises:
+            LostLaneError: Another process has the entry, and its verdict counts.
+            JournalError: It could not be stored. That is tried again while the journal is open.
+
+        """
+        if (hook := self.keys.session.on_secret) is not None:
+            outcome = await secret_passed_on(outcome, self.key, hook)
+        if not self.seq:  # it ended before its first send
+            found = await self.keys.claims.claim(self, self.entry(State.TO_DO, outcome.intent))
+            if found is not None:
+                raise KeyTakenError(found)
+        left = left_by(self.thing, outcome, self.keys.session.writes.own, self.answer)
+        entry = self.entry(
+            State.DONE, outcome.intent, verdict=outcome.verdict.value, outcome=verdict_record(outcome),
+            done_at=time.time_ns() // 1_000_000,
+        )  # fmt: skip
+        try:
+            await self.lane.put(entry, left)
+        except LostLaneError:
+            raise
+        except JournalError as error:
+            self.over = True
+            self.keys.start(self._store_later(entry, left))
+            raise JournalError(
+                f"{outcome.started_as.operation} ({self.key}): its verdict, {outcome.verdict}, could not be "
+                f"stored: {error} Run it again under the same key."
+            ) from error
+        self.outcome = outcome
+        self.keys.waits.tell(self.lane.number)
+
+    async def _store_later(self, entry: Entry, left: Left | None) -> None:
+        while not self.keys.ended:
+            await asyncio.sleep(_AGAIN)
+            with suppress(JournalError):
+                with suppress(LostLaneError):
+                    await self.lane.put(entry, left)
+                self.keys.waits.tell(self.lane.number)
+                return
+
+    def shelved(self, intent: Intent, *, sent: bool) -> None:
+        """Store how far it got, and let any run have it."""
+        self.let_go(self.entry(State.SENDING if sent else State.TO_DO, intent))
+
+    def let_go(self, entry: Entry | None = None) -> None:
+        """Let any run have its entry, unless it has a verdict; store it first as *entry*."""
+        if self.seq and not self.over and self.outcome is None:
+            self.over = True
+            self.keys.start(self._released(entry))
+
+    async def _released(self, entry: Entry | None) -> None:
+        if entry is not None:
+            with suppress(JournalError):
+                await self.lane.put(entry)
+        await self.keys.claims.free(self.seq, self.lane)
+        self.keys.waits.tell(self.lane.number)
+
+    def heard(self, identity: str) -> None:
+        """Note that the awaiter has the verdict, and with it the secret of a new webhook."""
+        del identity
+        if self.taker is not None:
+            self.keys.start(self.keys.claims.note_heard([self.seq]))
+
+    def open_intents(self) -> AsyncIterator[Intent]:
+        """Not supported: the journal of the client has them."""
+        raise NotImplementedError
+
+    def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: of any operation
+        """Not supported: the same."""
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        """Do nothing: the client closes the journal."""
+
+    def entry(self, state: State, intent: Intent, **done: Any) -> Entry:  # Any: fields of Entry
+        """Return the entry of *intent*."""
+        packed = pack(intent, self.keys.store.commons)
+        return Entry(
+            seq=self.seq, key=self.name, thing=self.thing, digest=self.digest, state=state,
+            operation=intent.operation, common=packed.common, intent=packed.text, **done,
+        )  # fmt: skip
+
+
+class _Options(ClientOptions, kw_only=True, eq=False):
+    """The options of one run, which keeps the body of the last answer."""
+
+    run: KeyedRun
+
+    def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
+        """Send *exchange* as the base class does."""
+        return self._kept(request, exchange) if exchange.write else super().send(request, exchange)
+
+    async def _kept(self, request: Request, exchange: Exchange) -> Exchange:
+        await super().send(request, exchange)
+        self.run.answer = exchange.answer
+        return exchange

@@ -1,0 +1,465 @@
+"""
+Keys of the user's own: a write under one has one effect, whichever process runs it, and however often.
+
+The entry of a key stays in the journal once it is done.  A run of a write first claims its key, in one
+statement that inserts an entry, or returns the one that is there:
+
+=========================  ================================================================================
+the key's entry            what a run does
+=========================  ================================================================================
+none                       inserts it, sends, stores the verdict
+open, its process lives    waits for the verdict, and returns it
+open, nobody has it        moves it to its own lane; settles what may have been sent, sends only on proof
+APPLIED, SUPERSEDED        returns the stored outcome
+NOT_APPLIED, REFUSED       does it anew: nothing happened.  One of several runs wins, the others wait
+UNKNOWN                    settles it again
+of another write           raises KeyConflictError
+=========================  ================================================================================
+
+An entry is in the lane of the process that runs it, so what a zombie stores is rejected, as in all stores.  A
+run that ends without a verdict releases its entry to the lane ``FREED``, where any run may take it.  What a
+process left that is provably done with it is in the lane ``ENDED``.
+
+The writes to one thing have one order in all processes, that of their claims: each waits until the earlier
+ones are done, or settles those that nobody has.
+
+A verdict is returned once it is stored.  If another process has the entry by then, that one's verdict counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+from msgspec.structs import replace
+
+from invsvc_async.api.operations import BY_NAME
+from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.key_claims import ENDED, FREED, Claims
+from invsvc_async.durable.key_names import Namespaces, check_same, digests_of, key_in
+from invsvc_async.durable.key_waits import Waits
+from invsvc_async.durable.keyed_run import KeyedRun, KeyTakenError
+from invsvc_async.durable.last_writes import LastWrite, learn
+from invsvc_async.durable.records import intent_of, outcome_of
+from invsvc_async.durable.scripts import find_old, prune
+from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.history import Resumed
+from invsvc_async.writes.driver import Driver, new_run
+from invsvc_async.writes.new_intent import intent_of as new_intent
+from invsvc_async.writes.new_intent import new_tag, spec_of_intent, with_reader
+from invsvc_async.writes.start import new_start, taken_up
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.journal import ClientJournal
+    from invsvc_async.durable.key_claims import Found
+    from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.store import Store
+    from invsvc_async.models.webhooks import Webhook
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.transport.session import ClientOptions, ClientState
+    from invsvc_async.writes.spec import WriteSpec
+
+__all__ = ["Keys"]
+
+_FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
+_RECENT = 600_000  # ms after its verdict for which an UNKNOWN write may still have an effect
+_TO_END = 1.0  # s that the journal has to store what runs have left
+# Of a thing, beside the write at a place: an earlier one that is open, whether a later one may have had an
+# effect, and those that are UNKNOWN.
+_EARLIER: Final = """
+SELECT key, place FROM {s}entries WHERE thing = $1 AND done_at IS NULL AND place < $2 AND place > $3
+    ORDER BY place LIMIT 1
+"""
+_LATER: Final = f"""
+SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND (done_at IS NULL
+    OR verdict NOT IN ('{Verdict.NOT_APPLIED}', '{Verdict.REFUSED}')) LIMIT 1
+"""  # noqa: S608 - our own text
+_UNKNOWN: Final = f"e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $2 AND e.done_at > $3"
+_LEFT: Final = "SELECT thing, place, team, state, stamp FROM {s}states WHERE thing = $1"
+_PART: Final = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT 200) AS e"
+_LEFT_OPEN: Final = f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
+_NO_SECRETS = (
+    "on_secret: is not set, and a keyed write creates a webhook. Its secret is returned once, to the run "
+    "that made it. Pass Client(on_secret=…) to keep secrets."
+)
+
+
+@attrs.define(eq=False)
+class _Turn:
+    """The runs of one key in this process, one at a time."""
+
+    lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+    users: int = 0
+    rounds: int = 0  # how many have ended with an outcome
+    given: Outcome[Any] | None = None  # Any: of any operation; the last of these
+    digest: str = ""
+
+
+class Keys:
+    """The keys of one journal.  *namespace* is the one that its address names."""
+
+    def __init__(
+        self, journal: ClientJournal, store: Store, *, namespace: str | None, same_mode: bool
+    ) -> None:
+        self._journal = journal
+        self.store: Store = store
+        self.claims: Claims = Claims(store, is_shared=journal.is_shared)
+        self.waits: Waits = Waits(journal, store, self.claims)
+        self._names = Namespaces(store, named=namespace, same_mode=same_mode)
+        self._turns: dict[str, _Turn] = {}  # by the keys of entries
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.ended: bool = False
+
+    @property
+    def session(self) -> ClientState:
+        """The state of the journal's client."""
+        assert self._journal.session is not None
+        return self._journal.session
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:  # Any: as of any coroutine
+        """Run *coroutine* beside the runs."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def end(self) -> None:
+        """End what is under way beside the runs, all of which have ended."""
+        self.ended = True
+        self.waits.end()
+        if self._tasks:
+            await asyncio.wait([*self._tasks], timeout=_TO_END)
+
+    async def hold(self, lane: Lane) -> None:
+        """Wait until the lease of *lane* is valid, as the journal does."""
+        await self._journal.hold(lane)
+
+    # --- what users call
+
+    async def run(self, spec: WriteSpec) -> Driver[Any]:  # Any: of any operation
+        """
+        Run a write under its key, and return the driver that has its verdict.
+
+        Raises:
+            KeyConflictError: The key has another write.
+            ConfigurationError: The namespace of its key is not certain, or the client is closed.
+            JournalError: The journal cannot be used; nothing was sent.
+
+        """
+        name = await self._name(spec.key or "", spec.team)
+        return await self.session.tracked(partial(self._in_turn, spec, name))
+
+    async def _name(self, key: str, team: str | None) -> str:
+        await self._journal.open()
+        return await self._names.name(key, team, self.session)
+
+    async def outcome_of(self, key: str, team: str | None) -> Outcome[Any] | None:  # Any: as in run
+        """Return the stored outcome under *key*, or ``None`` if there is none."""
+        found = await self.claims.look(await self._name(key, team))
+        return None if found is None or found.entry.state is not State.DONE else await self._outcome(found)
+
+    async def forget(self, key: str, team: str | None) -> bool:
+        """
+        Delete *key* and what is known of its write; return whether it was there.
+
+        Raises:
+            JournalError: It may have been sent, and has no verdict.
+
+        """
+        name = await self._name(key, team)
+        if await self.claims.forget(name):
+            return True
+        if (found := await self.claims.look(name)) is not None:
+            raise JournalError(
+                f"forget: the write under the key {key!r} may have been sent, and has no verdict"
+                f"{', because it is being done' if found.lives else ''}. Await it, then forget it."
+            )
+        return False
+
+    async def prune(self, older_than: float) -> int:
+        """Delete what was done more than *older_than* seconds ago, but for UNKNOWN ones; return how many."""
+        await self._journal.open()
+        before = round((time.time() - older_than) * 1000)
+        gone: set[int] = set()
+        after = 0
+        while (last := (await self.store.rows(_PART, after))[0][0]) is not None:
+            old = await self.store.run(partial(find_old, before, after, last, unacknowledged=True))
+            if old:
+                await self.store.run(partial(prune, before, [*old], unacknowledged=True, gone=gone))
+            after = last
+        return len(gone)
+
+    # --- a run
+
+    async def _in_turn(self, spec: WriteSpec, name: str) -> Driver[Any]:
+        """Run the write, or return the outcome of a run in this process that ended meanwhile."""
+        turn = self._turns.setdefault(name, _Turn())
+        turn.users += 1
+        rounds = turn.rounds
+        try:
+            await self.waits.until_closed(turn.lock.acquire())
+            try:
+                if turn.rounds > rounds and turn.given is not None:
+                    check_same(spec, turn.digest, digests_of(spec))
+                    return _replayed(spec, turn.given)
+                driver = await self._run(spec, name, turn)
+                turn.rounds, turn.given = turn.rounds + 1, driver.outcome()
+                return driver
+            finally:
+                turn.lock.release()
+        finally:
+            self._leave(name, turn)
+
+    def _leave(self, name: str, turn: _Turn) -> None:
+        turn.users -= 1
+        if not turn.users:
+            self._turns.pop(name, None)
+
+    async def _run(self, spec: WriteSpec, name: str, turn: _Turn) -> Driver[Any]:
+        """Claim the key, and do what its entry says; see the top of this file."""
+        if spec.creates_webhook and spec.tag is None:
+            spec = replace(spec, tag=new_tag())
+        digest = digests_of(spec)
+        found = None if spec.resumes is None else await self._resumed(spec, name)
+        if found is not None:
+            digest = found.entry.digest  # its body has a tag by now
+        waited = False  # then the verdict counts, whatever it is
+        while True:
+            run = KeyedRun.of(spec, self, await self._journal.own_lane(), name, digest)
+            try:
+                if found is None and waited:
+                    raise JournalError(
+                        f"key {spec.key!r}: it was forgotten while its verdict was awaited. Nothing was sent "
+                        "now."
+                    )
+                found = found or await self._begun(run, spec)
+                if found is not None:
+                    check_same(spec, found.entry.digest, digest)
+                    run.digest = found.entry.digest
+                turn.digest = run.digest
+                driver = (
+                    await self._first(run, spec)
+                    if found is None
+                    else await self._met(run, spec, found, waited=waited)
+                )
+                if driver is not None:
+                    return driver
+            except KeyTakenError as taken:
+                found = taken.found
+                continue
+            except LostLaneError:  # another process has it
+                run.over = True
+            finally:
+                run.let_go()
+            waited = waited or bool(run.seq) or (found is not None and found.lives)
+            found = await self.claims.look(name)
+
+    async def _resumed(self, spec: WriteSpec, name: str) -> Found:
+        """
+        Return the entry of the intent that *spec* resumes.
+
+        Raises:
+            ConfigurationError: The journal does not have it.
+
+        """
+        found, resumes = await self.claims.look(name), cast("Intent", spec.resumes)
+        if found is None or (await self._intent(found.entry)).identity != resumes.identity:
+            raise ConfigurationError(
+                f"{spec.operation.name}: this journal does not have the write of this intent under the key "
+                f"{spec.key!r}. Use the client whose journal has it."
+            )
+        return found
+
+    async def _begun(self, run: KeyedRun, spec: WriteSpec) -> Found | None:
+        """
+        Claim the key now, unless the claim can be a part of the store before the first send.
+
+        That is so if nothing has to be read before that send, and no other write is to the same thing.
+        """
+        if run.thing is None and new_start(spec, None, partial(new_intent, spec)).first is not None:
+            return None
+        found = await self.claims.claim(run, run.entry(State.TO_DO, new_intent(spec)))
+        if found is None and run.thing is not None:
+            await self._after_earlier(run, run.seq)
+        return found
+
+    async def _met(self, run: KeyedRun, spec: WriteSpec, found: Found, *, waited: bool) -> Driver[Any] | None:
+        """Do what follows from an entry; return ``None`` if it has to be looked at again."""
+        entry, verdict = found.entry, found.entry.verdict
+        if entry.state is not State.DONE:
+            if found.lives and found.owner != run.lane.token:
+                await self.waits.wait(found)
+                return None
+            gone = await self.claims.take(found, run.lane)
+            return None if gone is None else await self._again(run, spec, entry, gone=gone)
+        if waited or verdict in _FINAL:
+            return _replayed(spec, await self._outcome(found))
+        state = State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO
+        if not await self.claims.reopen(found, state, run.lane):  # another run has it
+            return None
+        return await self._again(run, spec, replace(entry, state=state), gone=False)
+
+    async def _again(self, run: KeyedRun, spec: WriteSpec, entry: Entry, *, gone: bool) -> Driver[Any]:
+        """Go on with an entry that this process has now; *gone* is whether its last one is done with it."""
+        run.seq = entry.seq
+        await self.claims.note_taker(run)
+        overtaken = run.thing is not None and await self._after_earlier(run, entry.place)
+        if entry.state is State.TO_DO and not overtaken:
+            return await self._first(run, spec)
+        intent = new_intent(spec) if entry.state is State.TO_DO else await self._intent(entry)
+        policy = attrs.evolve(  # what was sent is settled within its own windows
+            intent.policy, deadline=spec.policy.deadline, resend=spec.policy.resend,
+            max_resends=spec.policy.max_resends, journey_reader=spec.policy.journey_reader,
+        )  # fmt: skip
+        newest = False if overtaken else None if self._journal.is_shared else intent.newest
+        intent = with_reader(attrs.evolve(intent, newest=newest, policy=policy), spec.reader)
+        return await self._driven(run, self._taken_up(run, spec.options, intent, gone=gone, spec=spec))
+
+    def _taken_up(
+        self, run: KeyedRun, options: ClientOptions, intent: Intent, *, gone: bool, spec: WriteSpec | None
+    ) -> Driver[Any]:
+        """Return a run that goes on with *intent*; without *spec*, it only reads."""
+        begin = partial(
+            taken_up, self.session, journaled=True, gone_since=self._journal.opened if gone else None,
+            reads_only=spec is None,
+        )  # fmt: skip
+        taken = spec_of_intent(run.bound(options), intent, None if spec is None else spec.reader)
+        return Driver(taken, intent, begin=begin, takes_up=True)
+
+    async def _first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any]:
+        """Run a write of which nothing was sent."""
+        spec = replace(spec, options=run.bound(spec.options))
+        if spec.creates_webhook and self.session.on_secret is None:
+            self.session.warn_once("on_secret", _NO_SECRETS)
+        if spec.resumes is None:
+            return await self._driven(run, new_run(spec))
+        intent = attrs.evolve(
+            spec.resumes, sent=(), bounds=None, baseline=None, newest=None, nonce=token_hex(8),
+            policy=spec.policy,
+        )  # fmt: skip
+        return await self._driven(run, Driver(spec, intent))  # the body has its tag already
+
+    async def _driven(self, run: KeyedRun, driver: Driver[Any]) -> Driver[Any]:
+        try:
+            await driver.drive()
+        except (KeyTakenError, LostLaneError):  # whoever has it settles it
+            self.session.writes.left_open.take(driver.intent.identity)
+            raise
+        if run.outcome is not None:
+            driver.keep(run.outcome)
+        return driver
+
+    # --- the order of the writes to one thing
+
+    async def _after_earlier(self, run: KeyedRun, place: int) -> bool:
+        """
+        Wait until the earlier writes to the thing of *run* are done; settle those that nobody has.
+
+        Return whether a later one may have had an effect.
+        """
+        thing, after = run.thing or "", 0
+        while rows := await self.store.rows(_EARLIER, thing, place, after):
+            key, earlier = rows[0]
+            found = await self.claims.look(key)
+            if found is None or found.entry.state is State.DONE:
+                continue
+            if found.lives and (found.owner != run.lane.token or key in self._turns):
+                await self.waits.wait(found)
+            elif found.entry.state is State.TO_DO or key in self._turns:
+                after = earlier  # nothing of it was sent; if it is run again, it is seen to be overtaken
+            else:
+                await self._settle(key, run.options)
+        writes = self.session.writes
+        for _, seq, team, state, stamp in await self.store.rows(_LEFT, thing):
+            learn(writes, [LastWrite(thing=thing, seq=seq, team=team, state=state, stamp=stamp)])
+        since = time.time_ns() // 1_000_000 - _RECENT
+        for entry in await self.store.entries(_UNKNOWN, thing, run.seq, since):
+            self._close_line(await self._intent(entry), thing)
+        return bool(await self.store.rows(_LATER, thing, place))
+
+    def _close_line(self, intent: Intent, thing: str) -> None:
+        """Let the next write to *thing* wait as long as *intent*, which is UNKNOWN, may have an effect."""
+        session = self.session
+        resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
+        known = Known(BY_NAME[intent.operation], intent, (resumed,))
+        if known.free_at > resumed.at:
+            session.writes.lines.close(thing, intent.identity, known.free_at, session.clock)
+
+    # --- what processes have left
+
+    async def settle_left(self, options: ClientOptions) -> list[Outcome[Any]]:
+        """Settle the keyed writes that nobody has, by reads alone; return their outcomes."""
+        found = await self.store.entries(f"{_LEFT_OPEN} ORDER BY e.seq", [FREED, ENDED])
+        settled = [await self._settle(entry.key, options) for entry in found]
+        return [outcome for outcome in settled if outcome is not None]
+
+    async def _settle(self, name: str, options: ClientOptions) -> Outcome[Any] | None:
+        """Settle the write of an entry that nobody has, by reads alone, unless a run of it began here."""
+        if name in self._turns:
+            return None
+        turn = self._turns[name] = _Turn(users=1)
+        try:
+            async with turn.lock:
+                return await self._settled(name, options)
+        finally:
+            self._leave(name, turn)
+
+    async def _settled(self, name: str, options: ClientOptions) -> Outcome[Any] | None:
+        found, lane = await self.claims.look(name), await self._journal.own_lane()
+        if found is None or found.entry.state is not State.SENDING:
+            return None
+        entry = found.entry
+        run = KeyedRun(self, lane, name, key_in(name), entry.thing, entry.digest, options)
+        has_it = found.lives and found.owner != lane.token
+        if has_it or (gone := await self.claims.take(found, lane)) is None:
+            return None
+        run.seq = entry.seq
+        try:
+            intent = await self._intent(entry)
+            await self._driven(run, self._taken_up(run, options.without_team(), intent, gone=gone, spec=None))
+        except LostLaneError:
+            run.over = True
+        finally:
+            run.let_go()
+        return run.outcome
+
+    # --- back from an entry
+
+    async def _intent(self, entry: Entry) -> Intent:
+        await self._load(entry)
+        return intent_of(replace(entry, key=key_in(entry.key)), self.store.commons)
+
+    async def _load(self, entry: Entry) -> None:
+        """Load the common part of an intent, which another process may have stored."""
+        if entry.common is not None and entry.common not in self.store.commons.texts:
+            await self.store.entries("e.seq = $1", entry.seq)
+
+    async def _outcome(self, found: Found) -> Outcome[Any]:
+        """Return the outcome of an entry that is done."""
+        await self._load(found.entry)
+        outcome = outcome_of(replace(found.entry, key=key_in(found.entry.key)), self.store.commons)
+        had = '"had":"returned"' in (found.entry.outcome or "")
+        if had and not found.untold:  # otherwise nobody else will have it
+            outcome = attrs.evolve(outcome, secret="not stored")  # noqa: S106 - a state
+        return attrs.evolve(outcome, replayed=True)
+
+
+def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
+    """Return a run that has the outcome of another one."""
+    changes: dict[str, Any] = {"replayed": True}
+    if outcome.secret == "returned":  # noqa: S105 - a state
+        value = attrs.evolve(cast("Webhook", outcome.value), secret=None)
+        changes |= {"value": value, "secret": "not stored"}
+    driver = new_run(spec)
+    driver.journal = None
+    driver.keep(attrs.evolve(outcome, **changes))
+    return driver
