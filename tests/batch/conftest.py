@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from hashlib import blake2b
 
 import pytest
 
 from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
 from invsvc_async.simulator import Simulator
+from tests.support.database import database
 from tests.support.virtual_time import SteadyLoop
 
 POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=30.0)
@@ -43,3 +45,22 @@ async def client(service):
     """Yield a client of it."""
     async with client_of(service) as made:
         yield made
+
+
+@pytest.fixture
+def silence():
+    """Return after how many seconds a silent worker counts as dead: so many that none does on a busy machine."""
+    return 60
+
+
+@pytest.fixture
+def shared(request, silence):
+    """Return the address of a new journal in the database."""
+    name = f"t{blake2b(request.node.nodeid.encode(), digest_size=8).hexdigest()}"
+    return database().journal(name, silence=silence)
+
+
+@pytest.fixture(params=["file", "database"])
+def journal(request, tmp_path):
+    """Return the path or the address of a new journal."""
+    return tmp_path / "run.db" if request.param == "file" else request.getfixturevalue("shared")

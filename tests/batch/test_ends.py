@@ -26,12 +26,14 @@ from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.pacing import Slots
+from invsvc_async.batch.sending import Sending
 from invsvc_async.durable import sqlite_file
 from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
+from tests.support.power_cut import cut_power
 
 pytestmark = pytest.mark.every_python
 
@@ -155,16 +157,11 @@ async def test_full_disk_ends_the_run_with_nothing_sent_unstored(service, client
     path = tmp_path / "run.db"
     async with Batch.open(path, client) as batch:
         await all_of(batch, creates(client, 2))
-        pages = await batch.entries.ask(
-            lambda connection: connection.execute("PRAGMA page_count").fetchone()[0]
-        )
-        limit = f"PRAGMA max_page_count = {pages}"
-        await batch.entries.ask(lambda connection: connection.execute(limit).fetchone())
+        [(pages,)] = await batch.entries.store.rows("PRAGMA page_count")
+        await batch.entries.store.rows(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(JournalError, match="disk is full"):
             await all_of(batch, creates(client, 300, start=2))
-        await batch.entries.ask(
-            lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone()
-        )
+        await batch.entries.store.rows("PRAGMA max_page_count = 1000000")
         stored = (await batch.summary()).total
         arrived = service.arrivals("webhooks.create")
         assert arrived <= stored
@@ -174,26 +171,26 @@ async def test_full_disk_ends_the_run_with_nothing_sent_unstored(service, client
     assert len(urls) == len(set(urls)) == 302
 
 
-async def test_run_that_fails_is_over_before_its_error_is_seen(service, client, tmp_path):
+async def test_run_that_fails_is_over_before_its_error_is_seen(service, client, tmp_path, monkeypatch):
     """What ends while a failed run is being stopped is given before the error; after it the next run may begin."""
 
     def disk_is_full(key, _hook):
         if key == "row-0":
             raise OSError("no room")
 
-    async with Batch.open(tmp_path / "run.db", client, concurrency=4, on_secret=disk_is_full) as batch:
-        run, came = batch.run(creates(client, 3)), []
-        engine = run._start()
-        stop = engine.stop
+    stop = Engine.stop
 
-        async def stop_late(grace):
-            """Delay the stop until everything under way has ended: an order that once occurred by chance."""
+    async def stop_late(engine, grace):
+        """Delay the stop until everything under way has ended: an order that once occurred by chance."""
+        if engine._tasks:
             await asyncio.wait(engine._tasks)
-            await stop(grace)
+        await stop(engine, grace)
 
-        engine.stop = stop_late
+    monkeypatch.setattr(Engine, "stop", stop_late)
+    async with Batch.open(tmp_path / "run.db", client, concurrency=4, on_secret=disk_is_full) as batch:
+        came = []
         with pytest.raises(OSError, match="no room"):
-            async for result in run:
+            async for result in batch.run(creates(client, 3)):
                 came.append(result.key)  # noqa: PERF401 - what came before the error counts
         again = await all_of(batch, creates(client, 3))
     assert sorted(came) == ["row-1", "row-2"]
@@ -203,19 +200,19 @@ async def test_run_that_fails_is_over_before_its_error_is_seen(service, client, 
 async def test_stop_waits_for_what_is_being_stored(service, client, tmp_path, monkeypatch):
     """What has ended when a run is stopped is stored as done, though no time was given, and counts as done."""
     async with Batch.open(tmp_path / "run.db", client) as batch:
-        put, ended = batch.entries.put, asyncio.Event()
+        put, ended = batch.entries.store.put, asyncio.Event()
 
-        def slow(entry, left=None):
+        def slow(entry, *more):
             if entry.state is not State.DONE:
-                return put(entry, left)
+                return put(entry, *more)
             ended.set()
-            return asyncio.ensure_future(later(entry, left))
+            return asyncio.ensure_future(later(entry, *more))
 
-        async def later(entry, left):
+        async def later(entry, *more):
             await asyncio.sleep(0.05)
-            await put(entry, left)
+            await put(entry, *more)
 
-        monkeypatch.setattr(batch.entries, "put", slow)
+        monkeypatch.setattr(batch.entries.store, "put", slow)
         waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
         await ended.wait()
         await batch.stop(0)
@@ -227,16 +224,16 @@ async def test_stop_waits_for_no_journal_that_hangs(service, client, tmp_path, m
     """A run whose journal answers no more ends in bounded time; what it did is settled by the next, not sent again."""
     monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.05)
     async with Batch.open(tmp_path / "run.db", client) as batch:
-        put, ended = batch.entries.put, asyncio.Event()
+        put, ended = batch.entries.store.put, asyncio.Event()
 
-        def hanging(entry, left=None):
+        def hanging(entry, *more):
             if entry.state is not State.DONE:
-                return put(entry, left)
+                return put(entry, *more)
             ended.set()
             return asyncio.get_running_loop().create_future()
 
         with monkeypatch.context() as patch:
-            patch.setattr(batch.entries, "put", hanging)
+            patch.setattr(batch.entries.store, "put", hanging)
             waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
             await ended.wait()
             async with asyncio.timeout(30):
@@ -251,11 +248,11 @@ async def test_stop_waits_for_no_journal_that_hangs(service, client, tmp_path, m
 async def test_result_that_cannot_be_stored(service, client, tmp_path, monkeypatch):
     """The run fails with the journal's error, and the intent of what it did is in the client's hands."""
     async with Batch.open(tmp_path / "run.db", client) as batch:
-        put = batch.entries.put
+        put = batch.entries.store.put
 
-        def full(entry, left=None):
+        def full(entry, *more):
             future = (
-                put(entry, left)
+                put(entry, *more)
                 if entry.state is not State.DONE
                 else asyncio.get_running_loop().create_future()
             )
@@ -263,7 +260,7 @@ async def test_result_that_cannot_be_stored(service, client, tmp_path, monkeypat
                 future.set_exception(JournalError("the disk is full"))
             return future
 
-        monkeypatch.setattr(batch.entries, "put", full)
+        monkeypatch.setattr(batch.entries.store, "put", full)
         with pytest.raises(JournalError, match="full"):
             await all_of(batch, creates(client, 1))
         [intent] = client.unsettled
@@ -315,6 +312,7 @@ async def test_opening_that_is_cancelled(client, tmp_path, monkeypatch):
     begun, may_end, real = threading.Event(), threading.Event(), sqlite_file.check_file
     async with Batch.open(tmp_path / "run.db", client):
         pass
+    cut_power(tmp_path / "run.db")
 
     def check(*values):
         begun.set()
@@ -475,13 +473,15 @@ async def test_tasks_that_begin_at_once(service, client, tmp_path, monkeypatch):
 
     new_run = engine_module.new_run
     monkeypatch.setattr(
-        engine_module, "new_run", lambda spec: spec if isinstance(spec, Lost) else new_run(spec)
+        engine_module,
+        "new_run",
+        lambda spec, intent: spec if isinstance(spec, Lost) else new_run(spec, intent),
     )
-    engine = Engine(client._view, concurrency=1, rate=None, same_mode=False)
-    engine.add(Item(key="a", content=b"", run=1, thing=None, entries=None, own=OwnWrites(), spec=Lost()))
+    engine = Engine(Sending(client=client, concurrency=1, rate=None))
+    engine.add(Item(key="a", digest="", thing=None, own=OwnWrites(), spec=Lost()))
     engine.finish()
     async with asyncio.timeout(30):
-        assert await engine.next_result() is None
+        assert await engine.next_finished() is None
         async with Batch.open(tmp_path / "run.db", client, concurrency=3) as batch:
             results = [result async for result in batch.run(creates(client, 20))]
     assert [result.verdict for result in results] == ["applied"] * 20

@@ -13,7 +13,6 @@ import pytest
 
 from invsvc_async import ConfigurationError, TokenProvider, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.item import Item
 from invsvc_async.codec import decode, structure
 from invsvc_async.durable.last_writes import MOST_GRAPH, LastWrite, Left, learn, left_by
 from invsvc_async.errors import JournalError
@@ -21,15 +20,6 @@ from invsvc_async.models import Journey
 from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.writing import all_of, shelve_one
-from tests.support.database import database
-
-
-@pytest.fixture(params=["file", "database"])
-def journal(request, tmp_path):
-    """Return a journal for this test, of both kinds."""
-    if request.param == "file":
-        return tmp_path / "run.db"
-    return database().journal(f"w{abs(hash(request.node.name))}", silence=1)
 
 
 @asynccontextmanager
@@ -41,13 +31,8 @@ async def opened(service, journal, **settings):
 
 async def rows(batch):
     """Return what the journal stores of each thing."""
-    names = ("thing", "team", "state", "stamp")
-    text = f"SELECT {', '.join(names)} FROM states"  # noqa: S608 - our own text
-    if hasattr(batch.entries, "fetch"):
-        found = [tuple(row) for row in await batch.entries.fetch(text)]
-    else:
-        found = await batch.entries.ask(lambda connection: connection.execute(text).fetchall())
-    return {row[0]: dict(zip(names, row, strict=True)) for row in found}
+    found = await batch.entries.store.rows("SELECT thing, state, stamp FROM {s}states")
+    return {thing: {"state": state, "stamp": stamp} for thing, state, stamp in found}
 
 
 async def state_of(batch, thing):
@@ -307,7 +292,7 @@ async def test_state_of_long_ago(service, journal):
     hook, journey = service.seed_webhook(description="before"), service.seed_journey()
     async with opened(service, journal) as (client, batch):
         await all_of(batch, [*describes(client, hook.id, "k1"), *renames(client, journey, "k2")])
-        await change_stamps(batch, "stamp - 3600000")
+        await batch.entries.store.rows("UPDATE {s}states SET stamp = stamp - 3600000")
     async with opened(service, journal) as (client, batch):
         await client.webhooks.list()  # by which the service's clock is known
         service.change_webhook(hook.id, description="a stranger's")
@@ -318,22 +303,13 @@ async def test_state_of_long_ago(service, journal):
     assert service.arrivals("journeys.get") == 1  # the clock was not known then; a journey shows its version
 
 
-async def change_stamps(batch, text):
-    """Change the times at which the states were shown."""
-    if hasattr(batch.entries, "fetch"):
-        await batch.entries.fetch(f"UPDATE states SET stamp = {text}")  # noqa: S608 - our own text
-    else:
-        update = f"UPDATE states SET stamp = {text}"  # noqa: S608 - our own text
-        await batch.entries.ask(lambda connection: connection.execute(update).rowcount)
-
-
-async def test_state_of_another_worker(service, client):
+async def test_state_of_another_worker(service, client, shared):
     """Where another worker has written since, its answer counts, and not what this client remembers."""
-    journal, hook = database().journal("otherstate", silence=1), service.seed_webhook(description="before")
-    async with Batch.open(journal, client, tag=False) as mine:
+    hook = service.seed_webhook(description="before")
+    async with Batch.open(shared, client, tag=False) as mine:
         await all_of(mine, describes(client, hook.id, "k1"))
         await asyncio.sleep(0.01)  # the service's time is in ms
-        async with opened(service, journal) as (other, theirs):
+        async with opened(service, shared) as (other, theirs):
             await all_of(theirs, describes(other, hook.id, "k2"))
         service.script("webhooks.update", "reset")
         [third] = await all_of(mine, describes(client, hook.id, "k3"))
@@ -453,25 +429,15 @@ async def test_states_are_looked_for_only_where_there_are_any(service, client, t
 # --- claims
 
 
-@pytest.mark.parametrize(("stored", "is_certain"), [("={}", True), ("{}", False)])
-async def test_claims_say_how_they_are_known(service, journal, stored, is_certain):
-    """An id that an answer gave is certain; one without its mark, as journals of before have it, is a guess."""
+@pytest.mark.parametrize("answer", ["pass", "apply, then reset"])
+async def test_claim_of_an_earlier_create(service, journal, answer):
+    """What an untagged create has made is known to a later one of its URL; for certain, if an answer said so."""
+    service.script("webhooks.create", answer)
     async with opened(service, journal) as (client, batch):
         [made] = await all_of(batch, [client.webhooks.create(**HOOK).keyed("a")])
-        claims = list(await batch.entries.claims(10))
-        assert claims == [(f"={made.thing}", "a")]
-        await change_claim(batch, stored.format(made.thing))
     async with opened(service, journal) as (client, batch):
-        assert client._view.session.writes.claims[made.thing] == ("a", is_certain)
-
-
-async def change_claim(batch, claim):
-    """Store *claim* as that of every entry."""
-    if hasattr(batch.entries, "fetch"):
-        await batch.entries.fetch("UPDATE entries SET claim = $1", claim)
-    else:
-        text = "UPDATE entries SET claim = ?"
-        await batch.entries.ask(lambda connection: connection.execute(text, (claim,)).rowcount)
+        await all_of(batch, [client.webhooks.create(**HOOK).keyed("b")])
+        assert client._view.session.writes.claims[made.thing] == ("a", answer == "pass")
 
 
 async def test_id_that_postgresql_cannot_store(service, journal, monkeypatch):
@@ -483,20 +449,10 @@ async def test_id_that_postgresql_cannot_store(service, journal, monkeypatch):
         assert [result.applied for result in await all_of(batch, writes)] == [True, True]
 
 
-async def test_claim_of_a_match_is_a_guess(service, journal):
-    """A create that was found by a match, and not by an answer, claims its webhook without the mark."""
-    service.script("webhooks.create", "apply, then reset")
-    async with opened(service, journal) as (client, batch):
-        [made] = await all_of(batch, [client.webhooks.create(**HOOK).keyed("a")])
-        assert list(await batch.entries.claims(10)) == [(made.thing, "a")]
-    assert made.verdict is Verdict.APPLIED
-
-
-async def test_claims_of_other_workers(service, client):
+async def test_claims_of_other_workers(service, client, shared):
     """A worker learns what another's creates of a URL have made when it takes up one of the same URL."""
-    journal = database().journal("claimsofothers", silence=1)
-    async with client_of(service) as other, Batch.open(journal, client, tag=False) as mine:
-        async with Batch.open(journal, other, tag=False) as theirs:
+    async with client_of(service) as other, Batch.open(shared, client, tag=False) as mine:
+        async with Batch.open(shared, other, tag=False) as theirs:
             [made] = await all_of(theirs, [other.webhooks.create(**HOOK).keyed("a")])
         assert made.thing not in client._view.session.writes.claims
         await all_of(mine, [client.webhooks.create(**HOOK).keyed("b")])
@@ -506,15 +462,15 @@ async def test_claims_of_other_workers(service, client):
 # --- lines
 
 
-async def test_worker_waits_for_the_window_of_another(service):
+async def test_worker_waits_for_the_window_of_another(service, shared):
     """What one worker left unknown may still land: the next one sends nothing newer to its thing before that."""
-    journal, hook = database().journal("windows", silence=1), service.seed_webhook(description="before")
+    hook = service.seed_webhook(description="before")
     policy = attrs.evolve(POLICY, settle_after_loss=1.5, deadline=0.2)
     service.script("webhooks.update", "late 1.2, then reset")
     service.script("webhooks.get", "pass", "403", "403", "403", "403")
-    async with opened(service, journal, reconcile=policy) as (client, batch):
+    async with opened(service, shared, reconcile=policy) as (client, batch):
         [first] = await all_of(batch, describes(client, hook.id, "k1"))
-    async with opened(service, journal, reconcile=policy) as (client, batch):
+    async with opened(service, shared, reconcile=policy) as (client, batch):
         [second] = await all_of(batch, describes(client, hook.id, "k2"))
     assert (first.verdict, second.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
     assert done_by(service, "webhooks.update") == ["k1", "k2"]
@@ -574,18 +530,6 @@ async def test_updates_of_journeys_with_faults_between(service, tmp_path):
     for journey in journeys:
         own = [e.body["name"] for e in service.ledger.effects("journeys.update") if e.path_id == journey.id]
         assert own == sorted(own, key=lambda name: int(name.split()[1]))
-
-
-# --- the journal of an item
-
-
-def test_item_as_a_journal():
-    """A driver may say that a verdict was heard; what an earlier process left is not asked of one item."""
-    item = Item(key="a", content=b"", run=1, thing=None, entries=None, own=OwnWrites())
-    item.heard("a")
-    for asked in (item.unheard, item.open_intents):
-        with pytest.raises(NotImplementedError):
-            asked()
 
 
 # --- in another process
@@ -681,7 +625,7 @@ async def test_write_that_the_journal_of_its_client_has_too(service, tmp_path):
         lost = client.webhooks.update(hook.id, description="k1").keyed("k1")
         await shelve_one(service, client, tmp_path / "run.db", lost, "webhooks.update")
         [intent] = client.unsettled
-        with pytest.raises(ConfigurationError, match=r"Use Outbox\.enqueue or Batch\.run"):
+        with pytest.raises(ConfigurationError, match=r"webhooks\.update: "):
             await client.resume(intent)
         running = asyncio.create_task(client.settle(intent))
         service.script("webhooks.get", "403", "403")

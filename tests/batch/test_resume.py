@@ -24,7 +24,6 @@ from invsvc_async.batch import Batch
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.writing import all_of, creates, shelve_one, unlisted
-from tests.support.database import database
 
 
 async def test_write_in_flight_is_settled_before_it_is_sent(service, client, tmp_path):
@@ -161,15 +160,6 @@ async def test_pruned_entries_still_skip_their_input(service, client, tmp_path):
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 2, Verdict.REFUSED: 1}
 
 
-async def test_claims_survive_restarts(service, tmp_path):
-    """An untagged create in doubt does not take for its own a webhook that an earlier run's create made."""
-    path = tmp_path / "run.db"
-    async with client_of(service) as client, Batch.open(path, client, tag=False) as batch:
-        [made] = await all_of(batch, [client.webhooks.create(**HOOK).keyed("a")])
-    async with client_of(service) as client, Batch.open(path, client, tag=False):
-        assert client._view.session.writes.claims[made.thing] == ("a", True)
-
-
 async def test_second_owner_is_refused(service, client, tmp_path):
     """A second batch on the same journal is refused in words that name the process."""
     async with Batch.open(tmp_path / "run.db", client):
@@ -272,16 +262,13 @@ async def test_batch_of_a_token_that_changes(service, tmp_path):
         assert {result.verdict for result in await all_of(batch, again)} == {Verdict.APPLIED}
 
 
-@pytest.mark.parametrize("kind", ["file", "database"])
-async def test_progress_counts_each_write_once(service, client, tmp_path, kind):
+async def test_progress_counts_each_write_once(service, client, journal):
     """What an earlier run left, and this run has finished before its input contains it, is counted once."""
-    name = f"counts{abs(hash(str(tmp_path)))}"
-    path = tmp_path / "run.db" if kind == "file" else database().journal(name, silence=1)
     service.script("webhooks.create", "hang")
     [write] = creates(client, 1)
-    await shelve_one(service, client, path, write, "webhooks.create")
+    await shelve_one(service, client, journal, write, "webhooks.create")
 
-    async with client_of(service) as other, Batch.open(path, other) as batch:
+    async with client_of(service) as other, Batch.open(journal, other) as batch:
 
         async def source():
             yield other.webhooks.create(**HOOK).keyed("before")
