@@ -14,7 +14,7 @@ from invsvc_async.storage.address import check_path
 from invsvc_async.storage.file_lock import FileLock, check_names
 from invsvc_async.storage.private_file import make_database_private
 from invsvc_async.storage.same_file import SameFile
-from invsvc_async.storage.sqlite_check import check_file
+from invsvc_async.storage.sqlite_check import check_file, opened_as
 from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer
 from invsvc_async.storage.table_version import check_version
@@ -95,6 +95,8 @@ class SqliteFile:
         self._given_up.set()
         writer, self._writer, self._starting = self._writer or self._starting, None, None
         if writer is not None:
+            if not self._reading:
+                writer.act(_note_closed)
             try:
                 await writer.stop()
             except asyncio.CancelledError:  # its thread still stores what was requested
@@ -188,11 +190,11 @@ class SqliteFile:
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
         if empty:
             self._create(connection)
-        else:
-            if not self._reading:
-                self._lock.read_ahead()
+        elif fact(connection, "open") not in {None, opened_as(self.path)}:
             check_file(connection, self._name)  # a key that an index lost would be sent again as new
         self._load(connection)
+        if not self._reading:
+            connection.execute("INSERT OR REPLACE INTO facts VALUES ('open', ?)", (opened_as(self.path),))
         self._same.remember()
 
     def _create(self, connection: sqlite3.Connection) -> None:
@@ -210,6 +212,10 @@ class SqliteFile:
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
         """Do what follows a group of requests, which failed in part unless it *is_clean*."""
+
+
+def _note_closed(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM facts WHERE name = 'open'")
 
 
 def fact(connection: sqlite3.Connection, name: str) -> str | None:

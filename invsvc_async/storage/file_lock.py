@@ -10,7 +10,6 @@ import stat
 import struct
 import sys
 import threading
-from collections import Counter, defaultdict
 from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -19,83 +18,100 @@ from invsvc_async.errors import JournalError
 from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
 __all__ = ["FileLock", "WhileOpen", "check_names"]
 
 if sys.platform == "win32":  # pragma: no cover - the other branch is tested
     import msvcrt
-
-    _FAR = 2**30  # a byte beyond the text, because locks on Windows block readers too
-
-    def _lock(number: int) -> None:
-        os.lseek(number, _FAR, os.SEEK_SET)
-        msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
-
 else:
     import fcntl
 
-    def _lock(number: int) -> None:
+# Bytes beyond those that SQLite locks: of the owner, and one for each name under which a file may be shared.
+_OWNER, _SHARED, _NAMES = 2**40, 2**41, 2**32
+
+
+def _lock(number: int) -> None:
+    """Lock a file; on Windows a byte beyond its text, because locks block readers there too."""
+    if sys.platform == "win32":  # pragma: no cover - the other branch is tested
+        os.lseek(number, 2**30, os.SEEK_SET)
+        msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
+    else:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-if sys.platform == "linux":
-    # Bytes beyond those that SQLite locks: of the owner, and one for each name under which a file may be
-    # shared.  The locks are of the kind that ends with the descriptor, because SQLite ends all others of the
-    # process when it unlocks the file.
-    _OWNER, _SHARED, _NAMES = 2**40, 2**41, 2**32
+def _ask(number: int, command: str, kind: str, start: int, length: int = 1) -> bool:
+    """
+    Ask for a lock that ends with the descriptor; return whether another one is in its way.
 
-    def _ask(number: int, command: int, kind: int, start: int, length: int) -> int:
-        lock = struct.pack("@hhqqi0q", kind, os.SEEK_SET, start, length, 0)
-        answer: int = struct.unpack("@hhqqi0q", fcntl.fcntl(number, command, lock))[0]
-        return answer
+    SQLite ends all others of the process when it unlocks the file.
 
-    def _is_locked(number: int) -> bool:
-        """Lock a file of SQLite as its owner, or return whether another process has."""
-        try:
-            _ask(number, fcntl.F_OFD_SETLK, fcntl.F_WRLCK, _OWNER, 1)
-        except OSError as error:  # otherwise the file system has no such locks
-            return error.errno in (errno.EACCES, errno.EAGAIN)
+    Raises:
+        OSError: It is in the way (EACCES or EAGAIN), or the file system has no such locks.
+
+    """
+    if sys.platform != "linux":  # pragma: no cover - the other branch is tested
+        raise OSError(errno.ENOTSUP, "only Linux has such locks")
+    lock = struct.pack("@hhqqi0q", getattr(fcntl, kind), os.SEEK_SET, start, length, 0)
+    answer: int = struct.unpack("@hhqqi0q", fcntl.fcntl(number, getattr(fcntl, command), lock))[0]
+    return answer != fcntl.F_UNLCK
+
+
+def _is_owned_elsewhere(number: int) -> bool:
+    """Lock a file of SQLite as its owner, or return whether another process has."""
+    try:
+        _ask(number, "F_OFD_SETLK", "F_WRLCK", _OWNER)
+    except OSError as error:
+        return error.errno in (errno.EACCES, errno.EAGAIN)
+    return False
+
+
+def _is_shared_elsewhere(number: int, name: bytes) -> bool:
+    """Share the lock of a *name* of a file, and return whether a process has that of another one."""
+    place = int.from_bytes(blake2b(name, digest_size=4).digest())
+    others = (_SHARED, place), (_SHARED + place + 1, _NAMES - place)
+    try:
+        _ask(number, "F_OFD_SETLK", "F_RDLCK", _SHARED + place)
+        return any(_ask(number, "F_OFD_GETLK", "F_WRLCK", *each) for each in others if each[1])
+    except OSError:
         return False
 
-    def _is_shared_elsewhere(number: int, name: bytes) -> bool:
-        """Share the lock of a *name* of a file, and return whether a process has that of another one."""
-        place = int.from_bytes(blake2b(name, digest_size=4).digest())
-        try:
-            _ask(number, fcntl.F_OFD_SETLK, fcntl.F_RDLCK, _SHARED + place, 1)
-            others = (_SHARED, place), (_SHARED + place + 1, _NAMES - place)
-            asked = [_ask(number, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, *each) for each in others if each[1]]
-        except OSError:  # the file system has no such locks
-            return False
-        return any(kind != fcntl.F_UNLCK for kind in asked)
 
-    def _unlock(number: int) -> None:
-        with suppress(OSError):
-            _ask(number, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, _OWNER, 0)
-else:  # pragma: no cover - the other branch is tested
+class _Descriptor:
+    """An open file, which a forked process closes: with it, a lock would outlast its owner."""
 
-    def _is_locked(_number: int) -> bool:
-        """Return False: only the lock file excludes others."""
-        return False
+    def __init__(self, number: int) -> None:
+        self.number = number  # -1: it is closed
+        _all.add(self)
 
-    def _is_shared_elsewhere(_number: int, _name: bytes) -> bool:
-        """Return False: other names of a file that mounts give it are not recognised."""
-        return False
-
-    def _unlock(_number: int) -> None:
-        """Do nothing: it is not locked."""
+    def close(self) -> None:
+        """Close it, unless it is closed."""
+        number, self.number = self.number, -1
+        _all.discard(self)
+        if number >= 0:
+            os.close(number)
 
 
-_PART = 1 << 20  # bytes read at once
-_owned: set[tuple[int, int]] = set()  # files owned in this process
-# To close any descriptor of a file ends the locks that SQLite has on it in this process.  Other processes
-# then delete its log under its connections, and it is damaged.  So a descriptor is kept while there are any.
-_used: Counter[tuple[int, int]] = Counter()  # connections of this process, by file
-_kept: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # descriptors, to be used again or closed
-_names: dict[tuple[int, int], bytes] = {}  # under which this process shares files
-_changing = threading.Lock()  # the last four: a cancelled closing ends on another thread
-_held: set[FileLock | WhileOpen] = set()
+class _Used(_Descriptor):
+    """
+    A file that this process uses, perhaps by connections of SQLite.
+
+    There is one descriptor of it, which is closed once nothing uses the file.  To close any ends the locks
+    that SQLite has on the file in this process.  Other processes then delete its log under its connections,
+    and it is damaged.
+    """
+
+    def __init__(self, number: int, identity: tuple[int, int]) -> None:
+        super().__init__(number)
+        self.identity = identity
+        self.users = 0
+        self.is_owned = False
+        self.name: bytes | None = None  # under which this process shares it
+
+
+_all: set[_Descriptor] = set()
+_used: dict[tuple[int, int], _Used] = {}
+_changing = threading.Lock()  # the last: a cancelled closing ends on another thread
 
 
 class FileLock:
@@ -112,10 +128,9 @@ class FileLock:
         self._name = name
         self._advice = advice
         self._path = path
-        self._beside = path.with_name(f"{path.name}.owner")
-        self._lock_file: int | None = None  # descriptors
-        self._file: int | None = None
-        self._identity: tuple[int, int] | None = None  # of the file, while SQLite may use it
+        self._lock_file: _Descriptor | None = None
+        self._file: _Used | None = None
+        self._owns = False
 
     def acquire(self) -> None:
         """
@@ -127,19 +142,26 @@ class FileLock:
         """
         with suppress(OSError):  # it does not exist, or opening it says what is wrong
             _check_kind(self._path.stat(), self._name)
-        _held.add(self)
+        beside = self._path.with_name(f"{self._path.name}.owner")
+        opening = beside
         try:
-            self._acquire_lock_file()
-            self._acquire_file()
-        except BaseException:
+            self._lock_file = _Descriptor(os.open(beside, os.O_RDWR | os.O_CREAT, 0o600))
+            self._acquire_lock_file(self._lock_file.number)
+            opening = self._path
+            self._own(self._use(self._path, os.O_CREAT))
+        except BaseException as error:
             self.release()
+            if isinstance(error, OSError):
+                raise JournalError(
+                    f"{self._name}: {opening.name} cannot be opened ({error.strerror}). Check that "
+                    "the folder exists, and the permissions of both."
+                ) from error
             raise
 
     def share(self) -> None:
         """Note, before SQLite opens the file, that this process reads it. Others may own it."""
-        _held.add(self)
         with suppress(OSError):  # opening it says what is wrong
-            self._use(_identity(self._path.stat()))
+            self._use(self._path)
 
     def join(self) -> None:
         """
@@ -149,43 +171,68 @@ class FileLock:
         alone, there would be a second log, and the file would be damaged.
 
         Raises:
-            JournalError: Another process uses it under another name, or it has hard links.
+            JournalError: It is in use under another name, or it has hard links.
             OSError: It cannot be opened.
 
         """
         check_names(self._path, self._name)
         real = self._path.resolve()
         name = f"{_identity(real.parent.stat())} {real.name}".encode()
-        _held.add(self)
-        try:
-            with _changing:
-                identity = _identity(real.stat())
-                kept = _kept[identity].pop() if _kept[identity] else None
-                if not _used[identity]:
-                    _names.pop(identity, None)
-                is_known = _names.setdefault(identity, name) == name and _used[identity]
-            self._file = number = os.open(real, os.O_RDWR) if kept is None else kept
-            self._use(identity)
-            is_elsewhere = _is_shared_elsewhere(number, name) and not is_known
-        except BaseException:
-            self.release()
-            raise
-        if is_elsewhere:
+        file = self._use(real)
+        with _changing:
+            if file.name is None and not _is_shared_elsewhere(file.number, name):
+                file.name = name
+        if file.name != name:
             self.release()
             raise JournalError(
-                f"{self._name}: another process uses it under another name, such as a mount of the file "
-                f"alone, which would have a log of its own. {self._advice}"
+                f"{self._name}: it is in use under another name, such as a mount of the file alone, which "
+                f"would have a log of its own. {self._advice}"
             )
 
-    def _use(self, identity: tuple[int, int], *, owns: bool = False) -> None:
-        with _changing:
-            self._identity = identity
-            _used[identity] += 1
-            if owns:
-                _owned.add(identity)
+    def release(self) -> None:
+        """
+        Release the lock, or note that nothing is read any more.
 
-    def _acquire_lock_file(self) -> None:
-        number = self._lock_file = self._opened(self._beside)
+        SQLite's connection to the file must be closed already.  The lock file stays: deleting it could delete
+        a newer owner's.
+        """
+        file, self._file = self._file, None
+        owned, self._owns = self._owns, False
+        with _changing:
+            if file is not None and file.number >= 0:  # else it is that of the parent process
+                file.users -= 1
+                file.is_owned = file.is_owned and not owned
+                if not file.users:
+                    del _used[file.identity]
+                    file.close()
+                elif owned:
+                    with suppress(OSError):
+                        _ask(file.number, "F_OFD_SETLK", "F_UNLCK", _OWNER)
+        if self._lock_file is not None:
+            self._lock_file.close()
+
+    def _use(self, path: Path, flags: int = 0) -> _Used:
+        with _changing:
+            file = None
+            with suppress(OSError):  # it does not exist, or opening it says what is wrong
+                file = _used.get(_identity(path.stat()))
+            if file is None:
+                number = os.open(path, os.O_RDWR | flags, 0o600)  # not yet known to be ours
+                identity = _identity(os.fstat(number))
+                file = _used[identity] = _Used(number, identity)
+            file.users += 1
+        self._file = file
+        return file
+
+    def _own(self, file: _Used) -> None:
+        with _changing:
+            if file.is_owned:
+                raise self._in_use(f"process {os.getpid()} under another name")
+            if _is_owned_elsewhere(file.number):
+                raise self._in_use("another process under another name")
+            file.is_owned = self._owns = True
+
+    def _acquire_lock_file(self, number: int) -> None:
         try:
             _lock(number)
         except OSError as error:
@@ -195,84 +242,10 @@ class FileLock:
             os.ftruncate(number, 0)
             os.write(number, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
 
-    def _acquire_file(self) -> None:
-        number: int | None = None
-        with suppress(OSError), _changing:  # it does not exist, or opening it says what is wrong
-            identity = _identity(self._path.stat())
-            if identity in _owned:
-                raise self._in_use(f"process {os.getpid()} under another name")
-            number = _kept[identity].pop() if _kept[identity] else None
-        self._file = number = self._opened(self._path) if number is None else number
-        if _is_locked(number):
-            raise self._in_use("another process under another name")
-        self._use(_identity(os.fstat(number)), owns=True)
-
-    def _opened(self, path: Path) -> int:
-        """Open one of the two files, and create it with mode 0600 if it does not exist."""
-        try:
-            return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # not yet known to be ours
-        except OSError as error:
-            raise JournalError(
-                f"{self._name}: {path.name} cannot be opened ({error.strerror}). Check that "
-                "the folder exists, and the permissions of both."
-            ) from error
-
     def _in_use(self, holder: str) -> JournalError:
         return JournalError(
             f"{self._name}: it is in use by {holder}, and one process at a time may use it. {self._advice}"
         )
-
-    def read_ahead(self) -> None:
-        """
-        Read the owned file once in its own order, so that the system has it in memory.
-
-        SQLite reads an index in the order of its values.  Where nothing is in memory yet, that took a disk
-        seven times as long.
-        """
-        offset, number = 0, self._file
-        assert number is not None
-        while hasattr(os, "pread") and (part := os.pread(number, _PART, offset)):
-            offset += len(part)
-
-    def release(self) -> None:
-        """
-        Release the lock, or note that nothing is read any more.
-
-        SQLite's connection to the file must be closed already.  The lock file stays: deleting it could delete
-        a newer owner's.
-        """
-        _held.discard(self)
-        identity, self._identity = self._identity, None
-        number, self._file = self._file, None
-        with _changing:
-            if number is not None:
-                if identity is not None:
-                    _owned.discard(identity)
-                _kept[_identity(os.fstat(number))].append(number)
-            if identity is not None:
-                _used[identity] -= 1
-                if not _used[identity]:
-                    del _used[identity]
-                    _names.pop(identity, None)
-            _close_unused()
-        lock_file, self._lock_file = self._lock_file, None
-        if lock_file is not None:
-            os.close(lock_file)
-
-    def forget(self) -> None:
-        """Close the descriptors, in a forked process. The locks stay, because the parent has them open."""
-        numbers = self._lock_file, self._file
-        self._lock_file = self._file = self._identity = None
-        _close(numbers)
-
-
-def _close_unused() -> None:
-    """Close the kept descriptors of files that nothing in this process uses, and unlock the others."""
-    for identity, numbers in [*_kept.items()]:
-        for number in numbers:
-            _unlock(number) if _used[identity] else os.close(number)
-        if not _used[identity]:
-            del _kept[identity]
 
 
 class WhileOpen:
@@ -284,7 +257,7 @@ class WhileOpen:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._number: int | None = None
+        self._file: _Descriptor | None = None
 
     def acquire(self) -> bool:
         """
@@ -306,48 +279,31 @@ class WhileOpen:
                     return False
             with suppress(FileNotFoundError):
                 if _identity(os.fstat(number)) == _identity(self._path.stat()):
-                    self._number = number
-                    _held.add(self)
+                    self._file = _Descriptor(number)
                     return True
             os.close(number)  # its last owner deleted it before it was locked
 
     def release(self) -> None:
-        """Delete the file and release the lock.  A second call does nothing."""
-        if self._number is None:
+        """Delete the file and release the lock.  A second call, or one in a forked process, does nothing."""
+        if self._file is None or self._file.number < 0:
             return
         with suppress(OSError):  # Windows deletes no open file
             self._path.unlink()
-        os.close(self._number)
-        self._number = None
-        _held.discard(self)
-
-    def forget(self) -> None:
-        """Close the descriptor, in a forked process: the file is the parent's."""
-        number, self._number = self._number, None
-        _close([number])
+        self._file.close()
 
 
-def _close(numbers: Iterable[int | None]) -> None:
-    for number in numbers:
-        if number is not None:
-            with suppress(OSError):
-                os.close(number)
-
-
-def _forget_all() -> None:
-    """Close the parent's descriptors in a forked process: with them, locks would outlast the parent."""
+def _close_all() -> None:
+    """Close the parent's descriptors in a forked process."""
     global _changing  # noqa: PLW0603 - another thread of the parent may have it
     _changing = threading.Lock()
-    for lock in _held:
-        lock.forget()
-    for numbers in _kept.values():
-        _close(numbers)
-    for each in (_held, _owned, _used, _kept, _names):
-        each.clear()
+    for each in [*_all]:
+        with suppress(OSError):
+            each.close()
+    _used.clear()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=_close_all)
 
 
 def check_names(path: Path, name: str) -> None:

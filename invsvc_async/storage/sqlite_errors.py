@@ -6,7 +6,7 @@ import sqlite3
 
 from invsvc_async.errors import JournalError
 
-__all__ = ["check", "damaged", "in_words", "is_locked"]
+__all__ = ["damaged", "in_words", "is_locked"]
 
 _SAFE = (
     "Keep it, and do not continue with an older copy or a new file: what those do not know would be done "
@@ -28,19 +28,6 @@ _KNOWN = (
     ("locked", "another connection is using the file", "End its transaction, or stop its process"),
     ("disk i/o error", "the disk cannot be read or written", "Look at the system's log"),
 )
-
-
-def check(connection: sqlite3.Connection, name: str) -> None:
-    """
-    Compare the tables of the file *name* with their indexes; that takes a second for a million rows.
-
-    Raises:
-        JournalError: They differ: the file is damaged.
-
-    """
-    found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    if found != "ok":
-        raise damaged(name, found)
 
 
 def damaged(name: str, found: str) -> JournalError:

@@ -21,6 +21,7 @@ from invsvc_async.events.stores.sqlite import SqliteStore
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
 from tests.soak.kills import journals
+from tests.support.power_cut import cut_power
 
 pytestmark = pytest.mark.untraced
 
@@ -58,6 +59,7 @@ async def test_journal_with_a_damaged_page(service, tmp_path, spoil):
     """A damaged page raises JournalError with the path, wherever it is, and no entry is lost silently."""
     path = tmp_path / "journal.db"
     await left_open(service, path, many=8)
+    cut_power(path)
     whole = path.read_bytes()
     told = 0
     for page in range(len(whole) // PAGE):
@@ -108,6 +110,7 @@ async def test_batch_with_a_damaged_page(service, tmp_path):
     told = []
     async with client_of(service) as client:
         await run(tmp_path / "run.db", client, hooks)
+        cut_power(tmp_path / "run.db")
         for number, (page, content) in enumerate(rotten(settled(tmp_path / "run.db"), 8)):
             path = tmp_path / f"{number}.db"
             path.write_bytes(content)

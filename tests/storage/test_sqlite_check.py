@@ -1,131 +1,132 @@
-"""The search for damage in large journals finds what SQLite's own, slower one finds."""
+"""A journal is searched for damage where it may have any: after a power cut, and in a copy of an open file."""
 
-import random
+from __future__ import annotations
+
+import asyncio
+import shutil
 import sqlite3
+import sys
+import time
 from contextlib import closing
 
 import pytest
 
-from invsvc_async.durable.sqlite_entries import SqliteEntries
-from invsvc_async.errors import JournalError
+from invsvc_async import JournalError
+from invsvc_async.batch.places import entries_of
+from invsvc_async.durable import sqlite_file
 from invsvc_async.storage import sqlite_check
+from tests.support.power_cut import cut_power
 
-ROWS = 400
-
-
-@pytest.fixture(autouse=True)
-def _each_file_is_large(monkeypatch):
-    monkeypatch.setattr(sqlite_check, "_LARGE", 0)
+DIES = """
+import asyncio, os, sys
+from invsvc_async.batch.places import entries_of
+async def main(path):
+    await entries_of(path).open()
+    os._exit(9)
+asyncio.run(main(sys.argv[1]))
+"""
 
 
 @pytest.fixture
-async def path(tmp_path):
-    """Return the path of a journal with entries in all states, and with keys in no order."""
-    entries = SqliteEntries(tmp_path / "run.db", "a batch")
-    await entries.open()
-    await entries.aclose()
-    chance = random.Random(1)  # noqa: S311 - not for cryptography
-    rows = [
-        (
-            chance.randbytes(16).hex(), chance.choice([0, 1, 2]), chance.choice(["applied", "refused", "unknown", None]),
-            chance.choice(["worker", None]), chance.choice([number, None]),
-        )
-        for number in range(ROWS)
-    ]  # fmt: skip
-    with closing(sqlite3.connect(tmp_path / "run.db")) as connection, connection:
-        connection.executemany(
-            "INSERT INTO entries (key, content, state, run, operation, verdict, claim, position) "
-            "VALUES (?1, x'00', ?2, 1, 'webhooks.create', ?3, ?4, ?5)",
-            rows,
-        )
+def path(tmp_path):
     return tmp_path / "run.db"
 
 
-def is_found(path, check):
-    """Return whether *check* finds damage in the file at *path*."""
-    with closing(sqlite3.connect(path)) as connection:
-        try:
-            return check(connection) not in {None, "ok"}
-        except (JournalError, sqlite3.Error, UnicodeDecodeError):
-            return True
+async def use(path, *, reading=False):
+    entries = entries_of(path, reading=reading)
+    await entries.open()
+    await entries.aclose()
 
 
-def test_damage_that_sqlite_finds(path, tmp_path):
-    """Of 150 flipped bits all are found that ``PRAGMA integrity_check`` finds, and no others."""
-    whole, chance, many = path.read_bytes(), random.Random(2), 0  # noqa: S311 - the same
-    for _ in range(150):
-        content = bytearray(whole)
-        content[chance.randrange(100, len(content))] ^= 1 << chance.randrange(8)
-        spoilt = tmp_path / "spoilt.db"
-        spoilt.write_bytes(content)
-        by_sqlite = is_found(spoilt, lambda file: file.execute("PRAGMA integrity_check(1)").fetchone()[0])
-        assert is_found(spoilt, lambda file: sqlite_check.check_file(file, "the journal")) is by_sqlite
-        many += by_sqlite
-
-    assert 50 < many < 150
+@pytest.fixture
+def checked(monkeypatch):
+    """Return the names of the files that are checked."""
+    names = []
+    monkeypatch.setattr(sqlite_file, "check_file", lambda _, name: names.append(name))
+    return names
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("state < 2", "state < 1"),
-        ("verdict <> 'applied'", "verdict = 'refused'"),
-        ("position IS NOT NULL", "position > 100"),
-    ],
-)
-def test_index_that_lacks_rows(path, before, after):
-    """An index whose entries are not those that its definition demands is damage, and is named."""
-    with closing(sqlite3.connect(path)) as connection:
-        sqlite_check.check_file(connection, "the journal")  # it is whole
-    for old, new in ((before, after), (after, before)):
+async def test_file_that_was_closed(path, checked):
+    """It is whole, whatever happened to the machine since."""
+    await use(path)
+    await use(path)
+    await use(path, reading=True)
+
+    assert checked == []
+
+
+async def test_file_of_a_process_that_was_killed(path, checked):
+    """It is whole, as long as the machine runs; owners and readers beside it do not search either."""
+    await (await asyncio.create_subprocess_exec(sys.executable, "-c", DIES, str(path))).wait()
+    await use(path, reading=True)
+    owner = entries_of(path)
+    await owner.open()
+    await use(path, reading=True)
+    await owner.aclose()
+
+    assert checked == []
+
+
+@pytest.mark.parametrize("reading", [True, False], ids=["reader", "owner"])
+async def test_file_that_was_open_when_the_machine_lost_its_power(path, checked, reading):
+    """It is searched until an owner has closed it."""
+    await use(path)
+    cut_power(path)
+    await use(path, reading=reading)
+    assert checked == [f"journal {path}"]
+
+    await use(path)
+    await use(path)
+    assert len(checked) == (2 if reading else 1)
+
+
+async def test_boot(path, checked, monkeypatch):
+    """The machine was started since, if its text for that is another one."""
+    await (await asyncio.create_subprocess_exec(sys.executable, "-c", DIES, str(path))).wait()
+    monkeypatch.setattr(sqlite_check, "boot", lambda: "the next run of the machine")
+    await use(path)
+
+    assert len(checked) == 1
+
+
+async def test_copy_of_an_open_file(path, checked, tmp_path):
+    """It may have been copied in the middle of a change."""
+    owner = entries_of(path)
+    await owner.open()
+    for end in ("", "-wal"):
+        shutil.copy(f"{path}{end}", tmp_path / f"copy.db{end}")
+    await owner.aclose()
+    await use(tmp_path / "copy.db", reading=True)
+
+    assert checked == [f"journal {tmp_path / 'copy.db'}"]
+
+
+async def test_index_that_lacks_a_row(path):
+    """A write that an index lacks would be overlooked, so the file is refused as damaged."""
+    await use(path)
+    cut_power(path)
+    for change in (
+        "INSERT INTO entries (place, key, lane, digest, operation, state, verdict) VALUES (1, 'k', 1, '', '', 2, 'x')",
+        """UPDATE sqlite_master SET sql = replace(sql, "<> 'applied'", "= 'refused'") WHERE name = 'not_applied'""",
+        "REINDEX not_applied",
+        """UPDATE sqlite_master SET sql = replace(sql, "= 'refused'", "<> 'applied'") WHERE name = 'not_applied'""",
+    ):
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("PRAGMA writable_schema = ON")
-            connection.execute(
-                "UPDATE sqlite_master SET sql = replace(sql, ?, ?) WHERE type = 'index'", (old, new)
-            )
-        if new == after:
-            with closing(sqlite3.connect(path)) as connection:
-                connection.execute("REINDEX")
-    with (
-        closing(sqlite3.connect(path)) as connection,
-        pytest.raises(JournalError, match=r"damaged \(the index \w+ differs from its table\)"),
-    ):
-        sqlite_check.check_file(connection, "the journal")
+            connection.execute(change)
+
+    for reading in (True, False):
+        with pytest.raises(JournalError, match=r"run\.db: the file is damaged \(.*not_applied\)"):
+            await use(path, reading=reading)
 
 
-def test_index_that_is_empty(path):
-    """Where an index has no entries and no row belongs into it, nothing is damaged."""
-    with closing(sqlite3.connect(path)) as connection:
-        with connection:
-            connection.execute(
-                "UPDATE entries SET state = 2, verdict = 'applied', claim = NULL, position = NULL"
-            )
-        sqlite_check.check_file(connection, "the journal")
+def test_boot_without_linux(monkeypatch, tmp_path):
+    """Where the system does not tell, two starts of a machine differ by their hours."""
+    monkeypatch.setattr(sqlite_check, "Path", lambda _: tmp_path / "nowhere")
+    texts = []
+    for begun, running in ((1800.0, 60.0), (1800.0, 7200.0), (9000.0, 60.0)):  # s
+        monkeypatch.setattr(time, "time", lambda now=begun + running: 1_728_000_000.0 + now)
+        monkeypatch.setattr(time, "monotonic", lambda running=running: running)
+        texts.append(sqlite_check.boot())
 
-
-def test_owner_that_writes_meanwhile(path):
-    """A reader compares one state of the file."""
-    with closing(sqlite3.connect(path)) as owner, closing(sqlite3.connect(path)) as reader:
-        reader.isolation_level = None
-
-        def write(statement):
-            if "group_concat" in statement or "EXISTS" in statement:
-                with owner:
-                    owner.execute("DELETE FROM entries WHERE seq = (SELECT min(seq) FROM entries)")
-
-        reader.set_trace_callback(write)
-        sqlite_check.check_file(reader, "the journal")
-        left = owner.execute("SELECT count(*) FROM entries").fetchone()[0]
-
-    assert left < ROWS, "nothing was written meanwhile"
-
-
-def test_small_files_are_checked_by_sqlite(path, monkeypatch):
-    """They are read in a moment either way."""
-    monkeypatch.setattr(sqlite_check, "_LARGE", 1 << 30)
-    asked = []
-    with closing(sqlite3.connect(path)) as connection:
-        connection.set_trace_callback(asked.append)
-        sqlite_check.check_file(connection, "the journal")
-
-    assert "PRAGMA integrity_check(1)" in asked
+    assert texts == ["480000", "480000", "480002"]

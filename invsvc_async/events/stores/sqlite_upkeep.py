@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
 from invsvc_async.events.stores.sqlite_file import begin, connect_again
-from invsvc_async.storage.sqlite_errors import check, in_words
+from invsvc_async.storage.sqlite_check import check_file
+from invsvc_async.storage.sqlite_errors import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,7 @@ class FileCheck:
             db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
         )
         if pages * size <= _SMALL:
-            check(db, self._name)
+            check_file(db, self._name)
         else:
             self._thread.start()
 
@@ -80,7 +81,7 @@ class FileCheck:
         try:
             with closing(connect_again(self._path)) as db:
                 db.set_progress_handler(self._stopping.is_set, _STEPS)
-                check(db, self._name)
+                check_file(db, self._name)
         except Exception as error:  # noqa: BLE001 - the check must not end without a word
             if self._stopping.is_set():
                 return True

@@ -80,7 +80,7 @@ async def test_mounted_file_while_it_is_in_use(path, put_elsewhere):
     """The process with the second name is refused; those with the first go on, and others join them."""
     store = await opened(path)
     _, said = await put_elsewhere("second")
-    assert "another process uses it under another name" in said
+    assert "it is in use under another name" in said
     assert "mount its whole folder" in said
     _, said = await put_elsewhere("third", mounted=False)
     assert said == "stored"

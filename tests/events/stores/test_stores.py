@@ -1011,7 +1011,7 @@ async def test_sqlite_check_that_cannot_be_completed(tmp_path, monkeypatch, capl
             sqlite3.connect(tmp_path / "no" / "events.db")
         completed.set()
 
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep.check", check)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep.check_file", check)
     monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", 0)
     monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._AGAIN", 0.01)
     store = events.SqliteStore(tmp_path / "events.db")
@@ -1033,7 +1033,7 @@ async def test_sqlite_opening_does_not_wait_for_the_check(tmp_path, monkeypatch)
         let_go.wait()
         db.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n")
 
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep.check", check)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep.check_file", check)
     monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", 0)
     store = events.SqliteStore(tmp_path / "events.db")
     await store.open()
