@@ -17,7 +17,7 @@ from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.leases import dead
 from invsvc_async.durable.restored import SET
-from invsvc_async.durable.scripts import KNOWN, add, empty, reopen_next
+from invsvc_async.durable.scripts import KNOWN, add, empty
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.slices import slices
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["BEGUN", "LANES", "Added", "BatchEntries", "Known"]
+__all__ = ["BEGUN", "LANES", "Added", "BatchEntries", "Known", "summary_of"]
 
 LANES = 64  # in a database; a file has one
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
@@ -229,22 +229,13 @@ class BatchEntries(Entries):
 
     # --- for people
 
-    async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
-        """Return the next page of entries that are done."""
-        chosen = "" if verdict is None else f"e.verdict = '{verdict}' AND "
-        if verdict not in (None, Verdict.APPLIED):
-            chosen += "e.verdict <> 'applied' AND "  # to use the index of these few
-        where = f"{chosen}e.state = {State.DONE:d} AND e.seq > $1 ORDER BY e.seq LIMIT $2"
-        return await self.store.entries(where, after, limit)
-
-    async def latest(self, verdict: Verdict, limit: int) -> list[Entry]:
-        """Return the last entries with *verdict*, which is not APPLIED."""
-        where = f"e.verdict = '{verdict}' AND e.verdict <> 'applied' ORDER BY e.seq DESC LIMIT $1"
-        return await self.store.entries(where, limit)
-
     async def summary(self) -> Summary:
         """Return the counts of entries."""
-        return summary_of(await self.store.rows(_COUNTS), await self.open_inputs())
+        return summary_of(await self.counts(), await self.open_inputs())
+
+    async def counts(self) -> Sequence[Any]:  # Any: as the columns
+        """Return the kept counts of entries by state, verdict (or "") and flags."""
+        return await self.store.rows(_COUNTS)
 
     async def workers(self) -> list[Worker]:
         """
@@ -260,25 +251,6 @@ class BatchEntries(Entries):
             )
         rows = await self.store.rows(_MEMBERS)
         return [_worker(row, _SILENT * self.silence) for row in rows]
-
-    async def reopen_all(self, verdicts: Iterable[Verdict], *, newest: bool) -> int:
-        """
-        Reopen all entries with one of *verdicts*, which is not APPLIED; return how many: see ``do_again``.
-
-        It takes many short transactions. If it is stopped, what they did stays, and another call does the
-        rest.
-        """
-        count, after, chosen = 0, 0, [*map(str, verdicts)]
-        last = (await self.store.rows("SELECT coalesce(max(seq), 0) FROM {s}entries"))[0][0]
-        while True:
-            again: dict[int, str] = {}
-            script = partial(
-                reopen_next, chosen, after, last, _AT_ONCE, again, part=self.store.part, newest=newest
-            )
-            await self.store.tell(*map(str, await self.store.run(script)))
-            if not again:
-                return count
-            count, after = count + len(again), max(again)
 
     async def prune(self, before: int) -> int:
         """

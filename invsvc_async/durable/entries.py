@@ -6,13 +6,22 @@ import asyncio
 from functools import partial
 from hashlib import blake2b
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.last_writes import LastWrite
 from invsvc_async.durable.leases import show_life
-from invsvc_async.durable.scripts import KNOWN, drop, keep_verdicts, reopen, take_verdicts
-from invsvc_async.durable.store import close_restored, note_fact
+from invsvc_async.durable.scripts import (
+    KNOWN,
+    drop,
+    find_old,
+    keep_verdicts,
+    prune,
+    reopen,
+    reopen_next,
+    take_verdicts,
+)
+from invsvc_async.durable.store import close_restored, flags_in, note_fact
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.slices import slices
 
@@ -23,7 +32,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.intents import Commons
     from invsvc_async.durable.store import Store
 
-__all__ = ["Entries"]
+__all__ = ["Entries", "Owner"]
 
 NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIED)
 _AT_ONCE = 200  # rows that one transaction changes
@@ -33,7 +42,30 @@ SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_a
 """  # noqa: S608 - our own text
 _PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
 _UNTOLD = "e.seq IN (SELECT seq FROM {s}unheard ORDER BY seq LIMIT $1)"
-_WHICH = {None: "true", "applied": "e.verdict = 'applied'", "untold": _UNTOLD}
+_WHICH: dict[str | None, str] = {
+    None: "true",
+    "open": f"e.done_at IS NULL AND e.state < {State.DONE:d}",
+    "applied": "e.verdict = 'applied'",
+    "untold": _UNTOLD,
+}
+_VERDICT = "e.verdict = $2 AND e.verdict <> 'applied'"  # as an index needs it
+_COUNTS = f"""
+SELECT state, coalesce(verdict, ''), {flags_in("e")}, count(*) FROM {{s}}entries AS e GROUP BY 1, 2, 3
+"""  # noqa: S608 - our own text
+_OWNER = """
+SELECT l.owner, m.status, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
+    LEFT JOIN {s}members AS m ON l.owner LIKE m.name || '.%' WHERE l.id = $1
+"""
+
+
+class Owner(NamedTuple):
+    """The process that has a lane: what it says of itself, and how long ago; ``None``: it is not known."""
+
+    token: str
+    status: str | None
+    silent: float | None  # s
+    silence: float | None  # s after which it counts as dead
+    sends: int | None  # -1: it has ended
 
 
 class Entries:
@@ -190,11 +222,49 @@ class Entries:
         """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
         if state == "open":
             return await self.not_done(limit)
-        which = _WHICH.get(state, "e.verdict = $2 AND e.verdict <> 'applied'")  # as an index needs it
+        which = _WHICH.get(state, _VERDICT)
         values = () if state in _WHICH else (state,)
         return await self._told(
             await self.store.entries(f"{which} ORDER BY e.seq LIMIT {{arg 1 bigint}}", limit, *values)
         )
+
+    async def count(self, state: str | None, most: int) -> int:
+        """Count the entries that :meth:`first` selects, up to *most*."""
+        which, values = _WHICH.get(state, _VERDICT), () if state in _WHICH else (state,)
+        text = "SELECT count(*) FROM (SELECT 1 FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}) AS some"
+        rows = await self.store.rows(text % which, most, *values)
+        return int(rows[0][0]) + (await self.waiting() if state in (None, "open") else 0)
+
+    async def waiting(self) -> int:
+        """Count the writes that the store does not have yet."""
+        return 0
+
+    async def counts(self) -> Sequence[Any]:  # Any: as the columns
+        """Count all entries by state, verdict (or "") and flags."""
+        return [*await self.store.rows(_COUNTS), (int(State.TO_DO), "", 0, await self.waiting())]
+
+    async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
+        """Return the next page of entries that are done."""
+        chosen = "" if verdict is None else f"e.verdict = '{verdict}' AND "
+        if verdict not in (None, Verdict.APPLIED):
+            chosen += "e.verdict <> 'applied' AND "  # to use the index of these few
+        where = f"{chosen}e.state = {State.DONE:d} AND e.seq > $1 ORDER BY e.seq LIMIT $2"
+        return await self.store.entries(where, after, limit)
+
+    async def latest(self, verdict: Verdict, limit: int) -> list[Entry]:
+        """Return the last entries with *verdict*, which is not APPLIED."""
+        where = f"e.verdict = '{verdict}' AND e.verdict <> 'applied' ORDER BY e.seq DESC LIMIT $1"
+        return await self.store.entries(where, limit)
+
+    async def ahead_of(self, entry: Entry) -> list[str]:
+        """Return the keys of the writes for which *entry* waits: earlier ones to the same thing."""
+        text = "SELECT key FROM {s}entries WHERE thing = $1 AND done_at IS NULL AND place < $2 ORDER BY place"
+        return [key for (key,) in await self.store.rows(f"{text} LIMIT 100", entry.thing, entry.place)]
+
+    async def owner_of(self, lane: int) -> Owner | None:
+        """Return who has *lane*, if anybody has."""
+        rows = await self.store.rows(_OWNER, lane)
+        return None if not rows or rows[0][0] is None else Owner(*rows[0])
 
     async def _told(self, entries: list[Entry]) -> list[Entry]:
         """Note in *entries* whether their verdicts were acknowledged."""
@@ -229,6 +299,25 @@ class Entries:
             found += [(seq, key) for key, seq, *_ in await self.store.rows(KNOWN, some)]
         return [key for _, key in sorted(found)]
 
+    async def reopen_all(self, verdicts: Iterable[Verdict], *, newest: bool) -> int:
+        """
+        Reopen all entries with one of *verdicts*, which is not APPLIED, as :meth:`do_again`; return how many.
+
+        It takes many short transactions. If it is stopped, what they did stays, and another call does the
+        rest.
+        """
+        count, after, chosen = 0, 0, [*map(str, verdicts)]
+        last = (await self.store.rows("SELECT coalesce(max(seq), 0) FROM {s}entries"))[0][0]
+        while True:
+            again: dict[int, str] = {}
+            script = partial(
+                reopen_next, chosen, after, last, _AT_ONCE, again, part=self.store.part, newest=newest
+            )
+            await self.store.tell(*map(str, await self.store.run(script)))
+            if not again:
+                return count
+            count, after = count + len(again), max(again)
+
     async def drop(self, key: str) -> bool:
         """
         Delete an entry of which nothing was sent, or that is done; return whether there was one.
@@ -239,6 +328,28 @@ class Entries:
         dropped: set[str] = set()
         await self.store.run(lambda: drop(key, dropped, part=self.store.part))
         return bool(dropped)
+
+    async def delete_done(self, before: int, *, unacknowledged: bool) -> int:
+        """
+        Delete entries done before *before* (epoch ms), in many short transactions; return how many.
+
+        UNKNOWN ones stay, and so do those whose verdict nobody has acknowledged, unless *unacknowledged*.
+        """
+        count = 0
+        async for after, last in self.parts():
+            count += await self._prune(before, after, last, unacknowledged=unacknowledged)
+        return count
+
+    async def _prune(self, before: int, after: int, last: int, *, unacknowledged: bool) -> int:
+        find = partial(find_old, before, after, last, unacknowledged=unacknowledged)
+        gone: set[int] = set()
+        if old := await self.store.run(find):
+            await self._forget([*old.values()])
+            await self.store.run(partial(prune, before, [*old], unacknowledged=unacknowledged, gone=gone))
+        return len(gone)
+
+    async def _forget(self, keys: Sequence[str]) -> None:
+        """Delete what is stored elsewhere of *keys*, whose entries are about to be deleted."""
 
     async def parts(self, size: int = _AT_ONCE) -> AsyncIterator[tuple[int, int]]:
         """Yield parts of all entries, of *size* each: after and up to which number."""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from invsvc_async.durable.entries import Entries
-from invsvc_async.durable.scripts import find_old, prune
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientState
@@ -54,25 +50,3 @@ class OutboxEntries(Entries, ABC):
 
         """
         await self.store.check_place()
-
-    async def delete_done(self, before: int, *, unacknowledged: bool) -> int:
-        """
-        Delete entries done before *before* (epoch ms), in many short transactions; return how many.
-
-        UNKNOWN ones stay, and so do those whose verdict nobody has acknowledged, unless *unacknowledged*.
-        """
-        count = 0
-        async for after, last in self.parts():
-            count += await self._prune(before, after, last, unacknowledged=unacknowledged)
-        return count
-
-    async def _prune(self, before: int, after: int, last: int, *, unacknowledged: bool) -> int:
-        find = partial(find_old, before, after, last, unacknowledged=unacknowledged)
-        gone: set[int] = set()
-        if old := await self.store.run(find):
-            await self._forget([*old.values()])
-            await self.store.run(partial(prune, before, [*old], unacknowledged=unacknowledged, gone=gone))
-        return len(gone)
-
-    async def _forget(self, keys: Sequence[str]) -> None:
-        """Delete what is stored elsewhere of *keys*, whose entries are about to be deleted."""
