@@ -276,6 +276,10 @@ class SqliteOutbox(OutboxEntries):
             return moved
         return _entry(new[0]) if new else None  # of an older copy of the file
 
+    async def waiting(self) -> int:
+        """Count the rows that were not moved yet."""
+        return await self._app.act(partial(rows.count_new, self._base_url))
+
     async def first(self, limit: int, state: str | None) -> list[Entry]:
         """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
         found = await super().first(limit, state)

@@ -16,6 +16,7 @@ __all__ = [
     "INSERT",
     "Row",
     "connected",
+    "count_new",
     "delete_rows",
     "drop",
     "journal_of",
@@ -96,6 +97,12 @@ def new_rows(base_url: str, limit: int, connection: sqlite3.Connection) -> list[
     """Return the first rows that were not moved yet."""
     found = connection.execute(f"{_ROWS} ORDER BY seq LIMIT ?", (base_url, 0, limit))
     return [Row(*row) for row in found]
+
+
+def count_new(base_url: str, connection: sqlite3.Connection) -> int:
+    """Count the rows that were not moved yet."""
+    text = "SELECT count(*) FROM invsvc_outbox WHERE base_url = ? AND moved = 0"
+    return int(connection.execute(text, (base_url,)).fetchone()[0])
 
 
 def new_of_key(base_url: str, key: str, connection: sqlite3.Connection) -> list[Row]:
