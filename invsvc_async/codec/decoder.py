@@ -48,13 +48,10 @@ def decode(cls: type[T], raw: Raw | bytes, *, meta: Meta | None = None) -> T:
 
 def _decoded(cls: type[T], raw: Raw | bytes, meta: Meta | None) -> T:
     """Decode an object whose depth was checked."""
-    try:
-        model: T = decode_fast.sound(cls)(raw)
-    except UNREADABLE as refusal:
-        model = decode_fast.refused(cls, raw, refusal)
-        flaws = flaws_of(model)
-        if flaws is not None and "" in flaws.problems:
-            raise _refused(cls, raw, flaws.problems[""].why) from None
+    model = decode_fast.decode_one(cls, raw)
+    flaws = flaws_of(model)
+    if flaws is not None and "" in flaws.problems:
+        raise _refused(cls, raw, flaws.problems[""].why)
     return with_meta(model, meta)
 
 

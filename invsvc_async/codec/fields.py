@@ -13,7 +13,7 @@ from invsvc_async.models.common import Model, once, wire_names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Field", "blank_of", "enum_in", "fields_of"]
+__all__ = ["Field", "blank_of", "enum_in", "fields_of", "is_model"]
 
 
 class Field(Struct, frozen=True):
@@ -38,6 +38,11 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     parts = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     some = [part for part in parts if part is not type(None)]
     return (some[0] if len(some) == 1 else some[0] | some[1]), len(some) < len(parts)
+
+
+def is_model(hint: Any) -> bool:
+    """Return whether a type is a model class."""
+    return isinstance(hint, type) and issubclass(hint, Model)
 
 
 def enum_in(hint: Any) -> Mapping[str, str] | None:

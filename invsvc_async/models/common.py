@@ -11,11 +11,13 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from functools import cache
+from functools import cache, reduce
+from operator import getitem
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias, TypeVar, cast, overload
 
 import attrs
+import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from invsvc_async.errors import NONE_CAME, FieldError
@@ -94,14 +96,21 @@ def once(make: F) -> F:
     return cast("F", cache(make))
 
 
-class Source(Protocol):
+class Received(msgspec.Struct):
     """The wire form of an item, decoded again only if its unknown fields are read."""
+
+    content: Any  # Any: JSON, then what it contains
 
     def plain(self) -> Any:
         """Return the item as plain data."""
+        from invsvc_async.codec.exact_json import salvage
+
+        if isinstance(self.content, bytes):
+            self.content = salvage(self.content)
+        return self.content
 
 
-Place: TypeAlias = "Source | tuple[Place, str | int]"
+Place: TypeAlias = "Received | tuple[Place, *tuple[str | int, ...]]"
 
 
 class Flaws:
@@ -132,7 +141,10 @@ def _nullable(cls: type[Model]) -> frozenset[str]:
 
 
 def _plain_at(place: Place) -> Any:
-    return _plain_at(place[0])[place[1]] if isinstance(place, tuple) else place.plain()
+    if isinstance(place, Received):
+        return place.plain()
+    whole, *path = place
+    return reduce(getitem, path, _plain_at(whole))
 
 
 def restore(cls: type[M], slots: Mapping[str, object], extra: Mapping[str, Any] = NO_EXTRA) -> M:
@@ -157,7 +169,7 @@ class Model(Portable):
 
     extra: Mapping[str, Any] = attrs.field(default=ABSENT, repr=False)
     meta: Meta | None = attrs.field(default=None, eq=False, repr=False)
-    _rest: Flaws | Source | tuple[Any, str | int] | None = attrs.field(
+    _rest: Flaws | Received | tuple[Any, ...] | None = attrs.field(
         init=False, default=None, eq=False, repr=False
     )
 
