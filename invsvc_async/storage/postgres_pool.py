@@ -27,8 +27,9 @@ log: logging.Logger = logging.getLogger("invsvc_async.storage")
 AWAY = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError,
          asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError,
          asyncpg.TooManyConnectionsError)  # fmt: skip
-# Nothing was done, because of other transactions; a role may have a lock_timeout.
-_UNDONE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+# Nothing was done, because of others' transactions or connections; a role may have a lock_timeout.
+_UNDONE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError,
+           asyncpg.TooManyConnectionsError)  # fmt: skip
 # Classes of SQLSTATE whose messages contain no stored value: connection, login, database, syntax and rights,
 # resources, shutdown, system.
 _WITHOUT_VALUES = {"08", "28", "3D", "42", "53", "57", "58"}
@@ -43,8 +44,6 @@ _REACHED = "Check that its server can be reached."
 _CHANGED = "Somebody has changed or deleted a table. Nothing was stored. Put the schema back as it was."
 # What to do about an error of the server, by SQLSTATE.
 _HINTS = {
-    "08P01": "A pooler is in between, which does not pass on search_path. Let it (PgBouncer: "
-    "track_extra_parameters, from PostgreSQL 18), or connect without it.",
     "25006": "The database is read-only, perhaps a standby. Nothing was stored. Use the primary's address.",
     "22P05": "Its encoding lacks a character. Use a database with ENCODING 'UTF8'.",
     "26000": _NO_STATEMENTS,
@@ -117,43 +116,42 @@ class Pool:
             JournalError: The database cannot be used.
 
         """
-        begun, told = asyncio.get_running_loop().time(), False
-        while (away := await self._connect(prepare, server_settings)) is not None:
-            if not self._retry or asyncio.get_running_loop().time() >= begun + min(
-                self.patience, self.to_open
-            ):
-                raise self._unusable(away) from away
+        loop, told = asyncio.get_running_loop(), False
+        until = loop.time() + min(self.patience, self.to_open)
+        while True:
+            try:
+                await self._connect(prepare, server_settings)
+            except (*AWAY, asyncpg.PostgresError, ValueError, OverflowError) as error:
+                failed = without_frames(error)  # those of asyncpg show the password
+            except JournalError:
+                await self.aclose()
+                raise
+            else:
+                return
+            await self.aclose()
+            is_away = isinstance(failed, AWAY) and not isinstance(failed, _HOPELESS)
+            if not (is_away and self._retry and loop.time() < until):
+                # The text of a ValueError may be part of the address, and so of the password.
+                cause = None if isinstance(failed, ValueError) else failed
+                advice = "Check its address, and that the server runs."
+                raise self._error("cannot be used", failed, advice) from cause
             if not told:
                 told = True
-                log.warning("%s cannot be reached yet (%s); trying on", self._name, _why(away))
+                log.warning("%s cannot be reached yet (%s); trying on", self._name, _why(failed))
             await asyncio.sleep(min(self.patience, _PAUSE))
 
     async def _connect(
         self, prepare: Callable[[Any], Awaitable[None]], server_settings: dict[str, str]
-    ) -> Exception | None:  # Any: asyncpg's connection
-        """Connect once; return the error if the database is away."""
+    ) -> None:  # Any: asyncpg's connection
         limit = min(self.patience, _ANSWER)
         self._loop = asyncio.get_running_loop()
-        try:
-            create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            self._pool = await create(
-                self._address, min_size=0, max_size=self._size, timeout=min(limit, 10.0), reset=_no_reset,
-                init=self._begun, server_settings=server_settings, connection_class=_Connection,
-            )  # fmt: skip
-            async with asyncio.timeout(limit), self.lent() as connection:
-                await _in_transaction(connection, prepare)
-        except (*AWAY, asyncpg.PostgresError, ValueError, OverflowError) as error:
-            failed = without_frames(error)  # those of asyncpg show the password
-        except JournalError:
-            await self.aclose()
-            raise
-        else:
-            return None
-        await self.aclose()
-        if isinstance(failed, AWAY) and not isinstance(failed, _HOPELESS):
-            return failed
-        # The text of a ValueError may be part of the address, and so of the password.
-        raise self._unusable(failed) from (None if isinstance(failed, ValueError) else failed)
+        create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        self._pool = await create(
+            self._address, min_size=0, max_size=self._size, timeout=min(limit, 10.0), reset=_no_reset,
+            init=self._begun, server_settings=server_settings, connection_class=_Connection,
+        )  # fmt: skip
+        async with asyncio.timeout(limit), self.lent() as connection:
+            await _in_transaction(connection, prepare)
 
     async def _begun(self, connection: Any) -> None:  # Any: asyncpg's connection
         await connection.execute(_DURABLE)
@@ -194,12 +192,7 @@ class Pool:
 
     async def ask(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
         """Run *act* on a connection, in a transaction of its own; again while the database is away."""
-
-        async def ask() -> T:
-            async with self.lent() as connection:
-                return await _in_transaction(connection, act)
-
-        return await self.steadily(ask)
+        return await self.steadily(lambda: self._lend(lambda connection: _in_transaction(connection, act)))
 
     async def run(self, dialect: PostgresDialect, script: Callable[[], Script[T]]) -> T:
         """Run a new *script* in a transaction, as :meth:`ask` does."""
@@ -207,13 +200,11 @@ class Pool:
 
     async def fetch(self, text: str, *values: object) -> list[Any]:  # Any: asyncpg's rows
         """Run one statement, which is its own transaction, as :meth:`ask` does; return its rows."""
+        return await self.steadily(lambda: self._lend(lambda connection: connection.fetch(text, *values)))
 
-        async def fetch() -> list[Any]:
-            async with self.lent() as connection:
-                rows: list[Any] = await connection.fetch(text, *values)
-                return rows
-
-        return await self.steadily(fetch)
+    async def _lend(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
+        async with self.lent() as connection:
+            return await act(connection)
 
     async def steadily(self, act: Callable[[], Awaitable[T]]) -> T:
         """
@@ -232,39 +223,30 @@ class Pool:
             try:
                 async with asyncio.timeout(min(self.patience, _ANSWER)):
                     result = await act()
-            except _UNDONE as error:
-                if loop.time() >= begun + self.patience:
-                    raise self._refused(error) from without_frames(error)
-                await asyncio.sleep(min(self.patience, _PAUSE))
-            except AWAY as error:
-                if isinstance(error, ValueError):  # a value that it cannot store, not a matter of connections
-                    raise self._refused(error) from without_frames(error)
-                # Nothing was done if there was no connection: those in use become free.
-                again = self._retry or isinstance(error, asyncpg.TooManyConnectionsError)
-                if not again or loop.time() >= begun + self.patience:
-                    raise self._away(error) from without_frames(error)
-                await asyncio.sleep(min(self.patience, _PAUSE))
-            except asyncpg.PostgresError as error:
-                raise self._refused(error) from without_frames(error)
+            except (*AWAY, asyncpg.PostgresError) as error:
+                failed = without_frames(error)
             else:
                 if self._usual_patience is not None:
                     self.patience, self._usual_patience = self._usual_patience, None
                 return result
+            # A value that it cannot store is a ValueError, and no matter of connections.
+            is_away = isinstance(failed, AWAY) and not isinstance(failed, ValueError)
+            again = (is_away and self._retry) or isinstance(failed, _UNDONE)
+            if not again or loop.time() >= begun + self.patience:
+                if is_away:
+                    raise self._error("is away", failed, _REACHED) from failed
+                raise self._error("refused a statement", failed, "The server's log says why.") from failed
+            await asyncio.sleep(min(self.patience, _PAUSE))
 
-    def _unusable(self, error: Exception) -> JournalError:
-        hint = _hint(error, "Check its address, and that the server runs.")
-        return JournalError(f"{self._name} cannot be used ({_why(error)}). {hint}")
-
-    def _away(self, error: Exception) -> JournalError:
-        return self.away(_why(error), _HINTS.get(_state(error), _REACHED))
-
-    def away(self, why: str, hint: str = _REACHED) -> JournalError:
-        """Return the error that says that the database cannot be reached, and *why* that is known."""
-        return JournalError(f"{self._name} is away ({why}). {hint}")
-
-    def _refused(self, error: Exception) -> JournalError:
-        hint = _hint(error, "The server's log says why.")
-        return JournalError(f"{self._name} refused a statement ({_why(error)}). {hint}")
+    def _error(self, wrong: str, error: Exception, advice: str) -> JournalError:
+        """Return the error that says what is *wrong*; *advice* is what to do if *error* does not tell."""
+        if place := re.match("permission denied for (schema|database) (.+)", str(error)):
+            advice = (
+                f"Let an owner run: GRANT CREATE ON {place[1].upper()} {place[2]} TO the role of the address."
+            )
+        else:
+            advice = _HINTS.get(_state(error), advice)
+        return JournalError(f"{self._name} {wrong} ({_why(error)}). {advice}")
 
     @asynccontextmanager
     async def hurried(self) -> AsyncGenerator[None]:
@@ -283,9 +265,7 @@ class Pool:
                 self._usual_patience, self.patience = self.patience, _AT_THE_END
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise JournalError(
-                f"{self._name} is away. Check that its server can be reached."
-            ) from without_frames(error)
+            raise JournalError(f"{self._name} is away. {_REACHED}") from without_frames(error)
 
     @asynccontextmanager
     async def lent(self) -> AsyncGenerator[Any]:  # Any: asyncpg's connection
@@ -350,13 +330,6 @@ def _why(error: Exception) -> str:
     if isinstance(error, ValueError) or (state and state[:2] not in _WITHOUT_VALUES):
         return name
     return f"{name}: {error}" if str(error) else name
-
-
-def _hint(error: Exception, otherwise: str) -> str:
-    """Return what to do about an error of the server."""
-    if place := re.match("permission denied for (schema|database) (.+)", str(error)):
-        return f"Let an owner run: GRANT CREATE ON {place[1].upper()} {place[2]} TO the role of the address."
-    return _HINTS.get(_state(error), otherwise)
 
 
 def _state(error: Exception) -> str:
