@@ -13,7 +13,7 @@ import pytest
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.leases import LEASE, Leases, Sign
-from tests.durable.stores import end, fill, lanes_of, numbers, opened, store_of
+from tests.durable.stores import counts, end, fill, lanes_of, numbers, opened, store_of
 
 pytestmark = pytest.mark.one_python
 
@@ -194,6 +194,22 @@ async def test_store_that_waits_for_a_take_over(store, lane):
     with pytest.raises(LostLaneError):
         await storing
     assert await numbers(store, "SELECT state FROM {s}entries") == [State.TO_DO]
+
+
+async def test_end_that_is_stored_again_while_it_is_reopened(store, lane):
+    """What is stored again, because a reply was lost, waits for that and is refused: it counts as to do."""
+    (entry,) = await fill(store, "k")
+    await end(lane, entry)
+    async with transaction(store) as reopening:
+        await reopening.execute(
+            "UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL"
+        )
+        await reopening.execute("UPDATE counts SET state = 0, verdict = '' WHERE state = 2")
+        storing = lane.put(entry)
+        await until_blocked(store)
+    with pytest.raises(LostLaneError):
+        await storing
+    assert (await counts(store))[State.TO_DO, "", 0] == 1
 
 
 async def test_take_over_while_the_owner_stores(store, lane, client):

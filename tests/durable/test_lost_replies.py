@@ -1,0 +1,146 @@
+"""Statements of a store that are done, but whose reply is lost, so that they are run again."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from invsvc_async import Verdict
+from invsvc_async.batch import Batch
+from invsvc_async.batch.entries import BatchEntries
+from invsvc_async.client import options_of
+from invsvc_async.durable.entries import NOT_APPLIED
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.leases import Leases, end_lane, new_lane
+from invsvc_async.durable.postgres_store import PostgresStore
+from invsvc_async.durable.scripts import drop, prune, reopen, reopen_next, take_verdicts
+from tests.batch.writing import all_of, creates
+from tests.durable.stores import KINDS, counts, end, fill, lanes_of, numbers, opened, store_of, unheard
+from tests.support.database_proxy import database_proxy
+
+SCAN = "SELECT state, coalesce(verdict, ''), 0, count(*) FROM {s}entries GROUP BY state, verdict"
+
+
+@pytest.fixture(params=KINDS)
+async def store(request, tmp_path):
+    """Yield a store of each kind, which loses the first reply about a script."""
+    async with opened(store_of(request.param, tmp_path, request.node.nodeid)) as made:
+        yield made
+
+
+async def twice(store, script):
+    """Run *script* as if the reply about its commit were lost; return what it returns then."""
+    run = type(store).run
+    await run(store, script)
+    return await run(store, script)
+
+
+async def test_adding(store, client):
+    """It knows its own entries from those that were there."""
+    entries = BatchEntries(store, lanes=2)
+    there, new = (
+        Entry(key=key, state=State.TO_DO, operation="x", digest=key, lane=1, intent="{}") for key in "ab"
+    )
+    await entries.add([there], "me", None)
+    store.run = partial(twice, store)
+    added = await entries.add([there, new], "me", None)
+    del store.run
+    assert ([*added.new], [*added.others]) == (["b"], ["a"])
+    assert await counts(store) == await counts(store, SCAN) == {(0, "", 0): 2}
+
+
+async def test_taking_lanes(store, client):
+    """A process learns of the previous owners of its lanes, not of itself."""
+    leases = Leases(store, options_of(client).session.clock)
+    await store.rows("UPDATE {s}lanes SET owner = 'gone.1' WHERE id = 1")
+    await leases.beat()
+    store.run = partial(twice, store)
+    taken = await leases.take(2)
+    del store.run
+    assert [lane.token for lane in taken] == await numbers(store, "SELECT owner FROM {s}lanes ORDER BY id")
+    assert [lane.was_free for lane in taken] == [False, False]  # nothing says that the second one was free
+
+
+async def test_making_and_ending_a_lane(store, client):
+    """There is one, and then none."""
+    leases = Leases(store, options_of(client).session.clock)
+    number = await twice(store, lambda: new_lane("a.1", ""))
+    assert await numbers(store, "SELECT id FROM {s}lanes WHERE owner = 'a.1'") == [number]
+    lane = leases.hold(number, "a.1")
+    await twice(store, lambda: end_lane(lane))
+    assert await numbers(store, "SELECT id FROM {s}lanes ORDER BY id") == [1, 2]
+
+
+async def test_changes_of_entries(store, client):
+    """Who reopens, drops or prunes learns what was changed, and each change is counted once."""
+    (lane,) = await lanes_of(store, options_of(client).session.clock)
+    refused, other, _, done = await fill(store, "refused", "other", "fresh", "done")
+    await store.rows("DELETE FROM {s}counts")
+    await store.rows("INSERT INTO {s}counts (part, state, verdict, flags, many) VALUES (0, 0, '', 0, 4)")
+    for entry in (refused, other, done):
+        await end(lane, entry, "applied" if entry is done else "refused")
+    again, numbered, dropped, gone = set(), {}, set(), set()
+    await twice(store, lambda: reopen(["refused"], NOT_APPLIED, again, part=store.part))
+    await twice(store, lambda: reopen_next(["refused"], 0, 99, 9, numbered, part=store.part, newest=True))
+    await twice(store, lambda: drop("fresh", dropped, part=store.part))
+    assert (again, numbered, dropped) == ({"refused"}, {other.seq: "other"}, {"fresh"})
+    assert await counts(store) == await counts(store, SCAN)
+    assert await twice(store, lambda: take_verdicts("me.1", 60.0, 9)) == [done.seq]
+    await twice(store, lambda: prune(5000, [done.seq], unacknowledged=True, gone=gone))
+    assert (gone, await unheard(store)) == ({done.seq}, [])
+
+
+# --- on the wire
+
+
+@pytest.fixture
+async def proxy():
+    """Yield a proxy of the database that can lose replies."""
+    async with database_proxy() as made:
+        yield made
+
+
+def keyless(client, n):
+    """Make creates without keys."""
+    return [
+        client.webhooks.create(url=f"https://me.example/{i}", events=["invoice.created"]) for i in range(n)
+    ]
+
+
+@pytest.mark.parametrize("lost", ["the digests", "INSERT INTO {s}entries", "UPDATE {s}entries"])
+@pytest.mark.parametrize("make", [keyless, creates])
+async def test_batch_that_is_run_again(service, client, proxy, make, lost, request):
+    """Whatever reply is lost, nothing is sent twice, also when the same input is run again."""
+    name = f"l{abs(hash(request.node.name))}"
+    lost = lost.replace("{s}", f"invoicing_batch_{name}.")
+    async with Batch.open(proxy.journal(name), client, on_secret=lambda *_: None) as batch:
+        proxy.lose(lost, "COMMIT" if lost.startswith("INSERT") else "me.example/1")
+        first = await all_of(batch, make(client, 3))
+    assert proxy.lost == (lost != "the digests")
+    async with Batch.open(proxy.journal(name), client, on_secret=lambda *_: None) as batch:
+        if lost == "the digests":
+            proxy.lose(first[1].key)
+        assert await all_of(batch, make(client, 3)) == []
+    assert (proxy.lost, service.arrivals("webhooks.create")) == (1, 3)
+
+
+async def test_writes_to_do_again(client, proxy, request):
+    """The number of reopened writes is right."""
+    async with Batch.open(proxy.journal(f"l{abs(hash(request.node.name))}"), client) as batch:
+        await all_of(batch, [client.webhooks.update("wh_none", description=str(n)) for n in range(3)])
+        proxy.lose(".entries AS e SET state", "COMMIT")
+        assert await batch.retry(verdict=Verdict.REFUSED) == 3
+        assert proxy.lost == 1
+        assert len(await all_of(batch)) == 3
+
+
+async def test_take_over(proxy, client):
+    """A process that was told nothing of the lanes that it took holds them all the same."""
+    store = PostgresStore(proxy.journal("taken"), "batch", lanes=4)
+    async with opened(store):
+        leases = Leases(store, options_of(client).session.clock)
+        await leases.beat()
+        proxy.lose(".lanes AS l SET owner", "COMMIT")
+        assert len(await leases.take(4)) == 4
+        assert (proxy.lost, await leases.beat(), len(leases.lanes)) == (1, 1, 4)
