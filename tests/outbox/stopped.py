@@ -15,7 +15,7 @@ import signal
 import sys
 
 from invsvc_async import ApiKey, Client, Outbox, ReconcilePolicy
-from invsvc_async.outbox.dispatch import Dispatcher
+from invsvc_async.outbox import dispatch
 from invsvc_async.outbox.item import OutboxItem
 from invsvc_async.simulator.ledger import SENDER
 
@@ -61,7 +61,7 @@ async def main(url, key, address):
     class Stopping(OutboxItem, kw_only=True, eq=False):
         async def sending(self, intent):
             if self.key == "before the journal" and not points.over.is_set():
-                self.entries = Slow(self.entries, points)
+                self.lane = Slow(self.lane, points)
             await super().sending(intent)
             if self.key == "before the socket":
                 await points.meet(self.key)
@@ -71,7 +71,7 @@ async def main(url, key, address):
                 await points.meet(self.key)
             await super().settled(outcome)
 
-    Dispatcher.item_type = Stopping
+    dispatch.OutboxItem = Stopping
     client = Client(url, ApiKey(key), reconcile=POLICY, headers={SENDER: "stopped"})
     async with client, Outbox.open(address, client) as outbox, outbox.dispatching(grace=60.0):
         await points.over.wait()

@@ -18,9 +18,9 @@ from invsvc_async import (
     Timeouts,
     Verdict,
 )
+from invsvc_async.batch.earlier import Earlier
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.outbox.dispatch import Dispatcher
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import verdict_of
@@ -218,8 +218,9 @@ async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, clien
         "intent": "{}",
     }
     ahead = round(time.time() * 1000) + 3_600_000
-    unknown = [Entry(seq=number, key=f"order-{number}", done_at=ahead, **entry) for number in (1, 2, 3)]
-    await Dispatcher(outbox._batch, outbox._store, 0.0, lambda: None)._close_lines(unknown)
+    unknown = [Entry(seq=number, key=f"order-{number}", thing=f"webhook wh_{number}", done_at=ahead, **entry)
+               for number in (1, 2, 3)]  # fmt: skip
+    await Earlier(outbox._sending, outbox._store)._close_lines(unknown)
     assert len(waits) == 1
 
 

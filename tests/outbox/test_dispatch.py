@@ -10,11 +10,12 @@ import asyncpg
 import pytest
 
 from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Timeouts, Verdict
+from invsvc_async.batch import dispatcher
+from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.leases import Leases
-from invsvc_async.outbox import dispatch, item
-from invsvc_async.outbox.dispatch import Dispatcher
+from invsvc_async.outbox import item
 from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage import postgres_pool
@@ -337,7 +338,7 @@ async def test_newer_write_in_flight_beyond_those_fetched_first(
     service, client, outbox, connection, monkeypatch
 ):
     """A write that is done again is overtaken by what an earlier run has sent, however many are between them."""
-    monkeypatch.setattr(dispatch, "_AT_ONCE", 2)
+    monkeypatch.setattr(dispatcher, "_AT_ONCE", 2)
     hook, others = service.seed_webhook().id, [service.seed_webhook().id for _ in range(3)]
     service.script("webhooks.update", "403", *["apply, then hang"] * 4)
     async with outbox.dispatching(grace=0.0):
@@ -482,7 +483,7 @@ async def test_dispatcher_that_ends_as_its_connection_ends(outbox, monkeypatch):
     assert done
 
 
-@pytest.mark.parametrize("place", ["dispatch", "beat"])
+@pytest.mark.parametrize("place", ["feed", "beat"])
 async def test_dispatching_that_ends_as_its_database_fails(outbox, monkeypatch, place):
     """It ends, also if the database's error takes the place of the cancellation."""
     begun = asyncio.Event()
@@ -494,10 +495,7 @@ async def test_dispatching_that_ends_as_its_database_fails(outbox, monkeypatch, 
         except asyncio.CancelledError:
             raise JournalError("the connection was closed in the middle of operation") from None
 
-    if place == "beat":
-        monkeypatch.setattr(Leases, "beat", replaced)
-    else:
-        monkeypatch.setattr(Dispatcher, "dispatch", replaced)
+    monkeypatch.setattr(Leases if place == "beat" else Dispatcher, place, replaced)
 
     async def dispatch() -> None:
         async with outbox.dispatching(grace=0):
@@ -605,22 +603,22 @@ async def test_backlog_is_read_once(service, client, address, connection):
 
 async def test_new_entries_while_older_ones_are_read(outbox, monkeypatch):
     """What lies between them is read, too."""
-    run, calls = Dispatcher(outbox._batch, outbox._store, 0.0, lambda: None), []
-    run._leases.lanes[1] = None
+    run, calls = Dispatcher(outbox._sending, outbox._store, item.OutboxItem, gives=False), []
+    run.leases.lanes[1] = None
 
     async def open_in(places, _held, each):
         calls.append(places)
-        run._read_again([1], 900)
+        run.read_again([1], 900)
         first = places[1] + 1
         return [
-            Entry(seq=seq, key=str(seq), lane=1, state=State.TO_DO, operation="webhooks.create")
+            Entry(seq=seq, place=seq, key=str(seq), lane=1, state=State.TO_DO, operation="webhooks.create")
             for seq in range(first, first + each)
         ]
 
     monkeypatch.setattr(outbox._store, "open_in", open_in)
     for _ in range(2):
         await run._read([1])
-    assert calls == [{1: 0}, {1: dispatch._AT_ONCE}]
+    assert calls == [{1: 0}, {1: dispatcher._AT_ONCE}]
 
 
 async def test_commit_below_what_was_read(service, client, address, connection):

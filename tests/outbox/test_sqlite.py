@@ -266,7 +266,7 @@ async def test_write_in_doubt_of_another_mode(service, client, path, connection)
     async with client_of(service, credential=other) as later:
         for same_mode, verdict in ((False, Verdict.UNKNOWN), (True, Verdict.APPLIED)):
             async with Outbox.open(path, later, same_mode=True) as outbox:
-                outbox._batch.same_mode = same_mode
+                outbox._sending.same_mode = same_mode
                 assert await outbox.retry(key) == ([key] if same_mode else [])
                 async with outbox.dispatching():
                     assert (await verdict_of(outbox, key)).verdict is verdict

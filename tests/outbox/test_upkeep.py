@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partialmethod
 
 import aiosqlite
 import asyncpg
 import pytest
 
 from invsvc_async import InvalidRequestError, Outbox, Verdict
-from invsvc_async.outbox import entries
+from invsvc_async.durable.entries import Entries
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import verdict_of
 from tests.outbox.test_results import taken
@@ -94,7 +95,7 @@ async def test_prune_deletes_what_is_finished_and_acknowledged(service, client, 
 
 async def test_prune_in_many_slices(service, client, outbox, enqueue, monkeypatch):
     """However many slices it takes, each finished write is deleted once; the next write to its thing is sent."""
-    monkeypatch.setattr(entries, "_AT_ONCE", 2)
+    monkeypatch.setattr(Entries, "parts", partialmethod(Entries.parts, 2))
     hooks = [service.seed_webhook().id for _ in range(3)]
     writes = [client.webhooks.update(hook, description=str(number)) for number in (1, 2) for hook in hooks]
     await finished(outbox, enqueue, *writes)
