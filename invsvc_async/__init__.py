@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         InvalidRequestError,
         InvsvcError,
         JournalError,
+        KeyConflictError,
         MalformedEventError,
         NotFoundError,
         NotSentError,
@@ -109,6 +110,7 @@ if TYPE_CHECKING:
         WebhookStatus,
     )
     from invsvc_async.outbox import Outbox
+    from invsvc_async.portal import Portal
     from invsvc_async.reads.pages import Pages
     from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded, Verdict
     from invsvc_async.reconcile.intent import Intent
@@ -121,7 +123,7 @@ if TYPE_CHECKING:
 _SOURCES = (
     "api.event_types", "errors", "settings", "models.common", "transport.credentials", "client",
     "codec.envelope", "codec", "reads.pages", "writes.write", "reconcile.outcome", "reconcile.history",
-    "reconcile.intent", "batch", "outbox",
+    "reconcile.intent", "portal", "batch", "outbox",
 )  # fmt: skip
 _SUBMODULES = ("errors", "events", "models", "readers", "simulator", "testing")
 
@@ -174,6 +176,7 @@ __all__ = [
     "InvoiceStatus",
     "InvsvcError",
     "JournalError",
+    "KeyConflictError",
     "Journey",
     "JourneyGraph",
     "JourneyOrigin",
@@ -200,6 +203,7 @@ __all__ = [
     "Periodicity",
     "PermissionDeniedError",
     "PersonToken",
+    "Portal",
     "Position",
     "Preferences",
     "RateLimitedError",

@@ -33,12 +33,11 @@ FREED: Final = 0  # the lane of entries that nobody has: their process lives, or
 ENDED: Final = -1  # the same; their process is provably done with them
 _AT_ONCE = 256  # entries claimed in one statement
 
-# An entry, who has it, and whether one who is gone had its verdict, which was not noted as given.
+# An entry, who has it, and whether its verdict is to be returned by somebody (1), or by one who is gone (2).
 _FOUND: Final = f"""
 SELECT {ENTRY}, l.owner, CASE WHEN l.owner IS NULL OR {dead("l.owner")} THEN 0 ELSE 1 END AS lives,
-    CASE WHEN EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.seq = e.seq AND {dead("u.taker")}) THEN 1
-    ELSE 0 END AS untold
-FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane
+    CASE WHEN u.seq IS NULL THEN 0 WHEN {dead("u.taker")} THEN 2 ELSE 1 END AS untold
+FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq
 """  # noqa: S608 - our own text
 _LOOK: Final = f"{_FOUND} WHERE e.key {{any 2 text}}"
 _NEW: Final = """key:text thing:text digest:text operation:text state:smallint common:bigint intent:text
@@ -94,14 +93,15 @@ class Found(NamedTuple):
     """
     An entry of a key, as it was seen.
 
-    ``owner`` is the token of its lane; ``lives`` is whether that process does.  ``untold`` is whether a
-    process that is gone had the verdict, and perhaps did not return it.
+    ``owner`` is the token of its lane; ``lives`` is whether that process does.  ``untold`` is 0 if the secret
+    of a new webhook was returned, or there is none; 1 if a living process is about to return it, 2 if one that
+    is gone was.
     """
 
     entry: Entry
     owner: str | None
     lives: bool
-    untold: bool
+    untold: int
 
 
 class Claimant(Protocol):
@@ -240,7 +240,7 @@ class Claims:
 
 def _found_in(row: Sequence[Any]) -> Found:  # Any: as the columns
     *entry, owner, lives, untold = row
-    return Found(entry_in(entry), owner, bool(lives), bool(untold))
+    return Found(entry_in(entry), owner, bool(lives), untold)
 
 
 def _lost() -> LostLaneError:

@@ -73,6 +73,7 @@ __all__ = ["Keys"]
 
 _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 _RECENT = 600_000  # ms after its verdict for which an UNKNOWN write may still have an effect
+_TO_RETURN, _LOOK = 5.0, 0.02  # s that a run has to note that it returned a secret; s between looks
 _TO_END = 1.0  # s that the journal has to store what runs have left
 # Of a thing, beside the write at a place: an earlier one that is open, whether a later one may have had an
 # effect, and those that are UNKNOWN.
@@ -445,12 +446,21 @@ class Keys:
 
     async def _outcome(self, found: Found) -> Outcome[Any]:
         """Return the outcome of an entry that is done."""
-        await self._load(found.entry)
-        outcome = outcome_of(replace(found.entry, key=key_in(found.entry.key)), self.store.commons)
-        had = '"had":"returned"' in (found.entry.outcome or "")
-        if had and not found.untold:  # otherwise nobody else will have it
+        entry = found.entry
+        await self._load(entry)
+        outcome = outcome_of(replace(entry, key=key_in(entry.key)), self.store.commons)
+        if '"had":"returned"' in (entry.outcome or "") and await self._was_returned(found):
             outcome = attrs.evolve(outcome, secret="not stored")  # noqa: S106 - a state
         return attrs.evolve(outcome, replayed=True)
+
+    async def _was_returned(self, found: Found) -> bool:
+        """Return whether the run that made a webhook returned its secret; it notes that soon after."""
+        latest: Found | None = found
+        until = asyncio.get_running_loop().time() + _TO_RETURN
+        while latest is not None and latest.untold == 1 and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(_LOOK)
+            latest = await self.claims.look(found.entry.key)
+        return latest is not None and not latest.untold
 
 
 def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:

@@ -1,4 +1,4 @@
-"""A write under a key of the user's own, outside a batch or an outbox."""
+"""A write under a key of the user's own, by a client without a journal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from invsvc_async import Batch, ConfigurationError, Intent
 
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
-REFUSAL = r"webhooks\.create: .*'order-17'.*Outbox\.enqueue.*Batch\.run"
+REFUSAL = r"webhooks\.create: .*'order-17'.*journal='calls\.db'.*a batch or an outbox\."
 
 
 async def by_await(write):
@@ -29,14 +29,14 @@ async def by_task(write):
 
 @pytest.mark.parametrize("run", [by_await, by_outcome, by_task])
 async def test_keyed_write_is_refused_before_anything_is_sent(service, client, run):
-    """Two processes that await one would have two effects, so the error names what has a key's meaning."""
+    """Two processes that await one would have two effects, so the error names what stores keys."""
     for _ in range(2):
         with pytest.raises(ConfigurationError, match=REFUSAL):
             await run(client.webhooks.create(**HOOK).keyed("order-17"))
     assert (service.arrivals(), [*client.unsettled]) == (0, [])
 
 
-async def test_keyed_intent_is_settled_and_never_resumed(service, client, tmp_path):
+async def test_keyed_intent_is_settled_and_not_resumed(service, client, tmp_path):
     """A batch has it: sent again beside that, it would have no order and no second verdict."""
     service.script("webhooks.create", "apply, then hang")
     async with Batch.open(tmp_path / "run.db", client) as batch:

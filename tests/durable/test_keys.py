@@ -1,0 +1,513 @@
+"""Keyed writes that are awaited: one effect and one final verdict, in a file and in a shared database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+
+import pytest
+
+from invsvc_async import (
+    ApiKey,
+    Applied,
+    Client,
+    ConfigurationError,
+    InvalidRequestError,
+    JournalError,
+    KeyConflictError,
+    PermissionDeniedError,
+    SecretLostError,
+    TokenProvider,
+    ValidationFailedError,
+    Verdict,
+)
+from tests.batch.conftest import HOOK, client_of
+from tests.support.database import database
+from tests.support.database_proxy import database_proxy
+
+PROGRAM = """
+import asyncio, os, signal, sys
+from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
+from invsvc_async.durable import keyed_run
+POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=30.0)
+where = sys.argv[4]
+class Run(keyed_run.KeyedRun):
+    async def sending(self, intent):
+        until = await super().sending(intent)
+        if where == "before the socket":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return until
+    async def settled(self, outcome):
+        if where == "before the verdict":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if where == "stopped before the verdict":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        await super().settled(outcome)
+        if where == "after the verdict":
+            os.kill(os.getpid(), signal.SIGKILL)
+from invsvc_async.durable import keys
+keys.KeyedRun = Run
+async def main(url, key, address, _):
+    async with Client(url, ApiKey(key), journal=address, reconcile=POLICY, timeout=Timeouts(attempt=4.0)) as client:
+        outcome = await client.webhooks.create(url="https://me.example/in", events=["invoice.created"]).keyed("k").outcome()
+        print(outcome.verdict, outcome.replayed, outcome.secret, flush=True)
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def address(request, tmp_path):
+    """Return the path or the address of a journal for this test; a silent process counts as dead after 1 s."""
+    return tmp_path / "calls.db" if request.param == "SQLite" else _shared(request)
+
+
+@pytest.fixture
+def shared(request):
+    """Return the address of a shared one."""
+    return _shared(request)
+
+
+def _shared(request):
+    place = database().address
+    return f"{place}{'&' if '?' in place else '?'}journal=t{abs(hash(request.node.nodeid))}&silence=1"
+
+
+@asynccontextmanager
+async def process(service, address, where=""):
+    """Run a process that makes one keyed write, until the block ends."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, service.base_url, service.api_key, str(address), where,
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.communicate()
+
+
+async def until_stopped(child):
+    """Wait until it has stopped itself."""
+    async with asyncio.timeout(60):
+        while "T" not in (await asyncio.to_thread(_state_of, child.pid)):
+            await asyncio.sleep(0.02)
+
+
+def _state_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def create(client, key="k", **changes):
+    return client.webhooks.create(**{**HOOK, **changes}).keyed(key)
+
+
+def rename(client, name, key):
+    return client.journeys.update("jrn_1", name=name).keyed(key)
+
+
+# --- one process
+
+
+async def test_write_that_was_applied_is_replayed(service, address):
+    """Again, and in the next process: the same webhook, no request, and no secret."""
+    async with client_of(service, journal=address) as client:
+        first = await create(client).outcome()
+        again = await create(client).outcome()
+    async with client_of(service, journal=address) as client:
+        later = await create(client).outcome()
+        assert service.arrivals() == service.arrivals("webhooks.create") + service.arrivals("webhooks.list")
+        reads = service.arrivals("webhooks.list")
+        assert (await create(client)).id == first.value.id
+        assert service.arrivals("webhooks.list") == reads
+
+    assert (first.replayed, first.secret, first.value.secret is None) == (False, "returned", False)
+    for outcome in (again, later):
+        assert (outcome.verdict, outcome.replayed, outcome.secret) == (Verdict.APPLIED, True, "not stored")
+        assert (outcome.value.id, outcome.value.secret) == (first.value.id, None)
+        assert outcome.intent.identity == first.intent.identity
+    assert service.arrivals("webhooks.create") == 1
+
+
+@pytest.mark.parametrize("changes", [{"url": "https://me.example/other"}, {"description": "more"}])
+async def test_another_write_under_a_key(service, address, changes):
+    """Nothing is sent, and the error names what differs."""
+    async with client_of(service, journal=address) as client:
+        await create(client)
+        with pytest.raises(KeyConflictError, match=f"another body.{next(iter(changes))}") as failure:
+            await create(client, **changes)
+        with pytest.raises(
+            KeyConflictError, match="another body.events, body.name, body.url, operation, thing"
+        ):
+            await rename(client, "x", "k")
+        assert isinstance(failure.value, InvalidRequestError)
+        same = client.webhooks.create(**{**HOOK, **changes}).keyed("k", match="operation")
+        assert (await same.outcome()).replayed
+        with pytest.raises(KeyConflictError, match="another operation, thing"):
+            await client.journeys.update("jrn_1", name="x").keyed("k", match="operation")
+    assert (service.arrivals("webhooks.create"), service.arrivals("journeys.update")) == (1, 0)
+
+
+async def test_racers_in_one_process(service, address):
+    """One send; the others get its outcome, whatever it is."""
+    async with client_of(service, journal=address) as client:
+        outcomes = await asyncio.gather(*(create(client).outcome() for _ in range(100)))
+        service.script("webhooks.create", "400")
+        refused = await asyncio.gather(
+            *(create(client, "r", url="https://r.example/").outcome() for _ in range(50))
+        )
+    assert sorted(outcome.replayed for outcome in outcomes) == [False] + [True] * 99
+    assert len({outcome.value.id for outcome in outcomes}) == 1
+    assert {outcome.verdict for outcome in refused} == {Verdict.REFUSED}
+    assert service.arrivals("webhooks.create") == 2
+
+
+async def test_refused_write_is_done_anew(service, address):
+    """Nothing happened, so the next run sends it."""
+    service.script("webhooks.create", "400", "403")
+    async with client_of(service, journal=address) as client:
+        with pytest.raises(ValidationFailedError):
+            await create(client)
+        assert (await client.outcome_of("k")).verdict is Verdict.REFUSED
+    async with client_of(service, journal=address) as client:
+        with pytest.raises(PermissionDeniedError):
+            await create(client)
+        assert (await create(client).outcome()).applied
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+async def test_write_in_doubt_that_was_cancelled_is_settled_by_the_next_run(service, address):
+    """It was applied, and its answer awaited: the next run finds it and sends nothing."""
+    service.script("webhooks.create", "apply, then hang")
+    async with client_of(service, journal=address) as client:
+        first = asyncio.create_task(create(client).outcome())
+        second = asyncio.create_task(create(client).outcome())
+        await service.arrived("webhooks.create")
+        first.cancel()
+        outcome = await second
+        assert (await asyncio.gather(first, return_exceptions=True))[0].__class__ is asyncio.CancelledError
+    assert (outcome.verdict, outcome.replayed, outcome.secret) == (Verdict.APPLIED, False, "lost")
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_cancelling_one_that_waits_leaves_the_run(service, address):
+    """The others get their verdict."""
+    service.script("webhooks.create", "slow 0.2")
+    async with client_of(service, journal=address) as client:
+        first, *others = [asyncio.create_task(create(client).outcome()) for _ in range(3)]
+        await service.arrived("webhooks.create")
+        others[0].cancel()
+        assert (await first).applied
+        assert (await others[1]).replayed
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_unknown_one_is_settled_again_and_forgotten(service, address):
+    """Without a reader it stays UNKNOWN; a run that passes one settles it; a forgotten key is a new write."""
+    service.script("webhooks.create", "apply, then 500")
+
+    async def found(client, intent):
+        hooks = await client.webhooks.list()
+        return Applied(next(hook for hook in hooks if hook.url == intent.body["url"]))
+
+    def write(client, reader=None):
+        return client.write("POST", "/webhooks", json=HOOK, reader=reader).keyed("k")
+
+    async with client_of(service, journal=address) as client:
+        verdicts = [(await write(client).outcome()).verdict for _ in range(2)]
+        assert await client.prune(older_than=-1) == 0
+        settled = await write(client, found).outcome()
+        assert (verdicts, settled.verdict) == ([Verdict.UNKNOWN] * 2, Verdict.APPLIED)
+        assert (await client.outcome_of("k")).verdict is Verdict.APPLIED
+        assert service.arrivals("webhooks.create") == 1
+
+        assert await client.forget("k")
+        assert await client.outcome_of("k") is None
+        assert not await client.forget("k")
+        assert not (await write(client).outcome()).replayed
+    assert service.arrivals("webhooks.create") == 2
+
+
+async def test_unknown_one_that_proves_absent_is_sent(service, address):
+    """A new run settles it again, within its own deadline, and sends on proof alone."""
+    service.script("webhooks.create", "500")
+    async with client_of(service, journal=address) as client:
+        short = await create(client).with_policy(deadline=0.05).outcome()
+        assert service.arrivals("webhooks.create") == 1
+        outcome = await create(client).outcome()
+    assert (short.verdict, outcome.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
+    assert (outcome.replayed, len(service.ledger.effects("webhooks.create"))) == (False, 1)
+
+
+async def test_a_write_that_is_done_anew_does_not_undo_a_newer_one(service, address):
+    """The newer one to its thing was applied: it is not sent, and told as overtaken."""
+    service.script("journeys.update", "400")
+    async with client_of(service, journal=address) as client:
+        assert (await rename(client, "old", "a").outcome()).verdict is Verdict.REFUSED
+        assert (await rename(client, "new", "b").outcome()).applied
+        again = await rename(client, "old", "a").outcome()
+    assert (again.verdict, again.evidence.cause) == (Verdict.NOT_APPLIED, "overtaken")
+    assert service.arrivals("journeys.update") == 2
+
+
+async def test_secret_is_delivered_before_the_verdict(service, address):
+    """``on_secret`` has it, so replays say that, and no warning is logged."""
+    got = []
+
+    async def keep(key, webhook):
+        got.append((key, webhook.secret, await client.outcome_of("k")))
+
+    async with client_of(service, journal=address, on_secret=keep) as client:
+        first = await create(client).outcome()
+        again = await create(client).outcome()
+    assert got == [("k", first.value.secret, None)]
+    assert (first.secret, again.secret, again.value.secret) == ("delivered", "delivered", None)
+
+
+async def test_without_on_secret_one_warning(service, address, caplog):
+    """It names the setting, once for each client."""
+    async with client_of(service, journal=address) as client:
+        for i in range(3):
+            await create(client, f"k{i}", url=f"https://me.example/{i}")
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["on_secret"]
+
+
+async def test_prune_and_forget(service, address):
+    """Old keys are deleted, UNKNOWN ones are not; the next write under a deleted one is new."""
+    async with client_of(service, journal=address) as client:
+        await create(client)
+        await rename(client, "x", "j")
+        assert await client.prune(older_than=60) == 0
+        assert await client.prune(older_than=-1) == 2
+        assert (await create(client).outcome()).replayed is False
+    assert service.arrivals("webhooks.create") == 2
+
+
+async def test_key_of_a_write_without_a_journal(service):
+    """The error names the setting, and nothing is sent."""
+    async with client_of(service) as client:
+        with pytest.raises(ConfigurationError, match=r"webhooks\.create: the key 'k' .* journal="):
+            await create(client)
+        with pytest.raises(ConfigurationError, match="outcome_of: this client has no journal"):
+            await client.outcome_of("k")
+    assert service.arrivals() == 0
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201, "a\nb", "a\0", 7])
+async def test_bad_keys(service, client, key):
+    """They are refused when given."""
+    with pytest.raises(InvalidRequestError, match="key: must have 1 to 200 printable"):
+        client.webhooks.create(**HOOK).keyed(key)
+
+
+async def test_write_ended_by_the_clients_close(service, address):
+    """It is UNKNOWN at once, and the next process finds out."""
+    service.script("webhooks.create", "apply, then hang")
+    async with client_of(service, journal=address) as client:
+        running = asyncio.create_task(create(client).outcome())
+        await service.arrived("webhooks.create")
+    assert (await running).verdict is Verdict.UNKNOWN
+    async with client_of(service, journal=address) as client:
+        assert (await create(client).outcome()).applied
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_resume_of_a_keyed_intent(service, address):
+    """The journal that has its key settles it, or returns its verdict; another one does not send it."""
+    service.script("webhooks.create", "apply, then hang")
+    async with client_of(service, journal=address) as client:
+        running = asyncio.create_task(create(client).outcome())
+        await service.arrived("webhooks.create")
+        running.cancel()
+        await asyncio.wait([running])
+        [intent] = client.unsettled
+        assert (await client.resume(intent).outcome()).applied
+        assert (await client.resume(intent).outcome()).replayed
+        await client.forget("k")
+        with pytest.raises(ConfigurationError, match="does not have the write of this intent"):
+            await client.resume(intent)
+    assert service.arrivals("webhooks.create") == 1
+
+
+# --- namespaces
+
+
+async def test_teams_have_keys_of_their_own(service, address):
+    """The same key of two teams is two writes."""
+    async with client_of(service, journal=address) as client:
+        await create(client)
+        try:
+            other = await create(client.for_team("team_2")).outcome()
+        except KeyConflictError:
+            pytest.fail("two teams share a key")
+        assert other.replayed is False
+
+
+async def test_credential_that_is_not_the_same(service, address):
+    """It is refused in words, and never opens an empty namespace; a name or the word of a person lets it in."""
+    other = ApiKey(service.issue_key())
+    async with client_of(service, journal=address) as client:
+        await create(client)
+    async with client_of(service, journal=address, credential=other) as client:
+        with pytest.raises(
+            ConfigurationError, match="made with another credential.*same_mode=true.*namespace=NAME"
+        ):
+            await create(client)
+    mark = "&" if "?" in str(address) else "?"
+    async with client_of(service, journal=f"{address}{mark}same_mode=true", credential=other) as client:
+        assert (await create(client).outcome()).replayed
+    async with client_of(service, journal=address, credential=other) as client:
+        assert (await create(client).outcome()).replayed  # that was noted
+    async with client_of(service, journal=f"{address}{mark}namespace=billing", credential=other) as client:
+        assert not (await create(client).outcome()).replayed
+    assert service.arrivals("webhooks.create") == 2
+
+
+async def test_provider_of_tokens_needs_a_name(service, address):
+    """It does not show its team and mode."""
+
+    async def token():
+        return service.api_key
+
+    provider = TokenProvider(token, kind="api_key")
+    async with client_of(service, journal=address, credential=provider) as client:
+        with pytest.raises(ConfigurationError, match=r"journal='…\?namespace=NAME'"):
+            await create(client)
+    mark = "&" if "?" in str(address) else "?"
+    for _ in range(2):
+        async with client_of(
+            service, journal=f"{address}{mark}namespace=billing", credential=provider
+        ) as client:
+            await create(client)
+    assert service.arrivals("webhooks.create") == 1
+
+
+@pytest.mark.parametrize(
+    "query", ["namespace=", "namespace=a%20b", "namespace=" + "x" * 65, "same_mode=maybe"]
+)
+async def test_bad_names(service, tmp_path, query):
+    """They are refused when the client is made."""
+    with pytest.raises(ConfigurationError, match="journal: (namespace|same_mode) is invalid"):
+        Client(service.base_url, ApiKey(service.api_key), journal=f"{tmp_path / 'calls.db'}?{query}")
+
+
+# --- several processes
+
+
+async def test_racers_in_two_clients(service, shared):
+    """One send; the other client waits and returns that verdict."""
+    service.script("webhooks.create", "slow 0.3")
+    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+        both = (one, other) * 20
+        outcomes = await asyncio.gather(*(create(client).outcome() for client in both))
+        service.script("webhooks.create", "400")
+        refused = await asyncio.gather(
+            *(create(each, "r", url="https://r.example/").outcome() for each in both)
+        )
+    assert sorted(outcome.replayed for outcome in outcomes) == [False] + [True] * 39
+    assert len({outcome.value.id for outcome in outcomes}) == 1
+    assert {outcome.secret for outcome in outcomes} == {"returned", "not stored"}
+    assert Verdict.REFUSED in {outcome.verdict for outcome in refused}
+    assert len(service.ledger.effects("webhooks.create")) <= 2
+
+
+async def test_writes_to_one_thing_keep_their_order_in_two_clients(service, shared):
+    """The second waits until the first is settled, and none is blamed on a stranger."""
+    service.script("journeys.update", "late 0.1, then 500")
+    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+        first = asyncio.create_task(rename(one, "first", "a").outcome())
+        await service.arrived("journeys.update")
+        second = await rename(other, "second", "b").outcome()
+        assert (await first).verdict in (Verdict.APPLIED, Verdict.NOT_APPLIED)
+        assert second.applied
+        assert (await one.journeys.get("jrn_1")).name == "second"
+
+
+@pytest.mark.one_python
+@pytest.mark.parametrize(("where", "secret"), [("before the verdict", "lost"), ("after the verdict", "lost")])
+async def test_killed_process(service, shared, where, secret):
+    """Its write is settled, or its verdict returned, once; and nobody has its secret."""
+    async with client_of(service, journal=shared) as client:
+        async with process(service, shared, where) as child:
+            await child.wait()
+        outcome = await create(client).outcome()
+        with pytest.raises(SecretLostError):
+            await create(client)
+    assert (outcome.verdict, outcome.secret) == (Verdict.APPLIED, secret)
+    assert service.arrivals("webhooks.create") == 1
+
+
+@pytest.mark.one_python
+@pytest.mark.parametrize("where", ["before the socket", "stopped before the verdict"])
+async def test_stopped_process_that_wakes_up(service, shared, where):
+    """Another one takes its write over meanwhile; it gets that one's verdict, and sends nothing."""
+    async with client_of(service, journal=shared) as client, process(service, shared, where) as child:
+        await until_stopped(child)
+        outcome = await create(client).outcome()
+        child.send_signal(signal.SIGCONT)
+        out, _ = await child.communicate()
+    assert outcome.verdict is Verdict.APPLIED
+    verdict, replayed, _ = out.decode().split(maxsplit=2)
+    assert (verdict, replayed) == ("applied", "True")
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+async def test_recover_settles_what_a_killed_process_left(service, shared):
+    """Without a run of its key, too; a later run returns the verdict."""
+    service.script("webhooks.create", "apply, then hang")
+    async with client_of(service, journal=shared) as client:
+        async with process(service, shared) as child:
+            await service.arrived("webhooks.create")
+            child.kill()
+            await child.wait()
+        async with asyncio.timeout(60):
+            while not (outcomes := await client.recover()):
+                await asyncio.sleep(0.1)
+        assert [(each.verdict, each.intent.key) for each in outcomes] == [(Verdict.APPLIED, "k")]
+        assert (await create(client).outcome()).replayed
+        assert await client.recover() == []
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_database_that_is_away(service, shared):
+    """Nothing is sent, and the error says that the journal is away."""
+    async with database_proxy() as proxy:
+        journal = f"{proxy.address}{'&' if '?' in proxy.address else '?'}journal=away{os.getpid()}&silence=5"
+        async with client_of(service, journal=journal) as client:
+            await create(client)
+            client._view.session.writes.journal._store.patience = 0.5
+            proxy.cut()
+            with pytest.raises(JournalError, match="is away"):
+                await create(client, "other", url="https://o.example/")
+            await proxy.open()
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_key_that_is_pruned_while_it_is_awaited(service, shared):
+    """The one that waited does not send it again."""
+    service.script("webhooks.create", "slow 0.5")
+    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+        running = asyncio.create_task(create(one).outcome())
+        await service.arrived("webhooks.create")
+        waiting = asyncio.create_task(create(other).outcome())
+        waits = other._view.session.writes.journal.keys.waits
+        while not waits._waiting:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        other_store = other._view.session.writes.journal.keys.claims
+        look, seen = other_store.look, asyncio.Event()
+
+        async def late(name):
+            await seen.wait()
+            return await look(name)
+
+        other_store.look = late
+        assert (await running).applied
+        assert await one.forget("k")
+        seen.set()
+        with pytest.raises(JournalError, match="forgotten while its verdict was awaited"):
+            await waiting
+    assert service.arrivals("webhooks.create") == 1
