@@ -300,11 +300,12 @@ class Run:
             intake.skipped = max(before.writes - summary.to_do - summary.sending, 0)
         try:
             self._input_began = await entries.begin_input(name)
+            await self._room(engine)
             async with aclosing(chunks(writes)) as source:
                 async for some in source:
                     reached = writes.reached() if isinstance(writes, FileWrites) else None
-                    await self._room(engine)
                     await self._store(intake, await self._taken(intake, some), reached)
+                    await self._room(engine)
             await entries.end_input(name)
         finally:
             intake.close()

@@ -16,6 +16,11 @@ POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
 
 
+def pytest_configure(config):
+    """Register what marks a test whose silent workers soon count as dead."""
+    config.addinivalue_line("markers", "silence(seconds): after which a worker counts as dead")
+
+
 def pytest_asyncio_loop_factories(config, item):
     """Run what is marked on a loop whose time stands still while the machine does something else."""
     marked = item.get_closest_marker("loop_time")
@@ -48,16 +53,15 @@ async def client(service):
 
 
 @pytest.fixture
-def silence():
-    """Return after how many seconds a silent worker counts as dead: so many that none does on a busy machine."""
-    return 60
+def shared(request):
+    """
+    Return the address of a new journal in the database.
 
-
-@pytest.fixture
-def shared(request, silence):
-    """Return the address of a new journal in the database."""
+    No worker counts as dead on a busy machine, unless the test is marked with ``silence``.
+    """
+    marked = request.node.get_closest_marker("silence")
     name = f"t{blake2b(request.node.nodeid.encode(), digest_size=8).hexdigest()}"
-    return database().journal(name, silence=silence)
+    return database().journal(name, silence=marked.args[0] if marked else 60)
 
 
 @pytest.fixture(params=["file", "database"])

@@ -9,24 +9,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from invsvc_async import InvalidRequestError, Verdict
+from invsvc_async import Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.deliveries import Deliveries
-from tests.batch.writing import all_of, creates
+from tests.batch.writing import SECRETS, all_of, creates
 from tests.support.children import first_lines, read_on, started
-from tests.support.database import database
 
 KEYS = {f"row-{i}" for i in range(60)}
-SECRETS = {"on_secret": lambda _key, _hook: None}
-
-
-@pytest.fixture(params=["file", "database"])
-def journal(request, tmp_path):
-    """Return the path or the address of a new journal."""
-    if request.param == "file":
-        return tmp_path / "run.db"
-    name = "".join(filter(str.isalnum, request.node.name.lower()))[-40:]
-    return database().journal(name, silence=1)
 
 
 async def taken_of(batch, writes, count):
@@ -117,34 +105,6 @@ async def test_write_that_is_retried_before_its_result_is_taken(service, client,
     assert [result.verdict for result in rest] == [Verdict.APPLIED]
 
 
-async def test_position_after_a_retry(service, client, journal):
-    """It is a new one, also if the journal was opened again: who read up to the first gets the second result."""
-    service.script("webhooks.create", "403")
-    async with Batch.open(journal, client, **SECRETS) as batch:
-        [first] = await taken_of(batch, creates(client, 1), 1)
-    async with Batch.open(journal, client, **SECRETS) as batch:
-        assert await batch.retry(failed=True) == 1
-    async with Batch.open(journal, client, **SECRETS) as batch:
-        assert [result async for result in batch.results(since=first.position)] == []
-        await all_of(batch)
-        assert [result.applied async for result in batch.results(since=first.position)] == [True]
-
-
-async def test_results_since_a_position(client, journal):
-    """They are what finished after it, in that order."""
-    async with Batch.open(journal, client, **SECRETS) as batch:
-        first = await all_of(batch, creates(client, 30))
-        middle = max(result.position for result in first)
-        await all_of(batch, creates(client, 60))
-        later = [result async for result in batch.results(since=middle)]
-        whole = [result.position async for result in batch.results(since=0)]
-        assert [result async for result in batch.results(since=whole[-1])] == []
-        with pytest.raises(InvalidRequestError, match="since"):
-            [result async for result in batch.results(since=whole[-1] + 1)]
-    assert {result.key for result in later} == {f"row-{i}" for i in range(30, 60)}
-    assert (len(whole), whole) == (60, sorted(whole))
-
-
 def updates_of(service, tmp_path, count):
     """Return a file of updates of *count* webhooks, whose keys are their ids."""
     file = tmp_path / "writes.jsonl"
@@ -158,6 +118,7 @@ def updates_of(service, tmp_path, count):
 
 
 @pytest.mark.one_python
+@pytest.mark.silence(1)
 async def test_results_after_a_kill(service, client, journal, tmp_path):
     """What a killed process did not take is given by the next one: no key is missing."""
     file = updates_of(service, tmp_path, 300)
@@ -177,15 +138,15 @@ async def test_results_after_a_kill(service, client, journal, tmp_path):
 
 
 @pytest.mark.one_python
-async def test_results_of_a_process_that_was_stopped_for_a_while(service, client, tmp_path):
+@pytest.mark.silence(1)
+async def test_results_of_a_process_that_was_stopped_for_a_while(service, client, shared, tmp_path):
     """What others gave meanwhile is not given again by it, and what it finishes from then on is."""
-    journal = database().journal("taken_stopped", silence=1)
     file = updates_of(service, tmp_path, 300)
-    child = await started("tests.batch.taking", service.base_url, service.api_key, journal, file)
+    child = await started("tests.batch.taking", service.base_url, service.api_key, shared, file)
     seen = await first_lines(child, 130)
     child.send_signal(signal.SIGSTOP)
     reading = asyncio.create_task(read_on(child, seen))
-    async with Batch.open(journal, client, **SECRETS) as batch:
+    async with Batch.open(shared, client, **SECRETS) as batch:
         mine = {result.key for result in await all_of(batch, file)}
     before = len(seen)
     child.send_signal(signal.SIGCONT)
@@ -194,17 +155,3 @@ async def test_results_of_a_process_that_was_stopped_for_a_while(service, client
     assert {*seen, *mine} == {*service.book().webhooks.items}
     assert len(mine) > 100
     assert len(mine.intersection(seen[before:])) <= 1  # which it was given before it was stopped
-
-
-def test_results_taken_out_of_order():
-    """The cursor stays before what was not taken."""
-    deliveries = Deliveries(4)
-    for position in (5, 7, 8):
-        deliveries.add(position)
-    deliveries.take(7)
-    assert deliveries.cursor == 4
-    deliveries.take(5)
-    assert deliveries.cursor == 7
-    deliveries.take(5)
-    deliveries.take(8)
-    assert deliveries.cursor == 8

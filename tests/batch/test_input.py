@@ -8,14 +8,8 @@ import pytest
 
 from invsvc_async import ConfigurationError
 from invsvc_async.batch import Batch
-from tests.batch.test_deliveries import journal  # noqa: F401
-from tests.batch.writing import SECRETS
-from tests.batch.writing import all_of, creates
+from tests.batch.writing import SECRETS, all_of, creates
 from tests.support.children import first_lines, read_on, started
-from tests.support.database import database
-
-__all__ = ["journal"]
-
 
 def failing(client, count):
     """Yield *count* writes, then fail."""
@@ -72,21 +66,11 @@ async def test_input_of_a_run_that_was_left(client, journal):
     async with Batch.open(journal, client, **SECRETS, concurrency=1) as batch:
         async for _ in batch.run(creates(client, 900)):
             break
+        assert (await batch.summary()).total < 900
     assert await open_inputs(journal, client) == 1
     async with Batch.open(journal, client, **SECRETS) as batch:
         await all_of(batch, creates(client, 900))
     assert await open_inputs(journal, client) == 0
-
-
-async def test_writes_that_were_read_and_are_not_in_the_journal(client, tmp_path):
-    """The input is not complete while the last of them are only in memory."""
-    async with Batch.open(tmp_path / "run.db", client, **SECRETS, concurrency=1) as batch:
-        async for _ in batch.run(creates(client, 60)):
-            break
-        await batch.stop(0.0)
-        summary = await batch.summary()
-    assert summary.total < 60
-    assert summary.open_inputs == 1
 
 
 async def test_incomplete_input_that_is_closed(client, journal):
@@ -104,6 +88,7 @@ async def test_incomplete_input_that_is_closed(client, journal):
 
 
 @pytest.mark.one_python
+@pytest.mark.silence(1)
 async def test_process_that_is_killed_while_it_reads(service, client, journal):
     """Its input is incomplete, until it is run to its end right afterwards."""
     child = await started("tests.batch.taking", service.base_url, service.api_key, journal, "")
@@ -117,9 +102,8 @@ async def test_process_that_is_killed_while_it_reads(service, client, journal):
     assert (summary.open_inputs, summary.total) == (0, 30)
 
 
-async def test_input_of_another_worker(client):
+async def test_input_of_another_worker(client, shared):
     """A worker that ends completes the input of one that died before it began, not that of a living one."""
-    address = database().journal("otherworker", silence=2)
     begun, ends = asyncio.Event(), asyncio.Event()
 
     async def slow():
@@ -129,9 +113,9 @@ async def test_input_of_another_worker(client):
         await ends.wait()
 
     async with (
-        Batch.open(address, client, **SECRETS) as dead,
-        Batch.open(address, client, **SECRETS) as living,
-        Batch.open(address, client, **SECRETS) as other,
+        Batch.open(shared, client, **SECRETS) as dead,
+        Batch.open(shared, client, **SECRETS) as living,
+        Batch.open(shared, client, **SECRETS) as other,
     ):
         with pytest.raises(RuntimeError):
             await all_of(dead, failing(client, 5))
