@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["checkpoint_at", "entries_of", "is_shared", "name_of"]
 
 _IT = "the batch"  # what errors advise to run
-_SHOWN = ("host", "port", "batch")  # the options that say which journal it is
+_SHOWN = ("host", "port", "batch", "outbox", "journal")  # the options that say which one it is
 
 
 def is_shared(path: str | Path) -> bool:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from invsvc_async.writes.driver import Driver
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["ClientJournal"]
+__all__ = ["ClientJournal", "without_names"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -89,7 +89,7 @@ class ClientJournal:
     """
 
     def __init__(self, address: str | Path) -> None:
-        address, named = _without_names(address)
+        address, named = without_names(address)
         self._store: Store = _store_of(address)
         self.session: ClientState | None = None
         self.keys: Keys = Keys(
@@ -537,7 +537,7 @@ def _move(taken: list[Lane], to: Lane) -> Script[tuple[list[str], set[str]]]:
     return [key for key, _ in rows], {key for key, state in rows if state == State.DONE}
 
 
-def _without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
+def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
     """
     Take ``namespace`` and ``same_mode`` out of the query of *address*, which may also be a path.
 

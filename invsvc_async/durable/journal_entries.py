@@ -1,0 +1,129 @@
+"""The writes in the journal of a client, for commands that look at them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invsvc_async.durable.entries import NOT_APPLIED, Entries
+from invsvc_async.durable.entry import State
+from invsvc_async.durable.journal import without_names
+from invsvc_async.durable.key_claims import FREED
+from invsvc_async.durable.scripts import reopen
+from invsvc_async.durable.sqlite_store import SqliteStore
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, JournalError
+from invsvc_async.storage.address import check_path, is_postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store import Store
+    from invsvc_async.reconcile.history import Verdict
+    from invsvc_async.storage.dialect import Script
+    from invsvc_async.transport.session import ClientState
+
+__all__ = ["JournalEntries"]
+
+# The key of an entry has a namespace before a key of the user's own, and a nonce after a made-up one.
+_NAMED = """
+e.key = {arg 1 text}
+    OR e.digest <> '' AND substr(e.key, length(e.key) - length({arg 1 text})) = ' ' || {arg 1 text}
+    OR e.digest = '' AND substr(e.key, 1, length({arg 1 text}) + 1) = {arg 1 text} || ' '
+ORDER BY e.seq LIMIT 10
+"""
+
+
+class JournalEntries(Entries):
+    """
+    The writes in the journal of a client at *address*, which exists.
+
+    With *reading*, nothing is changed, and a process may own a file.
+
+    Raises:
+        ConfigurationError: The address is invalid, or the extra ``postgres`` is not installed.
+        JournalError: The file does not exist.
+
+    """
+
+    def __init__(self, address: str, *, reading: bool = False) -> None:
+        super().__init__(0)
+        self._store: Store = _store_of(str(without_names(address)[0]), reading=reading)
+
+    @property
+    def store(self) -> Store:
+        """What has them."""
+        return self._store
+
+    async def open_for(self, session: ClientState | None) -> None:
+        """
+        Open it; one in a database needs the *session* of a client of the same base URL.
+
+        Raises:
+            JournalError: It cannot be used, or is of another version.
+
+        """
+        await self.store.open_for(session, same_mode=False)
+
+    async def named(self, key: str) -> str:
+        """
+        Return the whole key of the entry that people call *key*; *key* itself if there is none.
+
+        Raises:
+            InvalidRequestError: Several namespaces have it.
+
+        """
+        found = [entry.key for entry in await self.store.entries(_NAMED, key)]
+        if key not in found and len(found) > 1:
+            raise InvalidRequestError(f"key: {key!r} is not unique", hint=f"Use one of {', '.join(found)}.")
+        return found[0] if found and key not in found else key
+
+    async def not_done(self, limit: int) -> list[Entry]:
+        """Return the first entries that are not done."""
+        where = f"e.done_at IS NULL AND e.state < {State.DONE:d} ORDER BY e.seq LIMIT $1"
+        return await self.store.entries(where, limit)
+
+    async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
+        """Return the next page of entries that are done, with the note whether the application had them."""
+        return await self._told(await super().done(verdict, after, limit))
+
+    async def _told(self, entries: list[Entry]) -> list[Entry]:
+        """Note which verdicts the application has had: those under made-up keys are deleted then."""
+        for entry in await super()._told(entries):
+            entry.heard = entry.heard and entry.digest != ""
+        return entries
+
+    async def do_again(
+        self, keys: Iterable[str], *, verdicts: Iterable[str] = NOT_APPLIED, newest: bool = False
+    ) -> list[str]:
+        """
+        Forget verdicts, so that the next run of each write does it anew; return the keys.
+
+        Only of writes under keys of the user's own: nothing runs another one again.
+        """
+        again: set[str] = set()
+        await self.store.run(partial(_do_again, [*keys], [*verdicts], again, newest=newest))
+        return sorted(again)
+
+
+def _do_again(keys: list[str], verdicts: list[str], again: set[str], *, newest: bool) -> Script[None]:
+    mine = yield "SELECT key FROM {s}entries WHERE key {any 1 text} AND digest <> ''", (keys,)
+    yield from reopen([key for (key,) in mine], verdicts, again, part=None, newest=newest)
+    text = f"UPDATE {{s}}entries SET lane = {FREED} WHERE key {{any 1 text}} AND state = {State.TO_DO:d}"  # noqa: S608 - our own text
+    yield text, (sorted(again),)
+
+
+def _store_of(address: str, *, reading: bool) -> Store:
+    if not is_postgres(address):
+        check_path(address, "journal")
+        if not Path(address).exists():
+            raise JournalError(f"journal {address}: the file does not exist. Check the path.")
+        return SqliteStore(address, "the journal of a client", reading=reading)
+    try:
+        from invsvc_async.durable.postgres_store import PostgresStore
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"journal: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
+        ) from error
+    return PostgresStore(address, "journal", create=False)
