@@ -1,0 +1,209 @@
+"""
+Let processes race for the same keys, kill and stop them, lose answers, and compare their verdicts with the ledger.
+
+    python -m tests.soak.keys [KEYS [PROCESSES [SEED [SEEDS]]]]
+
+Each process runs every key's write until it has a final verdict, and is cancelled now and then in the middle.
+The judge is the ledger of the service: at most one effect for each key, exactly one where anybody was told
+APPLIED, and never two different final verdicts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import sys
+import time
+from collections import Counter, defaultdict
+from contextlib import suppress
+
+import attrs
+
+from invsvc_async import ApiKey, Client, InvsvcError, ReconcilePolicy, Timeouts
+from invsvc_async.simulator import Faults, Simulator
+from tests.support.database import database
+
+FAULTS = Faults(rate=0.08, reads=0.02, late_up_to=0.15, hang=0.3)
+POLICY = ReconcilePolicy(settle_after_error=0.3, settle_after_loss=0.4, deadline=30.0, reads_lag=0.0)
+JOURNEYS, HOOKS = 120, 8
+CREATES = 12  # every so many keys: a list shows 100 webhooks at most
+FINAL = ("applied", "superseded")
+AT_ONCE = 16
+
+
+def write_of(client: Client, number: int, journeys: list[str], hooks: list[str]):
+    """Make the write of the key *number*: a create, or an update of a thing that several keys change."""
+    key = f"key-{number}"
+    if number % CREATES == 0:
+        return client.webhooks.create(url=f"https://k.example/{key}", events=["invoice.created"]).keyed(key)
+    if number % CREATES == 1:
+        return client.webhooks.update(hooks[number % HOOKS], description=key).keyed(key)
+    return client.journeys.update(journeys[number % JOURNEYS], name=key).keyed(key)
+
+
+async def race(url: str, token: str, journal: str, things: str, keys: int, seed: int) -> None:
+    """Run every key's write until its verdict is final; print each verdict."""
+    chance = random.Random(seed)  # noqa: S311 - moments, no secrets
+    journeys, hooks = (each.split(",") for each in things.split(" "))
+    numbers = list(range(keys))
+    chance.shuffle(numbers)
+    open_ones = asyncio.Queue[int]()
+    for number in numbers:
+        open_ones.put_nowait(number)
+
+    async def work(client: Client) -> None:
+        while not open_ones.empty():
+            number = open_ones.get_nowait()
+            running = asyncio.ensure_future(write_of(client, number, journeys, hooks).outcome())
+            if chance.random() < 0.05:  # a soft time limit
+                await asyncio.wait([running], timeout=chance.uniform(0.0, 0.3))
+                running.cancel()
+            try:
+                outcome = await running
+            except (InvsvcError, asyncio.CancelledError):
+                open_ones.put_nowait(number)
+                continue
+            print(  # noqa: T201 - read by the parent
+                json.dumps([number, str(outcome.verdict), outcome.replayed, outcome.evidence.cause]), flush=True
+            )
+            if outcome.verdict not in FINAL and outcome.evidence.cause not in ("overtaken", "perhaps overtaken"):
+                open_ones.put_nowait(number)
+
+    client = Client(
+        url, ApiKey(token), journal=journal, reconcile=POLICY, timeout=Timeouts(attempt=2.0), on_secret=lambda *_: None
+    )
+    async with client:
+        await asyncio.gather(*(work(client) for _ in range(AT_ONCE)))
+
+
+@attrs.frozen(kw_only=True)
+class Raced:
+    """What came of the keys."""
+
+    keys: int
+    kills: int
+    stops: int
+    seconds: float
+    verdicts: dict[str, int]
+    sends: int
+    wrong: list[str]
+
+
+async def run(keys: int, processes: int, seed: int, *, every: float = 0.7, patience: float = 300.0) -> Raced:
+    """Run it until each process has a final verdict for each key; *every* so many seconds, hit one."""
+    chance = random.Random(seed)  # noqa: S311 - moments, no secrets
+    begun, kills, stops = time.monotonic(), 0, 0
+    said: dict[int, Counter[tuple[str, str | None]]] = defaultdict(Counter)
+    place = database().address
+    journal = f"{place}{'&' if '?' in place else '?'}journal=race{seed}_{time.time_ns() % 10**9}&silence=1"
+    async with Simulator(seed=seed, faults=FAULTS, latency=0.005) as service:
+        journeys = ",".join(service.seed_journey().id for _ in range(JOURNEYS))
+        things = f"{journeys} {','.join(service.seed_webhook().id for _ in range(HOOKS))}"
+        until = time.monotonic() + patience
+
+        async def one(number: int, hits: asyncio.Queue[str]) -> None:
+            nonlocal kills, stops
+            for times in range(1000):
+                child = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "tests.soak.keys", "child", service.base_url, service.api_key, journal,
+                    things, str(keys), str(seed * 1000 + number * 100 + times), stdout=asyncio.subprocess.PIPE,
+                )  # fmt: skip
+                hitting = asyncio.create_task(_hit(child, hits, chance))
+                try:
+                    async for line in child.stdout:
+                        with suppress(ValueError):  # cut by a kill
+                            key, verdict, _, cause = json.loads(line)
+                            said[key][verdict, cause] += 1
+                    await child.wait()
+                finally:
+                    hitting.cancel()
+                    with suppress(ProcessLookupError):
+                        child.kill()
+                    await child.wait()
+                if child.returncode == 0 or time.monotonic() > until:
+                    return
+
+        hits = asyncio.Queue[str]()
+        running = [asyncio.create_task(one(number, hits)) for number in range(processes)]
+        try:
+            while not all(task.done() for task in running) and time.monotonic() < until:
+                await asyncio.sleep(every)
+                hit = "kill" if chance.random() < 0.5 else "stop"
+                kills, stops = kills + (hit == "kill"), stops + (hit == "stop")
+                if kills + stops < 40:
+                    hits.put_nowait(hit)
+        finally:
+            for task in running:
+                if time.monotonic() >= until:
+                    task.cancel()
+            await asyncio.wait(running)
+        await service.settled()
+        wrong = _judged(service, said, keys)
+        sends = sum(map(service.arrivals, ("webhooks.create", "webhooks.update", "journeys.update")))
+    counts = Counter(verdict for each in said.values() for verdict, _ in each)
+    return Raced(
+        keys=keys, kills=kills, stops=stops, seconds=time.monotonic() - begun, verdicts=dict(counts), sends=sends,
+        wrong=wrong,
+    )  # fmt: skip
+
+
+async def _hit(child: asyncio.subprocess.Process, hits: asyncio.Queue[str], chance: random.Random) -> None:
+    while True:
+        hit = await hits.get()
+        with suppress(ProcessLookupError):
+            if hit == "kill":
+                child.kill()
+                return
+            child.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(chance.uniform(0.2, 2.5))  # it counts as dead after 1 s
+            child.send_signal(signal.SIGCONT)
+
+
+def _judged(
+    service: Simulator, said: dict[int, Counter[tuple[str, str | None]]], keys: int
+) -> list[str]:
+    effects: Counter[str] = Counter()
+    for entry in service.ledger.effects("webhooks.create"):
+        effects[entry.body["url"].rpartition("/")[2]] += 1
+    for entry in service.ledger.effects("webhooks.update"):
+        effects[entry.body["description"]] += 1
+    for entry in service.ledger.effects("journeys.update"):
+        effects[entry.body["name"]] += 1
+    wrong = []
+    for key in range(keys):
+        told, many = said.get(key, {}), effects[f"key-{key}"]
+        verdicts = {verdict for verdict, _ in told}
+        final = verdicts & {*FINAL}
+        found = [
+            (many > 1, f"{many} effects"),
+            (len(final) > 1, "two final verdicts"),
+            ("applied" in verdicts and not many, "told as applied, and is not"),
+            ("superseded" in verdicts, "nobody else has changed anything"),
+            (bool(many) and bool(verdicts) and not final, f"{many} effects, and no final verdict"),
+            (not verdicts, "nobody was told a verdict"),
+        ]
+        wrong += [f"key-{key}: {why}: {dict(told)}" for is_so, why in found if is_so]
+    return wrong
+
+
+async def main(keys: int = 1000, processes: int = 3, seed: int = 1, seeds: int = 1) -> bool:
+    """Run it, print what came of it, and return whether all is well."""
+    good = True
+    for each in range(seed, seed + seeds):
+        raced = await run(keys, processes, each, patience=1800.0)
+        judged = "\n".join(raced.wrong) or "one effect for each key, one final verdict"
+        good = good and not raced.wrong
+        print(  # noqa: T201 - a session's output
+            f"seed {each}: {raced.keys:,} keys, {processes} processes, {raced.kills} kills, {raced.stops} stops, "
+            f"{raced.sends:,} sends, {raced.seconds:.0f} s: {raced.verdicts}; {judged}", flush=True,
+        )  # fmt: skip
+    return good
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["child"]:
+        asyncio.run(race(*sys.argv[2:6], *map(int, sys.argv[6:])))
+    else:
+        sys.exit(not asyncio.run(main(*map(int, sys.argv[1:]))))
