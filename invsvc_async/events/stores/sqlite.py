@@ -26,7 +26,7 @@ from invsvc_async.events.stores import Delivery, Entry, Standing, copy_key, scri
 from invsvc_async.events.stores.scripted import ScriptedStore
 from invsvc_async.events.stores.short_transactions import in_slices
 from invsvc_async.events.stores.sqlite_file import Clock, begin, connect, connect_again, dialect_of
-from invsvc_async.events.stores.sqlite_upkeep import Checkpoints, FileCheck, shrink_some, write_aside
+from invsvc_async.events.stores.sqlite_upkeep import Upkeep, shrink_some, write_aside
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect
 from invsvc_async.storage.same_file import SameFile
@@ -82,7 +82,8 @@ class SqliteStore(ScriptedStore):
         """
         Open the file, or create it; does nothing if it is open.
 
-        Damage to a file of more than 8 MiB is found later; then every method raises.
+        The first time after a start of the machine, and if it is a copy, the file is searched for damage.  In
+        more than 8 MiB it is found later; then every method raises.
 
         Raises:
             JournalError: It is foreign, damaged, of a newer version, locked, or not writable.
@@ -131,7 +132,7 @@ class SqliteStore(ScriptedStore):
     async def _ask(self, script: Callable[[], Script[T]], *, together: bool = False) -> T:
         del together  # they always are
         file = await self._opened()
-        return await file.writer.act(lambda db: file.run(db, script()))
+        return await file.writer.run(file.dialect, script)
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:
         return await self._elsewhere(lambda file, db: file.dialect.run(db, script()))
@@ -179,23 +180,23 @@ class SqliteStore(ScriptedStore):
             file = self._files.get(loop)
         if file is None or file.writer.has_ended:
             if file is not None:
-                file.end_threads()
+                file.upkeep.end()
             file = self._files[loop] = self._new_file()
-        if file.check.failure is not None:
-            raise file.check.failure
+        if file.upkeep.failure is not None:
+            raise file.upkeep.failure
         return file
 
     def _new_file(self) -> _File:
         path = os.path.abspath(self._path)  # noqa: PTH100 - the process may change its folder later
-        check, same = FileCheck(path, self._name), SameFile(Path(path), self._name, "all its receivers")
-        checkpoints, clock = Checkpoints(path, self._name), Clock(self._steady)
+        upkeep, same = Upkeep(path, self._name), SameFile(Path(path), self._name, "all its receivers")
+        clock = Clock(self._steady)
 
         def connecting() -> sqlite3.Connection:
             db = connect(path, self._name, self._wait, clock)
             try:
                 same.remember()
-                check.start(db)
-                checkpoints.start(db)
+                upkeep.start(db)
+                db.execute("PRAGMA busy_timeout = 0").fetchall()  # from now on, ``begin`` waits
             except BaseException:
                 db.close()
                 raise
@@ -209,9 +210,9 @@ class SqliteStore(ScriptedStore):
                 return file.put_all(db, deliveries)
 
         writer = Writer(
-            self._name, connecting, storing, begin=beginning, check=same.check, ended=checkpoints.committed
+            self._name, connecting, storing, begin=beginning, check=same.check, ended=upkeep.committed
         )
-        file = _File(path, writer, check, checkpoints, clock, dialect_of(clock, self._clock))
+        file = _File(path, writer, upkeep, dialect_of(clock, self._clock))
         writer.start_thread()
         return file
 
@@ -228,23 +229,13 @@ class _File:
 
     path: str
     writer: Writer
-    check: FileCheck
-    checkpoints: Checkpoints
-    clock: Clock
+    upkeep: Upkeep
     dialect: SqliteDialect
 
     @property
     def is_usable(self) -> bool:
         """Whether its thread runs, and no damage was found."""
-        return not self.writer.has_ended and self.check.failure is None
-
-    def run(self, db: sqlite3.Connection, script: Script[T]) -> T:
-        """Run *script* in the open transaction."""
-        before = db.total_changes
-        result = self.dialect.run(db, script)
-        if db.total_changes != before:
-            self.clock.note(db)
-        return result
+        return not self.writer.has_ended and self.upkeep.failure is None
 
     def put_all(self, db: sqlite3.Connection, deliveries: Sequence[Delivery]) -> list[bool | None]:
         """Store deliveries by ``scripts.PUT``; return the result of each."""
@@ -266,7 +257,6 @@ class _File:
             new |= db.execute(*self.dialect.translated(scripts.PUT, (left,))).fetchall()
             # One without a key is new; of several with one key, the first is.
             results += (each.key is None or new.pop(each.key, False) for each in some)
-        self.clock.note(db)
         return results
 
     def claim(self, db: sqlite3.Connection, delivery: Delivery, lease: float) -> Entry | Standing:
@@ -277,19 +267,12 @@ class _File:
         if not made.rowcount:
             if db.execute(_ENDED, (key, handler)).fetchone():
                 return Standing.HANDLED
-            return self.run(db, scripts.claim(delivery, lease))
-        self.clock.note(db)
+            return self.dialect.run(db, scripts.claim(delivery, lease))
         number = made.lastrowid or 0
         return Entry(id=number, token=values[4], key=key, type=kind, body=body, attempts=1, handler=handler)
 
-    def end_threads(self) -> None:
-        """Ask the threads beside the writer's to end soon, including those that are about to start."""
-        self.check.end()
-        self.checkpoints.end()
-
     async def close(self) -> None:
-        """End all threads, and wait until they have ended.  They also end if this is cancelled."""
-        self.end_threads()
+        """End both threads, and wait until they have ended.  They also end if this is cancelled."""
+        self.upkeep.end()
         await self.writer.stop()
-        await self.check.stop()
-        await self.checkpoints.stop()
+        await self.upkeep.stop()

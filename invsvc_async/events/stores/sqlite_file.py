@@ -7,7 +7,6 @@ import sqlite3
 import threading
 import time
 from contextlib import suppress
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -16,6 +15,7 @@ from invsvc_async.events.stores.scripts import create
 from invsvc_async.storage.dialect import SqliteDialect
 from invsvc_async.storage.file_lock import FileLock
 from invsvc_async.storage.private_file import make_database_private
+from invsvc_async.storage.sqlite_check import opened_as
 from invsvc_async.storage.table_version import VERSION, check_version
 
 if TYPE_CHECKING:
@@ -26,51 +26,39 @@ __all__ = ["Clock", "begin", "connect", "connect_again", "dialect_of"]
 _APPLICATION: Final = 0x696E7665  # "inve": distinguishes this file from other databases
 _FACTS: Final = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID",
-    f"INSERT INTO facts VALUES ('schema', {VERSION}), ('clock', 0), ('ahead', 0)",  # noqa: S608 - our own text
+    f"INSERT INTO facts VALUES ('schema', {VERSION}), ('opened', ''), ('checked', ''), ('ahead', 0)",  # noqa: S608 - our own text
     f"PRAGMA application_id = {_APPLICATION}",
 )
 _OTHERWISE: Final = "Handle what is open in it with that version, or choose another file"
 _WORDS: Final = {"t": "delivery", "id": "INTEGER PRIMARY KEY", "bytes": "BLOB",
                  "picked": "IN (SELECT id FROM picked)"}  # fmt: skip
-_FREE: Final = "UPDATE delivery SET due = ? WHERE state = 'open' AND body {} AND due > ? AND due < 9e999"
-_NOTE: Final = "UPDATE facts SET value = ? WHERE name = 'clock' AND value < ?"
+# The end of the last lease or delay: of each kind, an index has the times.
+_LAST: Final = "SELECT max(due) FROM delivery WHERE state = 'open' AND body {} AND due < 9e999"
+_NOTE: Final = "UPDATE facts SET value = ?2 WHERE name = ?1"
 _LOOK_AGAIN: Final = 0.001  # s
 _creating: Final = threading.Lock()  # so that no other thread has connected meanwhile
 
 
 class Clock:
-    """
-    The clock of leases in one file: *steady*, but it goes on where it was when the machine was restarted.
-
-    The file has its time as of the last change, up to a second late, so that few commits write it.
-    """
+    """The clock of leases in a file: *steady*, but a restart of the machine ends those of before."""
 
     def __init__(self, steady: Callable[[], float]) -> None:
         self._steady = steady
-        self._ahead = 0.0  # of the steady clock
-        self._noted = -inf
+        self._ahead = 0.0  # of the steady clock, which then begins anew
 
     def now(self) -> float:
         """Return the time, in seconds."""
         return self._steady() + self._ahead
 
-    def note(self, db: sqlite3.Connection) -> None:
-        """Write the time to the file, in the open transaction that has changed it."""
-        now = self.now()
-        if now > self._noted + 1.0:
-            self._noted = now
-            db.execute(_NOTE, (now, now))
-
-    def start(self, db: sqlite3.Connection) -> None:
-        """End the leases and delays of before a restart of the machine, with which *steady* begins anew."""
+    def start(self, db: sqlite3.Connection, opened: str) -> None:
+        """Begin; the file was last *opened* as something else if the machine was started since."""
         db.execute("BEGIN IMMEDIATE")
         facts = dict(db.execute("SELECT name, value FROM facts"))
-        self._ahead, last = facts["ahead"], facts["clock"]
-        if last > self.now():
-            self._ahead = last - self._steady()
-            db.execute("UPDATE facts SET value = ? WHERE name = 'ahead'", (self._ahead,))
-            for body in ("IS NOT NULL", "IS NULL"):  # of each, an index has the times
-                db.execute(_FREE.format(body), (last, last))
+        self._ahead = facts["ahead"]
+        if facts["opened"] != opened:
+            last = [due for body in ("IS NOT NULL", "IS NULL") for (due,) in db.execute(_LAST.format(body))]
+            self._ahead = max((due for due in last if due is not None), default=0.0) - self._steady()
+            db.executemany(_NOTE, [("ahead", self._ahead), ("opened", opened)])
         db.execute("COMMIT")
 
 
@@ -109,8 +97,7 @@ def connect(path: str, name: str, wait: float, clock: Clock) -> sqlite3.Connecti
     db = _connected(path, name, wait, None)
     try:
         _prepare(db, path, name, wait)
-        clock.start(db)
-        db.execute("PRAGMA busy_timeout = 0").fetchall()  # from now on, ``begin`` waits
+        clock.start(db, opened_as(Path(path)))
     except BaseException:
         db.close()
         raise

@@ -6,23 +6,28 @@ import logging
 import sqlite3
 import threading
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
 from invsvc_async.events.stores.sqlite_file import begin, connect_again
-from invsvc_async.storage.sqlite_check import check_file
+from invsvc_async.storage.sqlite_check import check_file, opened_as
 from invsvc_async.storage.sqlite_errors import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Checkpoints", "FileCheck", "changes_until_next", "shrink_some", "write_aside"]
+__all__ = ["Upkeep", "changes_until_next", "shrink_some", "write_aside"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _SMALL: Final = 8 << 20  # bytes of a file that is checked before its first use: about 0.1 s
+_CHECKED: Final = """
+    SELECT value, page_count * page_size FROM facts, pragma_page_count, pragma_page_size
+    WHERE name = 'checked'
+"""
 _STEPS: Final = 10_000  # of SQLite's virtual machine, between looks at whether to stop
-_AGAIN: Final = 60.0  # s until the next check, if one could not be completed
+_AGAIN: Final = 60.0  # s until the next try, if one failed
 _DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _WANTED: Final = 1_000  # pages of the log, after which SQLite's own commits would copy it
 # Changed rows between two copies: if each has a commit of its own, and if many share one.
@@ -31,85 +36,41 @@ _MOST: Final = 4_000
 _PAGES: Final = 8_000  # of the log, 32 MB; beyond, the thread is too slow, and commits do it
 
 
-class FileCheck:
+class Upkeep:
     """
-    Compare the tables of the file at *path* with their indexes: an event whose key is lost is handled again.
+    Copy the log of the file at *path* after every few hundred or thousand changes of one connection.
 
-    A large file takes seconds, and the sender waits for only ten.  It is checked in a thread with its own
-    connection, while deliveries are stored.
+    A commit that does it, as SQLite's commits do by default, holds deliveries up by tens of milliseconds.
+
+    The same thread first compares the tables of a large file with their indexes, if that is due: an event
+    whose key is lost is handled again, but the check takes seconds, and the sender waits for only ten.
     """
 
     def __init__(self, path: str, name: str) -> None:
         self._path = path
         self._name = name
+        self._opened = ""
+        self._is_checked = True
+        self._copied = 0
+        self._changes = _FEWEST
+        self._due = threading.Event()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"invsvc check of {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"invsvc upkeep of {name}", daemon=True)
         self.failure: JournalError | None = None
         """What is wrong with the file, once that is known."""
 
     def start(self, db: sqlite3.Connection) -> None:
         """
-        Check the small file of *db* now, or start the thread for a large one.
+        Start the thread, and leave the copying of *db* to it; check a small file now.
 
         Raises:
             JournalError: The small file is damaged.
         """
-        ((pages,), (size,)) = (
-            db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
-        )
-        if pages * size <= _SMALL:
-            check_file(db, self._name)
-        else:
-            self._thread.start()
-
-    def end(self) -> None:
-        """Ask the check to end soon, even if it is about to start."""
-        self._stopping.set()
-
-    async def stop(self) -> None:
-        """End the check, if it runs."""
-        self.end()
-        await joined(self._thread)
-
-    def _run(self) -> None:
-        while not self._is_done():
-            if self._stopping.wait(_AGAIN):
-                return
-
-    def _is_done(self) -> bool:
-        """Check the file once; return ``False`` if the check has to be repeated."""
-        try:
-            with closing(connect_again(self._path)) as db:
-                db.set_progress_handler(self._stopping.is_set, _STEPS)
-                check_file(db, self._name)
-        except Exception as error:  # noqa: BLE001 - the check must not end without a word
-            if self._stopping.is_set():
-                return True
-            if not _is_damage(error):  # too many open files, for example
-                _log.warning("%s", in_words(f"check of {self._name}", error))
-                return False
-            self.failure = in_words(self._name, error)
-            _log.error("%s", self.failure)
-        return True
-
-
-class Checkpoints:
-    """
-    Copy the log of the file at *path* after every few hundred or thousand changes of one connection.
-
-    A commit that does it, as SQLite's commits do by default, holds deliveries up by tens of milliseconds.
-    """
-
-    def __init__(self, path: str, name: str) -> None:
-        self._path = path
-        self._copied = 0
-        self._changes = _FEWEST
-        self._due = threading.Event()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=f"invsvc log of {name}", daemon=True)
-
-    def start(self, db: sqlite3.Connection) -> None:
-        """Start the thread, and leave the work of *db* to it."""
+        self._opened = opened_as(Path(self._path))
+        (checked, size) = db.execute(_CHECKED).fetchone()
+        self._is_checked = checked == self._opened
+        if not self._is_checked and size <= _SMALL:
+            self._check(db)
         db.execute(f"PRAGMA wal_autocheckpoint = {_PAGES}").fetchall()
         self._thread.start()
 
@@ -121,7 +82,7 @@ class Checkpoints:
 
     def end(self) -> None:
         """Ask the thread to end soon, even if it is about to start."""
-        self._stopping = True
+        self._stopping.set()
         self._due.set()
 
     async def stop(self) -> None:
@@ -130,13 +91,35 @@ class Checkpoints:
         await joined(self._thread)
 
     def _run(self) -> None:
-        try:
-            with closing(connect_again(self._path)) as db:
-                while self._due.wait() and not self._stopping:
-                    self._due.clear()
-                    self._changes = changes_until_next(self._changes, checkpoint(db))
-        except sqlite3.Error as error:  # commits do it from now on
-            _log.warning("The log of the event store cannot be copied beside its use: %s", error)
+        while not self._stopping.is_set():
+            try:
+                with closing(connect_again(self._path)) as db:
+                    self._keep_up(db)
+            except Exception as error:  # noqa: BLE001 - the thread must not end without a word
+                if self._stopping.is_set():
+                    return
+                if not self._is_checked and _is_damage(error):
+                    self.failure = in_words(self._name, error)
+                    _log.error("%s", self.failure)
+                    return
+                # Too many open files, for example; commits copy the log from some size on.
+                _log.warning("%s", in_words(f"upkeep of {self._name}", error))
+                self._stopping.wait(_AGAIN)
+
+    def _keep_up(self, db: sqlite3.Connection) -> None:
+        if not self._is_checked:
+            db.set_progress_handler(self._stopping.is_set, _STEPS)
+            self._check(db)
+            db.set_progress_handler(None, 0)
+        while self._due.wait() and not self._stopping.is_set():
+            self._due.clear()
+            self._changes = changes_until_next(self._changes, checkpoint(db))
+
+    def _check(self, db: sqlite3.Connection) -> None:
+        check_file(db, self._name)
+        with db:
+            db.execute("UPDATE facts SET value = ? WHERE name = 'checked'", (self._opened,))
+        self._is_checked = True
 
 
 def changes_until_next(changes: int, pages: int) -> int:

@@ -12,6 +12,7 @@ from invsvc_async import events
 from invsvc_async.errors import JournalError
 from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import HandlerStore, key_for
+from invsvc_async.storage import sqlite_check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -352,13 +353,14 @@ def test_key_of_a_copy() -> None:
     assert len(keys) == 6
 
 
-async def test_sqlite_order_of_a_key_after_a_reboot(tmp_path) -> None:
+async def test_sqlite_order_of_a_key_after_a_reboot(tmp_path, monkeypatch) -> None:
     """Leases of before a reboot end; events that wait for others of their key still wait."""
     path = tmp_path / "events.db"
     before = events.SqliteStore(path, steady=lambda: 1e6)
     await put_in_order(before, 3)
     assert len(await before.take(limit=9, lease=60)) == 1
     await before.close()
+    monkeypatch.setattr(sqlite_check, "boot", lambda: "the next run of the machine")
     after = events.SqliteStore(path, steady=lambda: 5.0)
 
     assert seen(await after.take(limit=9, lease=60)) == [("k_0", "first")]

@@ -13,6 +13,7 @@ import pytest
 
 from invsvc_async import events
 from invsvc_async.events.stores import scripts, sqlite
+from invsvc_async.storage import sqlite_check
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -116,7 +117,6 @@ async def _steps_of_opening(path: Path, rows: int, monkeypatch: pytest.MonkeyPat
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(INTO_SQLITE, (rows,))
         db.execute("UPDATE delivery SET state = 'open', body = x'7b7d', due = 3700")
-        db.execute("UPDATE facts SET value = 100 WHERE name = 'clock'")
     now[0] = 101.0
     with monkeypatch.context() as patch:
         steps = _counted(patch)
@@ -124,7 +124,8 @@ async def _steps_of_opening(path: Path, rows: int, monkeypatch: pytest.MonkeyPat
         taken = next(steps)
     await store.close()
 
-    now[0] = 1.0  # the machine was restarted: all are due
+    now[0] = 1.0
+    monkeypatch.setattr(sqlite_check, "boot", lambda: str(path))  # the machine was restarted: all are due
     assert len(await store.take(limit=rows, lease=10)) == rows
     await store.close()
     return taken
@@ -139,7 +140,7 @@ def _counted(patch: pytest.MonkeyPatch) -> itertools.count[int]:
         db.set_progress_handler(lambda: next(steps) < 0, 1)
         return db
 
-    patch.setattr("invsvc_async.events.stores.sqlite.FileCheck.start", lambda *_: None)
+    patch.setattr("invsvc_async.events.stores.sqlite.Upkeep.start", lambda *_, **__: None)
     patch.setattr(sqlite3, "connect", counting)
     return steps
 

@@ -6,13 +6,16 @@ import asyncio
 import logging
 import sqlite3
 import threading
+import time
 
 import pytest
 
 from invsvc_async import events
 from invsvc_async.events import Delivery
+from invsvc_async.events.stores import sqlite_upkeep
 from invsvc_async.events.stores.short_transactions import in_slices
-from invsvc_async.events.stores.sqlite_upkeep import Checkpoints, changes_until_next
+from invsvc_async.events.stores.sqlite_file import Clock, connect
+from invsvc_async.events.stores.sqlite_upkeep import Upkeep, changes_until_next
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.support.virtual_time import VirtualTimeLoop
 
@@ -145,7 +148,7 @@ async def test_log_is_copied_beside_deliveries(tmp_path) -> None:
         while path.stat().st_size == before:  # noqa: ASYNC110 - a thread writes it
             await asyncio.sleep(0.005)
     await store.close()
-    assert not [thread for thread in threading.enumerate() if "log of" in thread.name]
+    assert not [thread for thread in threading.enumerate() if "upkeep of" in thread.name]
 
 
 @pytest.mark.parametrize(
@@ -164,14 +167,18 @@ def test_changes_until_the_log_is_copied(changes: int, pages: int, wanted: int) 
     assert changes_until_next(changes, pages) == wanted
 
 
-async def test_log_that_cannot_be_copied(tmp_path, caplog) -> None:
+async def test_log_that_cannot_be_copied(tmp_path, caplog, monkeypatch) -> None:
     """That is said, and stops nobody: commits copy it from the limit on."""
-    db = sqlite3.connect(":memory:")
-    checkpoints = Checkpoints(str(tmp_path / "none" / "events.db"), "store")
+    db = connect(str(tmp_path / "events.db"), "store", 5.0, Clock(time.monotonic))
+    monkeypatch.setattr(
+        sqlite_upkeep, "connect_again", lambda _: sqlite3.connect(tmp_path / "none" / "events.db")
+    )
+    upkeep = Upkeep(str(tmp_path / "events.db"), "store")
     with caplog.at_level(logging.WARNING, "invsvc_async.events"):
-        checkpoints.start(db)
-        checkpoints._thread.join(30)
+        upkeep.start(db)
+        while not caplog.text:  # noqa: ASYNC110 - a thread writes it
+            await asyncio.sleep(0.005)
 
-    await checkpoints.stop()
-    assert "cannot be copied" in caplog.text
+    await upkeep.stop()
+    assert "upkeep of store: the file cannot be opened" in caplog.text
     db.close()

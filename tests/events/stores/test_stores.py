@@ -11,6 +11,7 @@ import sqlite3
 import stat
 import sys
 import threading
+import time
 import traceback
 import warnings
 from asyncio.subprocess import PIPE
@@ -27,8 +28,10 @@ from invsvc_async import events
 from invsvc_async.batch.places import entries_of, name_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.events import Delivery, Standing
-from invsvc_async.events.stores import Entry, Store, open_store
-from invsvc_async.events.stores.sqlite_upkeep import Checkpoints, FileCheck
+from invsvc_async.events.stores import Entry, Store, open_store, sqlite_upkeep
+from invsvc_async.events.stores.sqlite_file import Clock, connect
+from invsvc_async.events.stores.sqlite_upkeep import Upkeep
+from invsvc_async.storage import sqlite_check
 
 pytestmark = pytest.mark.one_python
 
@@ -325,7 +328,7 @@ async def test_lease_while_the_calendar_is_set(tmp_path, kind: str, step: float)
     await store.close()
 
 
-async def test_sqlite_lease_of_before_the_machine_was_started_anew(tmp_path) -> None:
+async def test_sqlite_lease_of_before_the_machine_was_started_anew(tmp_path, monkeypatch) -> None:
     """The steady clock then begins anew: what was held is free at once, and nothing waits for old times."""
     steady = [900_000.0]
     before = events.SqliteStore(tmp_path / "events.db", steady=lambda: steady[0])
@@ -333,7 +336,10 @@ async def test_sqlite_lease_of_before_the_machine_was_started_anew(tmp_path) -> 
     await before.take(limit=1, lease=3600)
     await claimed(before, delivery("claimed", body=None), lease=3600)
     await before.close()
+    assert await before.take(limit=9, lease=10) == []  # opened again in the same run of the machine
+    await before.close()
 
+    monkeypatch.setattr(sqlite_check, "boot", lambda: "the next run of the machine")
     steady[0] = 30.0
     after = events.SqliteStore(tmp_path / "events.db", steady=lambda: steady[0])
 
@@ -898,6 +904,7 @@ async def test_sqlite_index_that_is_damaged(tmp_path, monkeypatch, small: int) -
     db = sqlite3.connect(tmp_path / "events.db")
     db.execute("PRAGMA writable_schema = ON")
     db.execute("UPDATE sqlite_master SET sql = replace(sql, \"state = 'dead'\", \"state = 'open'\")")
+    db.execute("UPDATE facts SET value = 'in an earlier run of the machine' WHERE name = 'checked'")
     db.commit()
     db.close()
 
@@ -954,14 +961,14 @@ async def test_sqlite_file_that_is_deleted_in_use(tmp_path, monkeypatch, is_repl
     await store.close()
 
 
-@pytest.mark.parametrize("kind", [Checkpoints, FileCheck])
-async def test_thread_that_starts_after_the_file_was_deleted(tmp_path, monkeypatch, kind):
+@pytest.mark.parametrize("small", [-1, 1 << 20])
+async def test_thread_that_starts_after_the_file_was_deleted(tmp_path, monkeypatch, small):
     """It makes no other file, which a receiver that starts later would take for the store."""
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", -1)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", small)
     path = tmp_path / "events.db"
-    with closing(sqlite3.connect(path)) as db:
-        path.unlink(missing_ok=True)
-        thread = kind(str(path), "events.db")
+    with closing(connect(str(path), "events.db", 5.0, Clock(time.monotonic))) as db:
+        monkeypatch.setattr(sqlite_upkeep, "opened_as", lambda _: path.unlink() or "anew")
+        thread = Upkeep(str(path), "events.db")
         thread.start(db)
         await thread.stop()
     assert not path.exists()
@@ -1042,7 +1049,7 @@ async def test_sqlite_opening_does_not_wait_for_the_check(tmp_path, monkeypatch)
     assert await asyncio.to_thread(checking.wait, 30)
     let_go.set()
     await store.close()
-    assert not [thread for thread in threading.enumerate() if "check of" in thread.name]
+    assert not [thread for thread in threading.enumerate() if "upkeep of" in thread.name]
 
 
 @pytest.mark.parametrize(
