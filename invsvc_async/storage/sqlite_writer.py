@@ -12,6 +12,7 @@ import os
 import sqlite3  # noqa: TC003 - msgspec reads the types of _Job
 import threading
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -251,18 +252,14 @@ class Writer:
         if all(job.act is None for job in jobs):
             self._store_all(connection, jobs)
             return
-        waiting: list[_Job] = []
         with transaction(connection, self._begin):
-            for job in jobs:
-                if job.act is None:
-                    waiting.append(job)
+            for is_stored, some in groupby(jobs, lambda job: job.act is None):
+                if is_stored:
+                    self._store_all(connection, [*some])
                     continue
-                if waiting:
-                    self._store_all(connection, waiting)
-                    waiting = []
-                job.result = job.act(connection)
-            if waiting:
-                self._store_all(connection, waiting)
+                for job in some:
+                    assert job.act is not None
+                    job.result = job.act(connection)
 
     def _store_all(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         results = self._store(connection, [job.value for job in jobs])
