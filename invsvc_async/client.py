@@ -174,8 +174,8 @@ class Client:
         """
         Make a client from environment variables and a profile in ``invsvc.toml``.
 
-        The variables are ``INVSVC_BASE_URL``, ``INVSVC_TEAM``, and one of ``INVSVC_API_KEY``,
-        ``INVSVC_OAUTH_TOKEN`` and ``INVSVC_PERSON_TOKEN``.
+        The variables are ``INVSVC_BASE_URL``, ``INVSVC_TEAM``, ``INVSVC_JOURNAL``, and one of
+        ``INVSVC_API_KEY``, ``INVSVC_OAUTH_TOKEN`` and ``INVSVC_PERSON_TOKEN``.
 
         A profile is a table ``[profiles.NAME]`` of ``invsvc.toml`` in the current directory, or of the file
         that ``INVSVC_CONFIG`` names. Its name is *profile*, ``INVSVC_PROFILE``, or the file's

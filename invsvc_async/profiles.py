@@ -39,8 +39,9 @@ def from_environment(
     found = _from_file(environment, profile or environment.get("INVSVC_PROFILE"))
     if environment.get("INVSVC_BASE_URL"):
         found["base_url"] = environment["INVSVC_BASE_URL"]
-    if environment.get("INVSVC_TEAM"):
-        found["team"] = environment["INVSVC_TEAM"]
+    for name in ("team", "journal"):
+        if environment.get(f"INVSVC_{name.upper()}"):
+            found[name] = environment[f"INVSVC_{name.upper()}"]
     return found
 
 
