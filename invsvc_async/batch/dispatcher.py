@@ -303,6 +303,9 @@ class Dispatcher:
         await self.earlier.mark(entries, items, in_flight)
         for item, entry in zip(items, entries, strict=True):
             await engine.room()
+            lane = lanes[entry.lane]
+            if lane.leaving or self.leases.lanes.get(lane.number) is not lane:
+                continue  # the next owner sends it
             if self._on_item is not None:
                 self._on_item(item)
             self._take_in(engine, item, entry.place)

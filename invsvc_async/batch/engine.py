@@ -386,6 +386,7 @@ class Engine:
 
     def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:
         """Make the result of *item* available, because it is stored now."""
+        given_up = storing not in self._storing
         self._storing.discard(storing)
         error = storing.exception()
         if error is None:
@@ -395,7 +396,10 @@ class Engine:
         else:
             assert item.finished is not None
             self._view.session.leave_unsettled(item.finished[2].intent, item.thing)
-            self._fail_item(item, error)
+            if given_up:  # the next run settles it
+                self._end(item, 0.0)
+            else:
+                self._fail_item(item, error)
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
         if isinstance(error, LostLaneError):  # another worker has it now

@@ -317,6 +317,7 @@ class Leases:
             tokens = [lane.token for lane in lanes]
             await self._store.rows("UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}", tokens)
         for lane in lanes:  # only now: if that failed, they are still ours
+            lane.lost = True
             self.lanes.pop(lane.number, None)
 
     async def leave(self) -> None:
