@@ -11,6 +11,7 @@ from invsvc_async.batch import Batch
 from tests.batch.writing import SECRETS, all_of, creates
 from tests.support.children import first_lines, read_on, started
 
+
 def failing(client, count):
     """Yield *count* writes, then fail."""
     yield from creates(client, count)

@@ -1,4 +1,4 @@
-"""Writes of a batch in PostgreSQL that are made to do again: in which chunks, in which order, and when."""
+"""Writes that are made to do again while others are under way, here or elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from invsvc_async import Timeouts, Verdict
 from invsvc_async.batch import Batch
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
-from tests.support.database import database
 
 
 @pytest.fixture
@@ -18,12 +17,6 @@ async def client(service):
     """Yield a client that waits for answers also on a slow machine."""
     async with client_of(service, timeout=Timeouts(attempt=30.0)) as made:
         yield made
-
-
-@pytest.fixture
-def journal(request):
-    """Return the address of a journal for this test, in which no worker counts as dead on a busy machine."""
-    return database().journal(f"r{abs(hash(request.node.name))}", silence=30)
 
 
 def refused(client, n):
@@ -60,13 +53,11 @@ async def all_end(batch, n):
 
 @pytest.mark.one_python
 async def test_retry_of_many(client, journal):
-    """What is to do again comes in chunks as new writes do, for many workers, and is told in number."""
+    """What is to do again is told in number, and all of it is done."""
     async with Batch.open(journal, client) as batch:
         await all_of(batch, refused(client, 450))
         assert await batch.retry(verdict=Verdict.REFUSED) == 450
         assert await batch.retry(verdict=Verdict.REFUSED) == 0
-        rows = await batch.entries.fetch("SELECT count(*) FROM entries WHERE done_at IS NULL GROUP BY chunk")
-        assert sorted(row["count"] for row in rows) == [50, 200, 200]
         assert len(await all_of(batch)) == 450
 
 
@@ -81,15 +72,15 @@ async def test_retry_of_a_text_that_json_of_the_database_cannot_hold(service, cl
     assert service.ledger.effects()[0].body == {"fields": {"a": "x\x00y"}}
 
 
-async def test_retry_of_a_thing_that_is_written_to(service, client, journal):
+async def test_retry_of_a_thing_that_is_written_to(service, client, shared):
     """A write made to do again while later ones of its thing are under way is not sent after them, anywhere."""
     hook = service.seed_webhook()
     service.script("webhooks.update", "400", "slow 0.5", "slow 0.5")
     writes = [client.webhooks.update(hook.id, description=text).keyed(text) for text in "ABC"]
     async with (
         client_of(service) as other,
-        Batch.open(journal, client) as one,
-        Batch.open(journal, other) as two,
+        Batch.open(shared, client) as one,
+        Batch.open(shared, other) as two,
     ):
         running = asyncio.create_task(all_of(one, writes))
         await service.arrived("webhooks.update", 2)

@@ -14,17 +14,9 @@ import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Timeouts, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.durable.entry import Entry, State
 from invsvc_async.reconcile.compare import url_key
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates, unlisted
-from tests.support.database import database
-
-
-@pytest.fixture
-def journal(request):
-    """Return the address of a journal for this test, in which a silent worker counts as dead after 1 s."""
-    return database().journal(f"s{abs(hash(request.node.name))}", silence=1)
 
 
 @asynccontextmanager
@@ -47,10 +39,10 @@ async def work(batch):
 
 def grow_old(batch):
     """Make every sign of life an hour old, as if the database's clock had stepped forward."""
-    return batch.entries.fetch("UPDATE pgqueuer SET heartbeat = heartbeat - interval '1 hour'")
+    return batch.entries.store.rows("UPDATE {s}members SET seen = seen - 3600")
 
 
-async def test_errors_of_a_shared_batch_come_alone(service, client, journal):
+async def test_errors_of_a_shared_batch_come_alone(service, client, shared):
     """What ends a shared run comes out as itself, not in a group: of the source's own, and of this package."""
 
     async def source():
@@ -58,7 +50,7 @@ async def test_errors_of_a_shared_batch_come_alone(service, client, journal):
             yield write
         raise LookupError("no more") from OSError("unplugged")
 
-    async with Batch.open(journal, client) as batch:
+    async with Batch.open(shared, client) as batch:
         with pytest.raises(LookupError, match="no more") as failure:
             await all_of(batch, source())
         assert isinstance(failure.value.__cause__, OSError)
@@ -66,33 +58,17 @@ async def test_errors_of_a_shared_batch_come_alone(service, client, journal):
         changed = client.webhooks.create(**HOOK).keyed("row-1")
         with pytest.raises(InvalidRequestError, match="another write under the key 'row-1'"):
             await all_of(batch, [changed])
-        await batch.entries.fetch("ALTER TABLE entries RENAME TO gone")
+        await batch.entries.store.rows("ALTER TABLE {s}entries RENAME TO gone")
         with pytest.raises(JournalError, match="refused"):
             await all_of(batch, creates(client, 3))
-        await batch.entries.fetch("ALTER TABLE gone RENAME TO entries")
+        await batch.entries.store.rows("ALTER TABLE {s}gone RENAME TO entries")
 
 
-async def test_worker_that_cannot_say_that_it_is_alive(service, client, journal, monkeypatch):
-    """When signs of life fail for good the run ends with the reason: without them nothing could be sent."""
-    service._app.latency = 0.05
-    async with Batch.open(journal, client, concurrency=1) as batch:
-        monkeypatch.setattr(batch.entries.chunks, "_queries", None)
-        monkeypatch.setattr(batch.entries.chunks, "take", stuck)
-        run = batch.run()
-        run._start()
-        run._work["token"] = SimpleNamespace(store=SimpleNamespace(chunk=0), handed=None)
-        with pytest.raises(AttributeError, match="update_heartbeat"):
-            await anext(run)
-
-
-async def stuck(_connection):
-    await asyncio.sleep(60)
-
-
-async def test_signs_of_life_that_came_late(service, client, journal):
-    """A worker that gets its own chunk again, because its sign of life came late, continues with it."""
+@pytest.mark.silence(1)
+async def test_signs_of_life_that_came_late(service, client, shared):
+    """A worker whose sign of life came late, and whom nobody has replaced, goes on."""
     service._app.latency = 0.02
-    async with Batch.open(journal, client, concurrency=4) as batch:
+    async with Batch.open(shared, client, concurrency=4) as batch:
         running = asyncio.create_task(all_of(batch, creates(client, 100)))
         for n in (10, 30, 50):
             await service.arrived("webhooks.create", n)
@@ -101,12 +77,13 @@ async def test_signs_of_life_that_came_late(service, client, journal):
     assert (len(results), service.arrivals("webhooks.create")) == (100, 100)
 
 
-async def test_clock_of_the_database_that_steps(service, journal):
-    """When it steps forward, living workers' chunks are taken over: nothing happens twice, nothing is lost."""
+@pytest.mark.silence(1)
+async def test_clock_of_the_database_that_steps(service, shared):
+    """When it steps forward, living workers' lanes are taken over: nothing happens twice, nothing is lost."""
     service._app.latency = 0.02
     async with (
-        worker(service, journal, concurrency=4) as (client, one),
-        worker(service, journal) as (its, two),
+        worker(service, shared, concurrency=4) as (client, one),
+        worker(service, shared) as (its, two),
     ):
         # Fewer than a list can show: on a slow machine some have to be settled.
         running = asyncio.create_task(all_of(one, creates(client, 90)))
@@ -118,7 +95,7 @@ async def test_clock_of_the_database_that_steps(service, journal):
         summary = await one.summary()
         await two.stop()
         await other
-        # One that ends before it notices that its chunk was taken over still has the intents.
+        # One that ends before it notices that its lane was taken over still has the intents.
         for owner in (client, its):
             for intent in [*owner.unsettled]:
                 assert (await owner.settle(intent)).verdict is Verdict.APPLIED
@@ -126,8 +103,7 @@ async def test_clock_of_the_database_that_steps(service, journal):
     assert (summary.verdicts, len(urls), len(set(urls))) == ({Verdict.APPLIED: 90}, 90, 90)
 
 
-@pytest.mark.parametrize("where", ["file", "database"])
-async def test_clock_of_this_machine_that_steps(service, client, journal, tmp_path, monkeypatch, where):
+async def test_clock_of_this_machine_that_steps(service, client, journal, monkeypatch):
     """The time of day may step by hours while a batch runs, and before it is resumed: no verdict changes."""
     real, steps = SimpleNamespace(**vars(time)), count()
     monkeypatch.setattr("invsvc_async.simulator.state.time", real)  # the service's own clock is right
@@ -138,7 +114,7 @@ async def test_clock_of_this_machine_that_steps(service, client, journal, tmp_pa
     monkeypatch.setattr(time, "time", stepping)
     monkeypatch.setattr(time, "time_ns", lambda: round(stepping() * 1e9))
     service.script("webhooks.create", "pass", "apply, then reset", "500", "reset")
-    async with Batch.open(tmp_path / "run.db" if where == "file" else journal, client) as batch:
+    async with Batch.open(journal, client) as batch:
         running = asyncio.create_task(all_of(batch, creates(client, 30)))
         await service.arrived("webhooks.create", 10)
         running.cancel()
@@ -150,39 +126,12 @@ async def test_clock_of_this_machine_that_steps(service, client, journal, tmp_pa
     assert next(steps) > 10
 
 
-async def test_slots_of_all_workers_together(service):
-    """With one slot, two workers never have more in flight than one may, though both have work all the time."""
-    journal = database().journal("slots", silence=1, slots=1)
-    service._app.latency = 0.02
-    async with (
-        worker(service, journal, concurrency=3) as (client, one),
-        worker(service, journal, concurrency=3) as (_, two),
-    ):
-        other = asyncio.create_task(work(two))
-        results = await all_of(one, creates(client, 40))
-        await two.stop()
-        shared = await other
-    assert len(results) + len(shared) == 40
-    assert most_at_once(service) <= 3
-
-
-def most_at_once(service):
-    """Return how many writes were at the service at the same time."""
-    entries = [entry for entry in service.ledger.entries if entry.operation == "webhooks.create"]
-    ends = [(entry.applied_at, -1) for entry in entries]
-    begins = [(entry.received_at, 1) for entry in entries]
-    now = most = 0
-    for _, step in sorted(begins + ends):
-        now += step
-        most = max(most, now)
-    return most
-
-
-async def test_pace_of_all_workers_together(service, journal):
+@pytest.mark.silence(2)
+async def test_pace_of_all_workers_together(service, shared):
     """Two workers of a pace of 60 a second keep to it together, the second one joining in the middle."""
     async with (
-        worker(service, journal, rate=60, concurrency=4) as (client, one),
-        worker(service, journal, rate=60, concurrency=4) as (_, two),
+        worker(service, shared, rate=60, concurrency=4) as (client, one),
+        worker(service, shared, rate=60, concurrency=4) as (_, two),
     ):
         running = asyncio.create_task(all_of(one, creates(client, 150)))
         await service.arrived("webhooks.create", 30)
@@ -205,16 +154,15 @@ def fastest(times, *, within):
     return max(sum(start <= each < start + within for each in times) for start in times)
 
 
-async def test_same_input_on_two_machines(service):
+async def test_same_input_on_two_machines(service, shared):
     """Two processes that are given the same input at once share it: each write happens once."""
-    journal = database().journal("sameinput", silence=30)  # on a busy machine, neither counts as dead
-    async with worker(service, journal) as (client, one), worker(service, journal) as (other, two):
+    async with worker(service, shared) as (client, one), worker(service, shared) as (other, two):
         results = await asyncio.gather(all_of(one, creates(client, 300)), all_of(two, creates(other, 300)))
     assert Counter(result.verdict for each in results for result in each) == {Verdict.APPLIED: 300}
     assert service.arrivals("webhooks.create") == 300
 
 
-async def test_equal_writes_of_the_same_input_on_two_machines(service, journal):
+async def test_equal_writes_of_the_same_input_on_two_machines(service, shared):
     """Machines that read the same input in turns, each in its own time, write equal writes as often as it holds them."""
     turns = [asyncio.Event() for _ in range(6)]
 
@@ -223,7 +171,7 @@ async def test_equal_writes_of_the_same_input_on_two_machines(service, journal):
             await turns[turn].wait()
             yield client.webhooks.create(**HOOK)
 
-    async with worker(service, journal) as (client, one), worker(service, journal) as (other, two):
+    async with worker(service, shared) as (client, one), worker(service, shared) as (other, two):
         running = [
             asyncio.create_task(all_of(one, source(client, 0, 2, 4))),
             asyncio.create_task(all_of(two, source(other, 1, 3, 5))),
@@ -236,7 +184,7 @@ async def test_equal_writes_of_the_same_input_on_two_machines(service, journal):
     assert (sum(map(len, results)), service.arrivals("webhooks.create")) == (3, 3)
 
 
-async def test_key_given_twice_while_another_machine_reads_it(service, journal):
+async def test_key_given_twice_while_another_machine_reads_it(service, shared):
     """A key that an input gives twice is refused, though another machine has the key from the same input meanwhile."""
     again = asyncio.Event()
 
@@ -245,7 +193,7 @@ async def test_key_given_twice_while_another_machine_reads_it(service, journal):
         await again.wait()
         yield client.webhooks.create(**HOOK).keyed("row-1")
 
-    async with worker(service, journal) as (client, one), worker(service, journal) as (other, two):
+    async with worker(service, shared) as (client, one), worker(service, shared) as (other, two):
         running = asyncio.create_task(all_of(one, source(client)))
         await service.arrived("webhooks.create")
         await all_of(two, [other.webhooks.create(**HOOK).keyed("row-1")])
@@ -256,35 +204,34 @@ async def test_key_given_twice_while_another_machine_reads_it(service, journal):
 
 
 @pytest.mark.parametrize("step", ["apply, then reset", "reset"])
-async def test_reader_of_a_write_of_a_shared_batch(service, client, journal, step):
+async def test_reader_of_a_write_of_a_shared_batch(service, client, shared, step):
     """In the process that hands a write out, it is settled with the reader that it came with."""
     service.script("webhooks.create", step)
-    async with Batch.open(journal, client) as batch:
+    async with Batch.open(shared, client) as batch:
         [result] = await all_of(batch, [unlisted(client)])
     assert result.verdict is Verdict.APPLIED
     assert len(service.ledger.effects()) == 1
 
 
-async def test_key_that_two_machines_give_to_different_writes(client, journal):
-    """Whoever comes second is refused in words: its write would be dropped in silence."""
+async def test_key_that_two_machines_give_to_different_writes(service, shared, monkeypatch):
+    """Whoever comes second is refused in words, also if both have looked before either has stored it."""
 
-    def entry(content):
-        return Entry(key="k", content=content, state=State.TO_DO, run=1, operation="webhooks.delete")
+    async def nothing(_keys):
+        return {}
 
-    async with Batch.open(journal, client) as batch:
-        for _ in range(2):  # the same one is no harm
-            await batch.entries.hand_out([(entry(b"one"), None)])
-        with pytest.raises(
-            InvalidRequestError, match="key 'k': another machine has stored a different write"
-        ):
-            await batch.entries.hand_out([(entry(b"other"), None)])
-        assert (await batch.summary()).to_do == 1
+    async with worker(service, shared) as (client, one), worker(service, shared) as (other, two):
+        monkeypatch.setattr(two.entries, "known", nothing)
+        await all_of(one, [client.webhooks.delete("wh_a").keyed("k")])
+        assert await all_of(two, [other.webhooks.delete("wh_a").keyed("k")]) == []  # the same one is no harm
+        with pytest.raises(InvalidRequestError, match="another write under the key 'k'"):
+            await all_of(two, [other.webhooks.delete("wh_b").keyed("k")])
+    assert [entry.path_id for entry in service.ledger.entries] == ["wh_a"]
 
 
-async def test_writes_to_things_with_long_names(service, client, journal):
+async def test_writes_to_things_with_long_names(service, client, shared):
     """A URL that no index of the database can contain holds nothing up; the order of its writes is kept."""
     url = "https://me.example/" + "".join(hashlib.sha512(bytes([n])).hexdigest() for n in range(200))
-    async with Batch.open(journal, client, tag=False, on_secret=lambda *_: None) as batch:
+    async with Batch.open(shared, client, tag=False, on_secret=lambda *_: None) as batch:
         writes = [
             client.webhooks.create(url=url, events=["invoice.created"], description=text).keyed(text)
             for text in ("first", "second")
@@ -295,8 +242,8 @@ async def test_writes_to_things_with_long_names(service, client, journal):
         ]  # fmt: skip
         shorter = f"https://me.example/{'a' * 600}"
         await all_of(batch, [client.webhooks.create(url=shorter, events=["invoice.created"])])
-        rows = await batch.entries.fetch("SELECT DISTINCT thing FROM entries")
-    long, whole = sorted((row["thing"] for row in rows), key=len)
+        rows = await batch.entries.store.rows("SELECT DISTINCT thing FROM {s}entries")
+    long, whole = sorted((thing for (thing,) in rows), key=len)
     assert whole == f"url {url_key(shorter)}"
     assert long.startswith("url me.example/")
     assert len(long) < 600

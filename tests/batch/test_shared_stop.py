@@ -9,7 +9,6 @@ import pytest
 
 from invsvc_async import JournalError, Timeouts, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.journals.postgres import PostgresBatch
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
@@ -23,7 +22,7 @@ async def test_stop_without_the_database(service, monkeypatch, ends, graces):
     monkeypatch.setattr("invsvc_async.storage.postgres_pool._TO_LEAVE", 0.5)
     monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.2)
     # Otherwise, on a busy machine, the run may have to ask the database whether its results are still its own.
-    monkeypatch.setattr("invsvc_async.batch.journals.postgres_runs._RELIES", 100.0)
+    monkeypatch.setattr("invsvc_async.durable.leases.LEASE", 100.0)
     service._app.latency = 0.05
     async with client_of(service, timeout=Timeouts(attempt=0.5)) as client, database_proxy() as proxy:
         async with Batch.open(proxy.journal(name), client, concurrency=4) as batch:
@@ -52,7 +51,7 @@ async def test_stopped_run_whose_results_may_be_of_others(service, monkeypatch):
     """If the database cannot say whose they are, the run ends with its error, and the next one gives them."""
     monkeypatch.setattr("invsvc_async.storage.postgres_pool._TO_LEAVE", 0.5)
     monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.2)
-    monkeypatch.setattr("invsvc_async.batch.journals.postgres_runs._RELIES", 100.0)
+    monkeypatch.setattr("invsvc_async.durable.leases.LEASE", 100.0)
     async with client_of(service, timeout=Timeouts(attempt=2.0)) as client, database_proxy() as proxy:
         async with Batch.open(proxy.journal("stophand"), client, concurrency=4) as batch:
             running = batch.run(creates(client, 100))
@@ -61,7 +60,7 @@ async def test_stopped_run_whose_results_may_be_of_others(service, monkeypatch):
                 await asyncio.sleep(0.01)
             proxy.cut()
             await batch.stop(0.3)
-            running._relies_until = 0.0  # as after a pause
+            running._dispatcher.leases.until = 0.0  # as after a pause
             with pytest.raises(JournalError, match="away"):
                 await anext(running)
         async with Batch.open(database().journal("stophand", silence=1), client) as batch:
@@ -84,12 +83,16 @@ async def test_silent_connection_is_given_up(client, monkeypatch):
         assert (await asking).total == 0
 
 
-async def test_what_was_taken_cannot_be_stored():
+async def test_what_was_taken_cannot_be_stored(client, shared):
     """A failure to note which results were taken is not reported as an error that nobody handles."""
     told = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-    saving = PostgresBatch(database().journal("taken")).save_taken()  # it is not open
-    await asyncio.wait([saving])
-    del saving
+    async with Batch.open(shared, client) as batch:
+        run = batch.run(creates(client, 2))
+        await anext(run)
+        await batch.entries.store.rows("ALTER TABLE {s}unheard RENAME TO gone")
+        await batch.stop()
+        await batch.entries.store.rows("ALTER TABLE {s}gone RENAME TO unheard")
+    del run
     gc.collect()
     assert told == []
