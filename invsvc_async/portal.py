@@ -187,7 +187,8 @@ class Portal:
         task = asyncio.create_task(_hold(manager, entered, leaving))
 
         async def leave(_kind: object, error: BaseException | None, _trace: object) -> bool:
-            leaving.set_result(error)
+            if not leaving.done():  # cancelled, if the loop ends
+                leaving.set_result(error)
             if (left := await task) is None or left is error:
                 return left is None
             raise left

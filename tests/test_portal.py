@@ -237,12 +237,12 @@ def test_what_is_entered_learns_of_the_error(service, error):
 
 
 def test_error_of_what_is_left(service):
-    """It is raised at the end, after all others were left."""
+    """It is raised at the end, after all others were left, which learn of it."""
     notes = []
     with pytest.raises(ValueError, match="full"), Portal(made(service)) as portal:
         portal.enter(noting(notes, "a"))
         portal.enter(noting(notes, "b", failing=ValueError("full")))
-    assert notes == ["a in", "b in", "b out", "a out"]
+    assert notes == ["a in", "b in", "b out", "a got ValueError", "a out"]
 
 
 def test_error_of_what_is_entered(portal):
@@ -621,9 +621,11 @@ def test_loop_that_died(service):
         asyncio.get_running_loop().stop()
         await asyncio.sleep(600)
 
-    ended = pytest.raises(ConfigurationError, match="it ended during this call")
-    with ended, Portal(made(service)) as portal, ended:
+    portal = Portal(made(service)).__enter__()
+    with pytest.raises(ConfigurationError, match="it ended during this call"):
         portal.call(die())
+    with pytest.raises(ConfigurationError, match="it ended during this call"):
+        portal.__exit__(None, None, None)
 
 
 def test_process_that_does_not_leave_it(service, tmp_path):
