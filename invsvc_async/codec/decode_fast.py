@@ -22,7 +22,7 @@ from invsvc_async.codec.exact_json import EXACT_UNTIL, UNREADABLE, exact, salvag
 from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of, is_model
 from invsvc_async.codec.nesting import NestingError, check_depth
 from invsvc_async.errors import UnreadableResponseError
-from invsvc_async.models.common import Model, Received, once
+from invsvc_async.models.common import Model, Received, flaws_of, once
 
 __all__ = ["check", "decode_all", "decode_one"]
 
@@ -59,12 +59,22 @@ def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
 
 
 def decode_one(cls: type[T], raw: Raw | bytes) -> T:
-    """Decode an item whose depth was checked."""
+    """
+    Decode an item whose depth was checked.
+
+    Raises:
+        UnreadableResponseError: It is not an object.
+    """
     content = bytes(raw)
     try:
         found: T = _decoder_of(cls, _NOTHING)(content)
     except UNREADABLE as refusal:
         found, _ = _retried(cls, content, _NOTHING, refusal)
+        flaws = flaws_of(found)
+        if flaws is not None and "" in flaws.problems:
+            raise UnreadableResponseError(
+                f"the answer is not a {cls.__name__} ({flaws.problems[''].why}). Look at .raw.", raw=content
+            ) from None
     return found
 
 

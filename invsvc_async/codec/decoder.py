@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw
 
-from invsvc_async import errors
 from invsvc_async.codec import decode_fast
 from invsvc_async.codec.arrays import split
 from invsvc_async.codec.exact_json import MEMBERS, UNREADABLE, is_array, utc
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
-from invsvc_async.models.common import Meta, Model, Page, flaws_of
+from invsvc_async.models.common import Meta, Model, Page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,16 +42,7 @@ def decode(cls: type[T], raw: Raw | bytes, *, meta: Meta | None = None) -> T:
         UnreadableResponseError: It is not a JSON object, or is nested too deeply.
     """
     decode_fast.check(cls, raw)
-    return _decoded(cls, raw, meta)
-
-
-def _decoded(cls: type[T], raw: Raw | bytes, meta: Meta | None) -> T:
-    """Decode an object whose depth was checked."""
-    model = decode_fast.decode_one(cls, raw)
-    flaws = flaws_of(model)
-    if flaws is not None and "" in flaws.problems:
-        raise _refused(cls, raw, flaws.problems[""].why)
-    return with_meta(model, meta)
+    return with_meta(decode_fast.decode_one(cls, raw), meta)
 
 
 def decode_items(cls: type[T], raws: Sequence[Raw | bytes] | Raw) -> tuple[T, ...]:
@@ -70,7 +60,9 @@ def decode_items(cls: type[T], raws: Sequence[Raw | bytes] | Raw) -> tuple[T, ..
     try:
         items = split(raws)
     except UNREADABLE as cause:
-        raise _refused(cls, raws, cause) from cause
+        raise UnreadableResponseError(
+            f"the answer is not a list of {cls.__name__} ({cause}). Look at .raw.", raw=bytes(raws)
+        ) from cause
     return decode_fast.decode_all(cls, items)
 
 
@@ -121,7 +113,7 @@ def member(raw: Raw | bytes, name: str) -> Raw:
     try:
         return MEMBERS.decode(raw)[name]
     except (KeyError, *UNREADABLE) as cause:
-        raise errors.UnreadableResponseError(
+        raise UnreadableResponseError(
             f"the answer has no {name!r} ({cause}). Look at .raw.", raw=bytes(raw)
         ) from cause
 
@@ -131,12 +123,6 @@ def with_meta(model: T, meta: Meta | None) -> T:
     if meta is not None:
         object.__setattr__(model, "meta", meta)
     return model
-
-
-def _refused(cls: type[Model], raw: Raw | bytes, cause: object) -> errors.UnreadableResponseError:
-    return errors.UnreadableResponseError(
-        f"the answer is not a {cls.__name__} ({cause}). Look at .raw.", raw=bytes(raw)
-    )
 
 
 def meta_of(envelope: Envelope) -> Meta:
@@ -162,7 +148,7 @@ def one(cls: type[T], envelope: Envelope) -> T:
         raise UnreadableResponseError(
             f"the answer has no {cls.__name__}. Check the base URL. Look at .raw.", raw=envelope.content
         )
-    return _decoded(cls, raw, meta_of(envelope))  # the envelope was checked as a whole
+    return with_meta(decode_fast.decode_one(cls, raw), meta_of(envelope))  # checked as a part of the envelope
 
 
 def many(cls: type[T], envelope: Envelope) -> tuple[T, ...]:

@@ -54,35 +54,29 @@ class _List(msgspec.Struct, forbid_unknown_fields=True):  # nothing in it is nes
     per_page: _Scalar = None
 
 
-class _OddList(msgspec.Struct):
+class _Answer(msgspec.Struct, kw_only=True):
     success: bool
-    data: Items
     message: Any = None
     timestamp: Any = None
+    total_results: Any = None
+    page: Any = None
+    per_page: Any = None
+
+
+class _OddList(_Answer, kw_only=True):
+    data: Items
     next: str | None = None
     has_more: bool = False
-    total_results: Any = None
-    page: Any = None
-    per_page: Any = None
 
 
-class _Standard(msgspec.Struct):
-    success: bool
-    data: Raw
-    message: Any = None
-    timestamp: Any = None
-
-
-class _Open(msgspec.Struct):
-    success: bool
+class _Open(_Answer, kw_only=True):
     data: Raw = Raw()  # absent; msgspec does not decode objects to a union with Raw
-    message: Any = None
-    timestamp: Any = None
-    next: Any = None  # from here: fields of a list that the table of operations does not know
+    next: Any = None
     has_more: Any = None
-    total_results: Any = None
-    page: Any = None
-    per_page: Any = None
+
+
+class _Standard(_Open, kw_only=True):
+    data: Raw
 
 
 _decode_list = msgspec.json.Decoder(_List).decode
@@ -105,7 +99,7 @@ _DECODE: Mapping[Shape, Callable[[bytes], Any]] = {
     Shape.OPEN: msgspec.json.Decoder(_Open).decode,
 }
 _NOTHING = Raw()
-_REQUEST_ID = istr("X-Request-Id")
+_REQUEST_ID = istr("X-Request-Id")  # the usual header; the specification does not name one
 _SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"  # the standard has no fractions, but some services do
 _FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # ms: the range of datetime
 _OF_AUTHENTICATION = frozenset({"message", "error", "error_description", "details"})
@@ -207,7 +201,7 @@ def read_success(
             check_depth(content)
         if shape is Shape.BARE:
             MEMBERS.decode(content)
-            request_id = _request_id(headers)
+            request_id = headers.get(_REQUEST_ID)
             return Envelope(
                 raw=Raw(content), content=content, request_id=request_id, status=status, headers=headers
             )
@@ -222,29 +216,14 @@ def read_success(
         )
     if not found.success:
         raise _unreadable(content, "success is false", status=status, headers=headers, operation=operation)
-    return _ENVELOPE[shape](found, content, status, headers)
+    return _envelope(found, content, status, headers)
 
 
-def _request_id(headers: Mapping[str, str]) -> str | None:
-    """Return the request's id, from the usual header.  The specification does not name one."""
-    return headers.get(_REQUEST_ID)
-
-
-def _single(found: _Standard, content: bytes, status: int, headers: Mapping[str, str]) -> Envelope:
+def _envelope(
+    found: _List | _OddList | _Open, content: bytes, status: int, headers: Mapping[str, str]
+) -> Envelope:
     return Envelope(
-        raw=found.data,
-        content=content,
-        message=_text(found.message),
-        stamp=_stamp(found.timestamp),
-        request_id=_request_id(headers),
-        status=status,
-        headers=headers,
-    )
-
-
-def _open(found: _Open, content: bytes, status: int, headers: Mapping[str, str]) -> Envelope:
-    return Envelope(
-        raw=found.data if found.data != _NOTHING else None,
+        raw=None if found.data == _NOTHING else found.data,
         content=content,
         message=_text(found.message),
         stamp=_stamp(found.timestamp),
@@ -253,34 +232,10 @@ def _open(found: _Open, content: bytes, status: int, headers: Mapping[str, str])
         total_results=_whole(found.total_results),
         page=_whole(found.page),
         per_page=_whole(found.per_page),
-        request_id=_request_id(headers),
+        request_id=headers.get(_REQUEST_ID),
         status=status,
         headers=headers,
     )
-
-
-def _listed(found: _List | _OddList, content: bytes, status: int, headers: Mapping[str, str]) -> Envelope:
-    return Envelope(
-        raw=found.data,
-        content=content,
-        message=_text(found.message),
-        stamp=_stamp(found.timestamp),
-        next=found.next,
-        has_more=found.has_more,
-        total_results=_whole(found.total_results),
-        page=_whole(found.page),
-        per_page=_whole(found.per_page),
-        request_id=_request_id(headers),
-        status=status,
-        headers=headers,
-    )
-
-
-_ENVELOPE: Mapping[Shape, Callable[[Any, bytes, int, Mapping[str, str]], Envelope]] = {
-    Shape.LIST: _listed,
-    Shape.STANDARD: _single,
-    Shape.OPEN: _open,
-}
 
 
 def _unreadable(
