@@ -7,7 +7,6 @@ calls ``__getattr__``, which knows whether the field was absent or broken.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -21,7 +20,7 @@ import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from invsvc_async.errors import NONE_CAME, FieldError
-from invsvc_async.models.portable import Portable, html_table, keep_arguments
+from invsvc_async.models.portable import FieldName, Portable, html_table, keep_arguments
 
 __all__ = ["UNSET", "Address", "Meta", "Model", "Page", "Unset"]
 
@@ -71,24 +70,13 @@ class Meta:
     headers: Mapping[str, str] = attrs.field(default=NO_EXTRA, eq=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        parts = {field.name: getattr(self, field.name) for field in attrs.fields(Meta)}
         headers = tuple(self.headers.items())  # aiohttp's own class cannot be pickled
-        return _restore_meta, (self.message, self.timestamp, self.request_id, self.status, headers)
+        return _restore_meta, ({**parts, "headers": headers},)
 
 
-def _restore_meta(
-    message: str | None,
-    timestamp: datetime | None,
-    request_id: str | None,
-    status: int | None,
-    headers: tuple[tuple[str, str], ...],
-) -> Meta:
-    return Meta(
-        message=message,
-        timestamp=timestamp,
-        request_id=request_id,
-        status=status,
-        headers=CIMultiDictProxy(CIMultiDict(headers)),
-    )
+def _restore_meta(parts: dict[str, Any]) -> Meta:
+    return Meta(**{**parts, "headers": CIMultiDictProxy(CIMultiDict(parts["headers"]))})
 
 
 def once(make: F) -> F:
@@ -129,14 +117,14 @@ class Flaws:
 @once
 def wire_names(cls: type[Model]) -> dict[str, str]:
     """Return the wire name of each field of *cls*, by its Python name."""
-    own = (field for field in attrs.fields(cls) if field.name not in _SHARED)
+    own = (field for field in cls._attrs if field.name not in _SHARED)
     return {field.name: field.metadata.get("wire", field.name.rstrip("_")) for field in own}
 
 
 @once
 def _nullable(cls: type[Model]) -> frozenset[str]:
     return frozenset(
-        field.name for field in attrs.fields(cls) if str(field.type).endswith("| None") or field.type == "Any"
+        field.name for field in cls._attrs if str(field.type) == "Any" or str(field.type).endswith("| None")
     )
 
 
@@ -174,7 +162,7 @@ class Model(Portable):
     )
 
     def __attrs_post_init__(self) -> None:
-        given = {field.name: object.__getattribute__(self, field.name) for field in attrs.fields(type(self))}
+        given = {field.name: object.__getattribute__(self, field.name) for field in self._attrs}
         broken = {name: value for name, value in given.items() if isinstance(value, FieldError)}
         for name, value in given.items():
             if value is UNSET or name in broken:
@@ -259,8 +247,7 @@ class Model(Portable):
                     f"{type(self).__name__!r} has no attribute {name!r}", name=name, obj=self
                 )
             problem = self._problem(name)
-            # attrs.evolve reads all fields, and must copy the absent and broken ones as such.
-            if inspect.currentframe().f_back.f_code is attrs.evolve.__code__:
+            if isinstance(name, FieldName):  # attrs.evolve, which copies absent and broken fields as such
                 return (problem if problem and problem.address != "$" else None) or UNSET
             if problem:  # a new one each time: an error that is raised again keeps all its earlier frames
                 raise FieldError(problem.address, problem.raw, problem.why)
@@ -277,7 +264,7 @@ class Model(Portable):
         return hash((type(self), self._held()))
 
     def __repr__(self) -> str:
-        shown = (field.name for field in attrs.fields(type(self)) if field.repr)
+        shown = (field.name for field in self._attrs if field.repr)
         held = ((name, stored_value(self, name)) for name in shown)
         return f"{type(self).__name__}({', '.join(f'{name}={it!r}' for name, it in held if it is not UNSET)})"
 
@@ -328,16 +315,40 @@ def _models_in(value: Any) -> Iterator[tuple[str, Model]]:  # Any: what a slot h
     yield from ((path, item) for path, item in parts if isinstance(item, Model))
 
 
-def html_of_items(items: Sequence[object]) -> str:
-    """Return an HTML table of *items*, with a column for each field that one of them has."""
-    rows = [dict(item.__rich_repr__()) if isinstance(item, Model) else {"value": item} for item in items]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    title = f"{type(items[0]).__name__}: {len(rows)}" if items else "no items"
-    return html_table(title, columns, ([row.get(name) for name in columns] for row in rows))
+class Items(Portable, Generic[T_co], Sequence[T_co]):  # noqa: PYI059 - an alias of Sequence has no attributes
+    """The base class of the sequences of ``items``."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        items: tuple[T_co, ...]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[T_co]:
+        return iter(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> T_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T_co, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> T_co | tuple[T_co, ...]:
+        return self.items[index]
+
+    def _repr_html_(self) -> str:
+        """Return a table with a column for each field that an item has."""
+        rows = [
+            dict(item.__rich_repr__()) if isinstance(item, Model) else {"value": item} for item in self.items
+        ]
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        title = f"{type(self.items[0]).__name__}: {len(rows)}" if rows else "no items"
+        return html_table(title, columns, ([row.get(name) for name in columns] for row in rows))
 
 
 @attrs.frozen(kw_only=True)
-class Page(Portable, Generic[T_co], Sequence[T_co]):  # noqa: PYI059 - an alias of Sequence has no attributes
+class Page(Items[T_co]):
     """
     One page of a list, in the service's order.  Its wire form is the service's envelope, with ``data``.
 
@@ -369,12 +380,6 @@ class Page(Portable, Generic[T_co], Sequence[T_co]):  # noqa: PYI059 - an alias 
             for at, item in enumerate(self.items)
             for problem in getattr(item, "problems", ())
         )
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __iter__(self) -> Iterator[T_co]:
-        return iter(self.items)
 
     def __class_getitem__(cls, item: Any) -> Any:  # Any: as in typing
         return keep_arguments(cls, super().__class_getitem__(item))  # type: ignore[misc]  # Generic has it
@@ -410,17 +415,6 @@ class Page(Portable, Generic[T_co], Sequence[T_co]):  # noqa: PYI059 - an alias 
             "per_page": (int | None, False), "message": (str | None, False),
             "timestamp": (datetime | None, False),
         }  # fmt: skip
-
-    def _repr_html_(self) -> str:
-        return html_of_items(self.items)
-
-    @overload
-    def __getitem__(self, index: int) -> T_co: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[T_co, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> T_co | tuple[T_co, ...]:
-        return self.items[index]
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)

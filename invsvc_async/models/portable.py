@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, get_args
 
 import attrs
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import CoreSchema
 
-__all__ = ["Portable", "hide_fields", "html_table", "keep_arguments"]
+__all__ = ["FieldName", "Portable", "hide_fields", "html_table", "keep_arguments"]
 
 _LONGEST_CELL = 200  # characters
 
@@ -32,11 +32,28 @@ class _Serializer:
         return serializer()
 
 
+class FieldName(str):
+    """
+    The name of a field, as attrs reads it from a class.
+
+    A model that is read by it, as by ``attrs.evolve``, returns for an absent or broken field what the class
+    takes for it, and raises nothing.
+    """
+
+    __slots__ = ()
+
+
+@cache
+def _named(cls: type[Portable]) -> tuple[attrs.Attribute[Any], ...]:
+    fields = cls._attrs
+    return type(fields)(field.evolve(name=FieldName(field.name)) for field in fields)
+
+
 class _Fields:
     """The ``__attrs_attrs__`` of all classes, which attrs reads and msgspec does not find."""
 
     def __get__(self, value: object, owner: type[Portable]) -> object:
-        return owner._attrs  # noqa: SLF001 - as hide_fields sets it
+        return _named(owner)  # type: ignore[arg-type]  # classes can be hashed
 
 
 def hide_fields(cls: type[Portable]) -> None:
@@ -181,7 +198,7 @@ class Portable:
 
     def __rich_repr__(self) -> Iterator[tuple[str, object]]:
         """Yield what the repr shows, for rich."""
-        for field in attrs.fields(type(self)):
+        for field in self._attrs:
             if not field.repr:
                 continue
             with suppress(AttributeError):  # an absent field

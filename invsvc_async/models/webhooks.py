@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import attrs
 
-from invsvc_async.models.common import ABSENT, Meta, Model, Page, html_of_items
-from invsvc_async.models.portable import Portable
+from invsvc_async.models.common import ABSENT, Items, Meta, Model, Page
 
 __all__ = ["Deleted", "EventType", "Health", "Webhook", "WebhookList", "WebhookStatus"]
 
@@ -71,7 +70,7 @@ class Webhook(Model):
 
 
 @attrs.frozen(kw_only=True)
-class WebhookList(Portable, Sequence[Webhook]):
+class WebhookList(Items[Webhook]):
     """
     The webhooks of a team, as listed in one answer.  Its wire form has ``data`` and ``is_full``.
 
@@ -96,23 +95,6 @@ class WebhookList(Portable, Sequence[Webhook]):
     @classmethod
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:  # noqa: ARG003 - none
         return {"data": (tuple[Webhook, ...], True), "is_full": (bool, False)}
-
-    def _repr_html_(self) -> str:
-        return html_of_items(self.items)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __iter__(self) -> Iterator[Webhook]:
-        return iter(self.items)
-
-    @overload
-    def __getitem__(self, index: int) -> Webhook: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Webhook, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Webhook | tuple[Webhook, ...]:
-        return self.items[index]
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)

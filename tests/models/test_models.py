@@ -215,6 +215,19 @@ def test_evolved_model_keeps_gaps_problems_and_unknown_fields():
     assert attrs.evolve(before, total=codec.structure(Invoice, {"total": 1}).total).problems == ()
 
 
+def test_gap_read_by_its_name_in_attrs():
+    """Tools that read all fields, as attrs.evolve does, get what the class takes for absent and broken ones."""
+    model = codec.structure(Invoice, {"total": "12.5"})
+
+    total, uuid = (
+        getattr(model, field.name) for field in (attrs.fields(Invoice).total, attrs.fields(Invoice).uuid)
+    )
+
+    assert (total.address, uuid) == ("$.total", UNSET)
+    with pytest.raises(FieldError):
+        getattr(model, "uuid")  # noqa: B009 - the plain name
+
+
 def test_evolved_model_that_was_no_object_starts_anew():
     """A problem of the whole item is dropped once a field is set."""
     assert codec.unstructure(attrs.evolve(codec.structure(Webhook, None), id="wh_2")) == {"id": "wh_2"}
