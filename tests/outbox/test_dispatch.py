@@ -16,15 +16,14 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.outbox import item
-from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import HOOK, client_of
-from tests.support.note_commits import NOTED
 from tests.outbox.conftest import verdict_of
 from tests.soak.outboxes import run
 from tests.support.database import database, failing_at_return
 from tests.support.database_proxy import database_proxy
+from tests.support.note_commits import NOTED
 
 LANES = 64
 

@@ -9,7 +9,6 @@ import pytest
 from invsvc_async import JournalError, Outbox
 from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases
-from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.storage import postgres_pool
 from tests.support.database_proxy import database_proxy
 
