@@ -25,7 +25,7 @@ UNIT = re.compile(r"\b(seconds?|ms|milliseconds|minutes)\b|[ (\d]s\b")
 NO_TIMES = {"chance", "rate", "reads", "x", "y", "zoom"}
 OF_RESOURCES = [row for row in TABLE if not row.name.startswith("client.")]
 OURS = re.compile(
-    r"(unstructure|enc_hook|CallOptions|Model|Unset|Batch|Outbox|Intent|Outcome|ReadRetries|ReconcilePolicy|Timeouts|Verdict|Write|batch\.\w+|export\.\w+|testing\.\w+"
+    r"(unstructure|enc_hook|CallOptions|Model|Unset|Batch|Outbox|Portal|Intent|Outcome|ReadRetries|ReconcilePolicy|Timeouts|Verdict|Write|batch\.\w+|export\.\w+|testing\.\w+"
     r"|Absent|Applied|CannotTell|Holds|Superseded|ApiKey|OAuthToken|PersonToken|TokenProvider|simulator\.\w+"
     r"|events\.(DeadLetter|Delivery|Entry|InboxPolicy|\w*Store|Standing|StateStats|StoredEvent|CredentialStats|ReceiverStats|Backlog|Health|SyncReceiver|Handling|Receiver\.middleware)|models\.(Model|Unset))(\..*)?$"
 )  # what the package has of its own: no section of the specification is about it
@@ -35,6 +35,10 @@ LOCAL = {
     "of",
     "from_env",
     "with_options",
+    "write_from",
+    "outcome_of",
+    "forget",
+    "prune",
     "settle",
     "resume",
     "recover",
