@@ -176,9 +176,8 @@ def batch() -> None:
 
 
 def doctor() -> None:
-    """Picture doctor, with and without ``--transport``."""
+    """Picture doctor."""
     picture("doctor", ("doctor",))
-    picture("transport", ("doctor", "--transport"))
 
 
 def inspector() -> None:

@@ -34,7 +34,6 @@ class Answer:
     next: str | None = None
     own: bool = True  # the service's own envelope
     error: str = ""
-    seconds: float = 0.0
 
     def item(self, name: str) -> Any:
         """Return a field of the first item; ``None`` if there is no item."""
@@ -78,14 +77,11 @@ class Prober:
             envelope = await retry.read(self.view, request)
         except ServiceError as error:
             text = f"{error.code or ''} {error.message or ''}".strip()
-            return Answer(
-                status=error.status, own=error.own_envelope, error=text, seconds=clock.now() - begun
-            )
+            return Answer(status=error.status, own=error.own_envelope, error=text)
         except InvsvcError as error:
-            return Answer(status=None, own=False, error=str(error), seconds=clock.now() - begun)
+            return Answer(status=None, own=False, error=str(error))
         self.seconds.append(clock.now() - begun)
-        items = _objects(envelope.data)
-        return Answer(status=200, items=items, next=envelope.next, seconds=self.seconds[-1])
+        return Answer(status=200, items=_objects(envelope.data), next=envelope.next)
 
 
 def _objects(payload: Any) -> list[dict[str, Any]]:  # Any: JSON as it came

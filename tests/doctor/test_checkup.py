@@ -12,7 +12,6 @@ from invsvc_async import Client, OAuthToken, PersonToken, ReadRetries, Timeouts,
 from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.doctor import _toml
 from invsvc_async.doctor import Checkup, examine
-from invsvc_async.doctor.one_arrival import METHODS, Closing, Proof, Trial, closings, prove
 from invsvc_async.doctor.parameter_names import find_names
 from invsvc_async.doctor.probe import Answer
 from invsvc_async.simulator import Simulator
@@ -387,18 +386,6 @@ def test_exit_code_of_a_refusal(settings, capsys):
     assert (said.out, "the credential is accepted: HTTP 40" in said.err) == ("", True)
 
 
-@pytest.mark.parametrize("form", [(), ("--json",)])
-def test_transport_on_the_command_line(capsys, form):
-    """It tells, for each method, how many closings were tried, and that no write arrived twice."""
-    assert run(["doctor", "--transport", *form]) == 0
-    out = capsys.readouterr().out
-    if form:
-        assert {trial["method"] for trial in json.loads(out)["trials"]} == set(METHODS)
-    else:
-        assert all(f"{method}\t{len(closings())}\t" in out for method in METHODS)
-        assert "every write arrived at most once" in out
-
-
 async def test_names_of_a_list_that_cannot_be_read():
     """Of none can anything be told, and each says why."""
 
@@ -423,22 +410,6 @@ async def test_address_of_something_else():
     assert "HTTP 404" in answer(found, "the base URL answers").answer
     assert answer(found, "speed of a read").answer == "no read succeeded"
     assert not found.usable
-
-
-async def test_transport_at_every_closing():
-    """Every write arrives at most once, and where the request is read or the answer begun, exactly once."""
-    proof = await prove()
-
-    assert proof.holds
-    assert len(proof.trials) == len(METHODS) * len(closings())
-    assert {trial.arrivals for trial in proof.trials if trial.closing.asked != 0} == {1}
-
-
-def test_transport_that_repeats():
-    """One second arrival is enough for the proof to fail."""
-    trial = Trial("PUT", Closing(None, 0, reset=False, warm=False), 2)
-
-    assert not Proof(aiohttp="3.0", trials=[trial]).holds
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,6 @@ _MARKS = {True: "ok", False: "!!", None: "?"}
 
 def command(
     *,
-    transport: Annotated[
-        bool,
-        typer.Option(
-            "--transport",
-            help="Show on the loopback that a write arrives at most once; needs no deployment.",
-        ),
-    ] = False,
     journey: Annotated[
         str | None, typer.Option(metavar="ID", help="An existing journey, to check whether it can be read.")
     ] = None,
@@ -41,11 +34,8 @@ def command(
     """
     Check what the specification leaves open in a deployment, with reads only, and print matching settings.
 
-    Exits with 1 if the deployment does not answer, or rejects this credential; with --transport, if a write
-    arrived twice.
+    Exits with 1 if the deployment does not answer, or rejects this credential.
     """
-    if transport:
-        raise typer.Exit(_transport(json_=json_))
     found, base_url = until_done(_examined(profile, team, journey))
     if json_:
         from invsvc_async.cli.output import emit_json
@@ -127,21 +117,3 @@ def _toml(found: Checkup, base_url: str, team: str | None, name: str) -> str:
         if each.certain and each.name is None
     ]
     return "\n".join(lines) + "\n"
-
-
-def _transport(*, json_: bool) -> int:
-    from invsvc_async.cli.output import emit_json, table
-    from invsvc_async.doctor.one_arrival import prove
-
-    proof = until_done(prove())
-    if json_:
-        emit_json(attrs.asdict(proof))
-    else:
-        rows = [
-            (method, str(trials), str(arrivals), str(most))
-            for method, trials, arrivals, most in proof.by_method()
-        ]
-        table(("method", "closings", "arrivals", "maximum per write"), rows, right=(1, 2, 3))
-        result = "every write arrived at most once" if proof.holds else "A WRITE ARRIVED TWICE"
-        typer.echo(f"aiohttp {proof.aiohttp}: {result}")
-    return 0 if proof.holds else 1
