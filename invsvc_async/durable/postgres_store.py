@@ -45,7 +45,8 @@ _LONGEST = 86_400  # s of silence
 _RECONNECT = 1.0  # s between tries to listen
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext($1))"
 # Of one base URL, each credential may have a store of its own; it may be told to continue another's.
-_OTHERS = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)"
+_IS_THERE = "SELECT to_regclass(CAST($1 AS text)) IS NOT NULL"
+_OTHERS = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, CAST($1 AS text))"
 _OWNERS = """
 SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
 """
@@ -196,9 +197,8 @@ class PostgresStore(Pool):
         else:
             facts["base_url"] = base_url = session.base_url
             mine = (session.credential.fingerprint(base_url) or "") if self._it is not None else ""
-            digest = blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
-            found = await self._found(connection, f"{prefix}_", base_url, mine, same_mode=same_mode)
-            self.schema = found or f"{prefix}_{digest}"
+            found = await self._dialect.run(connection, self.find(base_url, mine, same_mode=same_mode))
+            self.schema = found or self._own_schema(base_url, mine)
         self._dialect = _dialect_in(self.schema, self.part, self._kind)
         if not await connection.fetchval("SELECT to_regclass($1)", f"{self.schema}.facts"):
             if not self._create:
@@ -218,9 +218,11 @@ class PostgresStore(Pool):
             "and the profile."
         )
 
-    async def _found(
-        self, connection: Any, prefix: str, base_url: str, mine: str, *, same_mode: bool
-    ) -> str | None:  # Any: asyncpg's
+    def _own_schema(self, base_url: str, mine: str) -> str:
+        digest = blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
+        return f"invoicing_{self._kind}_{self._called}_{digest}"
+
+    def find(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str | None]:
         """
         Return the schema of this base URL and credential, or of the one other credential; ``None``: make one.
 
@@ -228,11 +230,15 @@ class PostgresStore(Pool):
             JournalError: There is none, and none is to be made; or several others.
 
         """
+        own = self._own_schema(base_url, mine)
+        if (yield _IS_THERE, (f"{own}.facts",))[0][0]:
+            return own
         others: list[str] = []
-        for (schema,) in await connection.fetch(_OTHERS, prefix):
+        prefix = own.removesuffix(own.rpartition("_")[2])
+        for (schema,) in (yield _OTHERS, (prefix,)):
             if not re.fullmatch("[0-9a-f]{12}", schema.removeprefix(prefix)):
                 continue  # of a name that only begins like this one
-            facts = dict(await connection.fetch(_OWNERS.format(schema=schema)))
+            facts = dict(map(tuple, (yield _OWNERS.format(schema=schema), ())))
             if facts.get("base_url") == base_url:
                 if f"credential {mine}" in facts:
                     return str(schema)
@@ -500,9 +506,7 @@ def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
     called = query.pop(kind, "default")
     most = 40 if kind == "batch" else 30
     if not re.fullmatch(rf"[a-z0-9_]{{1,{most}}}", called):
-        raise ConfigurationError(
-            f"{what}: {kind} is invalid. Use 1 to {most} characters of a-z, 0-9 and _."
-        )
+        raise ConfigurationError(f"{what}: {kind} is invalid. Use 1 to {most} characters of a-z, 0-9 and _.")
     try:
         silence = float(query.pop("silence", 10.0))
     except ValueError as error:
