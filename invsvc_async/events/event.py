@@ -8,6 +8,7 @@ is only counted or forwarded takes little time.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
 
 import attrs
@@ -97,7 +98,7 @@ class _Event(Portable):
             raise InvalidRequestError(f"{cls.__name__}: it is a {event.__class__.__name__}")
         return event
 
-    @property
+    @cached_property
     def type(self) -> str:
         """The event's name as sent, whether the specification lists it or not."""
         return self._body.event or self._body.type or ""

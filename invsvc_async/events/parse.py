@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.codec.nesting import DEEPEST, check_depth
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.body import (
@@ -45,6 +46,7 @@ _SIGNED: Final[dict[str, SignedFamily]] = {
     "sat.invoice.synced": SatInvoiceSynced,
     "invoice_batch.completed": InvoiceBatchCompleted,
 }
+_RESOURCES: Final = frozenset(EVENT_TYPES).difference(_SIGNED)
 _SIGNED_FAMILIES: Final = {name.partition(".")[0]: family for name, family in _SIGNED.items()}
 
 
@@ -78,7 +80,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
         raise malformed("it has no 'data'", raw)
     is_test = content.test is True or (headers is not None and value_of(headers, TEST) == "true")
     name = content.event or content.type or ""
-    family = _SIGNED.get(name) or _signed_family(name, raw)
+    family = None if name in _RESOURCES else _SIGNED.get(name) or _signed_family(name, raw)
     if family is None:
         _check_resource(content, version, raw, is_test=is_test)
         if version == "v1" and is_object(content.data.payload) and _wraps_resource(raw):
@@ -123,7 +125,8 @@ def _signed_family(name: str, raw: bytes) -> SignedFamily | None:
 
 
 def _check_resource(content: Body, version: Version, raw: bytes, *, is_test: bool) -> None:
-    _check("livemode", content.livemode, bool, raw)
+    if content.livemode.__class__ is not bool:
+        _check("livemode", content.livemode, bool, raw)
     if version == "v2":
         if content.id is not None or not is_test:
             _check_id(content.id, raw)

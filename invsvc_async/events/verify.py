@@ -125,7 +125,7 @@ def prove(
     if signature is not None and (keys or not accept_unsigned):
         return _match(body, signature, keys, now)
     for header in shared:
-        if header.matches(headers) and not is_retired(header, now):
+        if header.matches(headers) and (header.retires_at is None or not is_retired(header, now)):
             return header
     return None
 

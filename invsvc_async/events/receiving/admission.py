@@ -74,9 +74,9 @@ class Trust:
                 if proof
                 else Receipt(400, "unreadable", error=without_frames(error))
             )
-        is_signed = isinstance(proof, Secret)
+        is_signed, is_resource = isinstance(proof, Secret), isinstance(event, ResourceEvent)
         try:
-            if not is_signed:
+            if proof is None or not (is_signed or is_resource):
                 admit(event, proof, self.keys, self.shared_headers, accept_unsigned=unsigned)
         except EventError as error:
             # Tests from the dashboard have no custom header; both body and headers must mark them.
@@ -84,7 +84,7 @@ class Trust:
                 return Receipt(401, "refused", event, without_frames(error))
         if event.is_test:
             return Admitted(event, "as a test", proof)
-        again = not is_signed and isinstance(event, ResourceEvent)
+        again = is_resource and not is_signed
         return Admitted(event, "until acknowledged" if again else "once", proof)
 
     def refusal(self, headers: Headers | None, now: float) -> Receipt | None:
@@ -118,7 +118,7 @@ def key_of(event: Event) -> str | None:
     The three families have ids of their own: one in another family is another event.  Those of resource
     events are stored as they are.
     """
-    key = event.dedupe_key
+    key = event.id
     if key is None:
         return None
     if isinstance(event, ResourceEvent):

@@ -7,7 +7,8 @@ In a store, a handler is known by its name.  Each event is stored once for each 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -96,13 +97,15 @@ class Handlers:
         self._groups = None
         self._by_type.clear()
 
-    def matching(self, event: Event) -> list[Handler]:
+    def matching(self, event: Event) -> Sequence[Handler]:
         """
         Return the handlers that *event* is for: those of its type, or else those of ``*``.
 
         One whose ``where`` raises is among them, so that the error counts as a failed attempt.
         """
         found = self._by_type.get(event.type) or self._by_type_of(event.type)
+        if found.only is not None:
+            return found.own or found.rest
         return [handler for handler in found.own if _accepts(handler, event)] or [
             handler for handler in found.rest if _accepts(handler, event)
         ]
@@ -171,16 +174,12 @@ class Handlers:
             self._groups = [Group(tuple(found), *limits) for limits, found in names.items()]
         return self._groups
 
-    async def call(self, handler: Handler, handling: Handling) -> None:
+    def call(self, handler: Handler, handling: Handling) -> Awaitable[object]:
         """Call a handler within the middleware, the first registered outermost."""
-
-        async def innermost() -> None:
-            await handler.function(handling.event)
-
-        proceed: Callable[[], Awaitable[None]] = innermost
+        proceed: Callable[[], Awaitable[Any]] = partial(handler.function, handling.event)
         for function in reversed(self.middleware):
-            proceed = _wrapped(function, handling, proceed)
-        await proceed()
+            proceed = partial(function, handling, proceed)
+        return proceed()
 
     def _by_type_of(self, kind: str) -> _OfType:
         """Return the handlers of a type."""
@@ -228,12 +227,3 @@ def _ordering_key(handler: Handler, event: Event) -> str | None:
     except Exception as error:  # noqa: BLE001 - a user-supplied function may raise anything
         _log.warning("key of handler %s failed: %s", handler.name, type(error).__name__)
         return None  # called again before the event is handled, where an error is a failed attempt
-
-
-def _wrapped(
-    function: Middleware, handling: Handling, proceed: Callable[[], Awaitable[None]]
-) -> Callable[[], Awaitable[None]]:
-    async def run() -> None:
-        await function(handling, proceed)
-
-    return run

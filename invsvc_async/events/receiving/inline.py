@@ -58,31 +58,30 @@ class Inline:
         self._tally = tally
         self._records: set[asyncio.Task[object]] = set()
 
-    async def answer(self, until: float, event: Event, handlers: Sequence[Handler], *, once: bool) -> Receipt:
+    def answer(
+        self, until: float, event: Event, handlers: Sequence[Handler], *, once: bool
+    ) -> Awaitable[Receipt]:
         """
         Handle *event* until the loop time *until*; *once*: the service will not send it again.
 
         The answer is the worst that is due to one of *handlers*, so that the service sends the event again.
         """
-        if len(handlers) == 1:
-            return await self._answer(until, event, handlers[0], once=once)
-        answers = (self._answer(until, event, handler, once=once) for handler in handlers)
-        return max(
-            await asyncio.gather(*answers),
-            key=lambda receipt: (receipt.status, receipt.outcome != "duplicate"),
-        )
+        answers = [self._answer(until, event, handler, once=once) for handler in handlers]
+        return answers[0] if len(answers) == 1 else _worst(answers)
 
     async def _answer(self, until: float, event: Event, handler: Handler, *, once: bool) -> Receipt:
-        if not once and event.dedupe_key is None:
+        key = key_of(event)
+        if key is None and not once:
             return await self._attempt(until, event, handler, None)
         body = event.raw if once else None
-        delivery = Delivery(key=key_of(event), type=event.type, body=body, handler=handler.name)
+        delivery = Delivery(key=key, type=event.type, body=body, handler=handler.name)
         try:
             with Deadline(asyncio.get_running_loop(), until):
                 claim = await self._store.claim(delivery, lease=self._lease)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure, event)
-        self._tally.worked(STORE)
+        if self._tally.failing:
+            self._tally.worked(STORE)
         if isinstance(claim, Entry):
             return await self._attempt(until, event, handler, claim)
         if claim is Standing.BUSY:
@@ -98,7 +97,8 @@ class Inline:
         if timeout is not None:
             until = min(until, loop.time() + timeout)
         try:
-            _check_time(loop.time(), until)
+            if loop.time() >= until:  # something has blocked the loop: the lease may be over
+                raise TimeoutError("the handler was not called before the deadline")  # noqa: TRY301
             with Deadline(loop, until):
                 if handler.settings.where is None or handler.wants(event):  # raises what where raises
                     await self._handle(handler, event, 1 if entry is None else entry.attempts)
@@ -152,7 +152,6 @@ class Inline:
         return task
 
 
-def _check_time(now: float, until: float) -> None:
-    """Raise ``TimeoutError`` after the deadline: if something blocked the loop, the lease may be over."""
-    if now >= until:
-        raise TimeoutError("the handler was not called before the deadline")
+async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:
+    receipts = await asyncio.gather(*answers)
+    return max(receipts, key=lambda receipt: (receipt.status, receipt.outcome != "duplicate"))

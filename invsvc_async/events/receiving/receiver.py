@@ -367,7 +367,7 @@ class Receiver:
         Spec: Events, Delivery behavior.
         """
         problems = [] if self._worker.is_running else ["no worker runs: use 'async with receiver'"]
-        problems += self._tally.failing
+        problems += self._tally.problems
         if overdue := self._worker.overdue:
             problems.append(f"handlers that did not end at their timeout: {overdue}")
         backlog = None
@@ -443,7 +443,7 @@ class Receiver:
         if len(body) > self.max_body_bytes:
             return Receipt(413, "refused")
         now, trust = self._tally.clock(), self._source.at_hand()
-        if trust is not None:
+        if trust is not None and self._tally.failing:
             self._tally.worked(SECRETS)
         verdict = None if trust is None else trust.judge(body, headers, now)
         if isinstance(verdict, Admitted):
@@ -528,7 +528,8 @@ class Receiver:
                 await self._store.bury(delivery, reason=reason_of(error))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure)
-        self._tally.worked(STORE)
+        if self._tally.failing:
+            self._tally.worked(STORE)
         self._tally.ended("dead letter")
         return Receipt(202, "dead letter", error=error)
 
@@ -543,7 +544,8 @@ class Receiver:
                     new = await self._store.put(first)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure, event)
-        self._tally.worked(STORE)
+        if self._tally.failing:
+            self._tally.worked(STORE)
         self._worker.wake()
         return Receipt(200, "stored" if new else "duplicate", event)
 
@@ -559,8 +561,8 @@ class Receiver:
     async def _handle(self, handler: Handler, event: Event, attempt: int) -> None:
         loop, failure = asyncio.get_running_loop(), None
         started, handling = loop.time(), Handling(event, handler.name, attempt)
-        running = called(self._handlers.call(handler, handling))
         try:
+            running = called(self._handlers.call(handler, handling))
             await (running if self.on_handling is None else self.on_handling(handling, running))
         except BaseException as error:
             failure = error

@@ -118,26 +118,23 @@ class Tally:
         self._calls = self._failed_calls = 0
         self._ends: Counter[str] = Counter()
         self._uses: dict[Credential, _Use] = {}
-        self._failing: dict[str, tuple[int, str]] = {}  # by what failed: how often in a row, and how last
+        self.failing: dict[str, tuple[int, str]] = {}  # by what failed: how often in a row, and how last
 
     def unavailable(self, what: str, failure: Exception, event: Event | None = None) -> Receipt:
         """Note that *what* failed for a delivery, and return the answer that makes the sender come back."""
-        self.worked(what, failure)
+        self.failing[what] = self.failing.get(what, (0, ""))[0] + 1, type(failure).__name__
         return unavailable(failure, event)
 
-    def worked(self, what: str, failure: Exception | None = None) -> None:
-        """Note whether *what*, of which deliveries depend, worked for the last of them."""
-        if failure is not None:
-            self._failing[what] = self._failing.get(what, (0, ""))[0] + 1, type(failure).__name__
-        elif self._failing:
-            self._failing.pop(what, None)
+    def worked(self, what: str) -> None:
+        """Note that *what* worked for the last delivery; nothing is to note while nothing is ``failing``."""
+        self.failing.pop(what, None)
 
     @property
-    def failing(self) -> list[str]:
+    def problems(self) -> list[str]:
         """What did not work for the last deliveries, in words."""
         return [
             f"{what} failed for the last deliveries, which were answered 503 ({times} times, last {error})"
-            for what, (times, error) in self._failing.items()
+            for what, (times, error) in self.failing.items()
         ]
 
     def answered(self, receipt: Receipt, seconds: float) -> None:

@@ -338,9 +338,12 @@ async def called(running: Awaitable[object]) -> None:
     """
     task, cancelled = asyncio.ensure_future(running), False
     try:
-        await until_ended([task], task.cancel)
+        await asyncio.wait((task,))
     except asyncio.CancelledError:
         cancelled = True
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await until_ended([task], task.cancel)
     try:
         task.result()
     except asyncio.CancelledError as error:

@@ -288,7 +288,8 @@ class MemoryStore:
             self._forget(record)
 
     def _add(self, delivery: Delivery) -> _Record:
-        self._make_room(1)
+        if len(self._records) >= self._capacity:
+            self._make_room(1)
         self._last += 1
         record = _Record(
             id=self._last, key=delivery.key, type=delivery.type, body=delivery.body, received=self._clock(),
@@ -334,16 +335,18 @@ class MemoryStore:
 
     def _unfile(self, record: _Record) -> None:
         """Remove a record from those of its ordering key, and make the next of these due."""
-        others = self._ordered.get(record.ordering_key or "", {})
-        if others.pop(record.id, None) is None:
+        key = record.ordering_key
+        others = {} if key is None else self._ordered.get(key, {})
+        if key is None or others.pop(record.id, None) is None:
             return
         if not others:
-            del self._ordered[record.ordering_key or ""]
+            del self._ordered[key]
         elif record.due < inf:
             self._schedule(others[min(others)], self._steady())
 
     def _end(self, record: _Record, state: State) -> None:
-        self._unfile(record)
+        if record.ordering_key is not None:
+            self._unfile(record)
         record.state, record.ended = state, self._steady()
         self._ended[record.id] = record
 
