@@ -112,10 +112,10 @@ async def test_restored_journal_that_lacked_nothing(service, client, tmp_path):
     await run(path, client, creates(client, 5))
     await run(path, client, restored=True)
     async with Batch.open(path, client) as batch:
-        assert batch.restored.is_open
+        assert batch.sending.restored.is_open
     await run(path, client, creates(client, 5))
     async with Batch.open(path, client) as batch:
-        assert not batch.restored.is_open
+        assert not batch.sending.restored.is_open
 
 
 async def test_copy_of_a_running_batch(service, client, tmp_path):

@@ -118,13 +118,13 @@ async def test_trouble_under_a_worker_that_stores_nothing(service, trouble, word
         running = asyncio.create_task(anext(aiter(batch.run(creates(client, 3)))))
         await service.arrived("webhooks.create")
         if trouble == "restored":
-            batch.entries._place["timeline"] = "00000077"
+            batch.entries.store._place["timeline"] = "00000077"
             text = (
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'invsvc%'"
             )
             await connection.execute(text)
         else:
-            await connection.execute("ALTER TABLE invsvc_quiet_refusing.workers RENAME TO moved")
+            await connection.execute("ALTER TABLE invoicing_batch_quiet_refusing.members RENAME TO moved")
         with pytest.raises(JournalError, match=words):
             async with asyncio.timeout(30):
                 await running
@@ -141,7 +141,7 @@ async def test_tables_that_are_restored_under_a_running_worker(service, client):
         if key in holds:
             await holds[key].wait()
 
-    connection = await asyncpg.connect(database().address, server_settings={"search_path": "invsvc_alive"})
+    connection = await asyncpg.connect(database().address, server_settings={"search_path": "invoicing_batch_alive"})
     with pytest.raises(JournalError, match="the tables were made anew"):
         async with Batch.open(
             database().journal("alive"), client, concurrency=1, on_secret=on_secret
@@ -166,7 +166,7 @@ async def test_tables_that_were_made_anew(service, client):
     """A dump that was restored is refused; with *moved*, it goes on."""
     journal = database().journal("dumped")
     await run(journal, client, creates(client, 3))
-    connection = await asyncpg.connect(database().address, server_settings={"search_path": "invsvc_dumped"})
+    connection = await asyncpg.connect(database().address, server_settings={"search_path": "invoicing_batch_dumped"})
     await connection.execute(
         "CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew SELECT * FROM entries;"
         "ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries; ALTER TABLE anew RENAME TO entries"
