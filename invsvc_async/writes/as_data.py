@@ -48,6 +48,7 @@ def _what_a_line_lacks(spec: WriteSpec) -> list[str]:
         ),
         f"reader: a line has no functions; {here}": spec.reader is not None,
         f"options: a line has no headers; {here}": bool(spec.options.headers),
+        f"match: a line has none; {here}": spec.match != "all",
     }
     return [problem for problem, found in lacks.items() if found]
 

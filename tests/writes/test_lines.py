@@ -155,6 +155,7 @@ async def reader(_client, _intent):
         (lambda: CLIENT.webhooks.create(**HOOK, tag="ours"), "tag: a line has no text for it, .*; use tag=True"),
         (lambda: CLIENT.sheets.save_mapping({}, reader=reader), "reader: a line has no functions; make this write where"),
         (lambda: CLIENT.write("PUT", "/a", reader=reader), "reader: a line has no functions"),
+        (lambda: CLIENT.webhooks.delete("wh_1").keyed("k", match="operation"), "match: a line has none; make this write where"),
         (lambda: CLIENT.webhooks.delete("wh_1", options=CallOptions(headers={"X-A": "1"})), "options: a line has no headers"),
         (lambda: CLIENT.resume(CLIENT.webhooks.delete("wh_1").intent, same_mode=True), "it resumes an intent; .*client.resume there"),
     ],
