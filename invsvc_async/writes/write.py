@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from invsvc_async.settings import AnyReader
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Write", "take_over"]
+__all__ = ["Write", "take_over", "value_of"]
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 _APPLIED = Verdict.APPLIED  # on 3.11, access through the class takes as long as a call
 
@@ -250,10 +251,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         self._note_heard(driver)
         if driver.value is not None and driver.done is not None and driver.done.verdict is _APPLIED:
             return driver.value  # no outcome is built: it may never be asked for
-        outcome = driver.outcome()
-        if outcome.secret_lost and self._keep_lost:
-            return outcome.value  # type: ignore[return-value]  # applied and found, so there is a value
-        return outcome.unwrap()
+        return value_of(self, driver.outcome())
 
     def send(self, value: Any, /) -> Any:
         """Run on to the next suspension, as coroutines do. For event loops."""
@@ -370,3 +368,10 @@ def take_over(write: Write[Any]) -> WriteSpec:
     write.close()
     write._gone = "it was handed to a batch"
     return spec
+
+
+def value_of(write: Write[T], outcome: Outcome[T]) -> T:
+    """Return what awaiting *write* returns if this is its *outcome*, or raise what it raises."""
+    if outcome.secret_lost and write._keep_lost:
+        return outcome.value  # type: ignore[return-value]  # applied and found, so there is a value
+    return outcome.unwrap()
