@@ -120,20 +120,14 @@ def sender_of(key: str) -> str:
     return quote(key, safe="")
 
 
-def judge(
-    reports: Iterable[Report],
-    ledger: Sequence[Entry],
-    state: Mapping[str, Wire],
-    before: Mapping[str, Wire] | None = None,
-) -> Judgement:
+def judge(reports: Iterable[Report], ledger: Sequence[Entry], before: Mapping[str, Wire]) -> Judgement:
     """
     Compare *reports* with *ledger*, which must contain all late effects.
 
-    Reports of one thing are in the order of its writes.  *before* and *state* are the things by id, at the
-    start and at the end.  Without *before*, unchanged fields are taken from *state*.
+    Reports of one thing are in the order of its writes.  *before* has the things by id, at the start.
     """
     reports = list(reports)
-    states = _States(ledger, _unchanged(ledger, state) if before is None else before)
+    states = _States(ledger, before)
     own = _Own(reports, ledger, states)
     false = {each.key: why for each in reports if (why := _false(each, own, states, ledger))}
     inverted = _inverted(reports, own)
@@ -208,20 +202,6 @@ def _changed(past: Wire, entry: Entry) -> Wire:
         past = {"status": "active"}  # the default; its body may override it
     body: Wire = entry.body
     return {**(past or {}), **(body if is_object(body) else {})}
-
-
-def _unchanged(ledger: Iterable[Entry], state: Mapping[str, Wire]) -> dict[str, Wire]:
-    """Return the initial state as far as *state* shows it: the fields that no effect has set."""
-    found: dict[str, Wire] = {key: dict(thing) for key, thing in state.items()}
-    for each in ledger:
-        if each.applied_at is None or each.target is None:
-            continue
-        if each.operation.endswith((".create", ".delete")):
-            found[each.target] = None if each.operation.endswith(".create") else {}
-        elif is_object(each.body):
-            for name in each.body:
-                (found.get(each.target) or {}).pop(name, None)
-    return found
 
 
 class _Own:

@@ -10,20 +10,15 @@ from __future__ import annotations
 import asyncio
 import random
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
 
 import aiohttp
 import attrs
 
-from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator.json_records import is_object, read_json
-from invsvc_async.simulator.ledger import SENDER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["POLICY", "Answer", "NaiveClient"]
 
@@ -63,31 +58,24 @@ class NaiveClient:
         """Close the session."""
         await self._session.close()
 
-    async def write(self, intent: Intent, *, sender: str) -> Answer:
-        """Send *intent*, up to three times; *sender* identifies the write in the ledger."""
+    async def write(self, request: Mapping[str, Any]) -> Answer:  # Any: JSON
+        """Send *request*, as ``tasks.request_of`` returns it, up to three times."""
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(PAUSE * 2 ** (attempt - 1) * (0.5 + self._jitter.random()))
             try:
-                status, body = await self._once(intent, sender)
+                status, body = await self._once(**request)
             except (aiohttp.ClientError, TimeoutError):
                 continue
             if status < 500 and status != TIMED_OUT:
                 return _believed(status, body)
         return Answer(Verdict.UNKNOWN, f"gave up after {ATTEMPTS} attempts")
 
-    async def _once(self, intent: Intent, sender: str) -> tuple[int, bytes]:
-        row = BY_NAME[intent.operation]
-        body: Mapping[str, Any] = {"json": intent.body} if intent.has_body else {}  # Any: JSON
-        url, headers = self._url(row.path, intent), {SENDER: sender}
-        async with self._session.request(row.method, url, headers=headers, **body) as response:
+    async def _once(self, method: str, path: str, query: Any, headers: Any, body: Any) -> tuple[int, bytes]:
+        async with self._session.request(
+            method, self._base_url + path, params=query, headers=headers, json=body
+        ) as response:
             return response.status, await response.read()
-
-    def _url(self, path: str, intent: Intent) -> str:
-        for name, value in intent.path.items():
-            path = path.replace(f"{{{name}}}", quote(value, safe=""))
-        query = {**intent.query, **({"team": intent.scope.team} if intent.scope.team else {})}
-        return f"{self._base_url}{path}?{urlencode(query)}" if query else f"{self._base_url}{path}"
 
 
 def _believed(status: int, body: bytes) -> Answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["SETTLE", "Conformance", "conform"]
 
@@ -94,11 +95,10 @@ async def conform(
         seconds = time.monotonic() - begun
         reports, unreported = read_reports(out, work)
         record = await service.tell()
-        before = {thing.id for thing in service.plan.webhooks}
         return Conformance(
-            judgement=judge(reports, record.ledger, record.state, record.before),
+            judgement=judge(reports, record.ledger, record.before),
             unreported=unreported,
-            left=sum("url" in thing and key not in before for key, thing in record.state.items()),
+            left=record.left,
             reads=record.reads,
             seconds=seconds,
             exit_code=exit_code,
@@ -161,14 +161,9 @@ def _report(task: Task, line: Mapping[str, Any]) -> Report:
     )
 
 
-def _objects(out: Iterable[bytes]) -> list[Mapping[str, Any]]:
-    found = [_read(line) for line in out]
-    return [line for line in found if is_object(line)]
-
-
-def _read(line: bytes) -> object:
-    loads: Callable[[bytes], object] = envelope.loads
-    try:
-        return loads(line)
-    except (InvsvcError, ValueError):
-        return None
+def _objects(out: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:
+    for line in out:
+        with suppress(InvsvcError):
+            found = envelope.loads(line)
+            if is_object(found):
+                yield found

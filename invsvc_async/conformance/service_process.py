@@ -64,6 +64,11 @@ class Record:
     state: dict[str, Any]
     before: dict[str, Any]
 
+    @property
+    def left(self) -> int:
+        """How many webhooks are there at the end that were not there at the start."""
+        return sum("url" in thing and key not in self.before for key, thing in self.state.items())
+
 
 @attrs.frozen
 class Embedded:

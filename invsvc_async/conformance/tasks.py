@@ -19,7 +19,9 @@ from invsvc_async.transport.credentials import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Task", "made_up", "tasks"]
+    from invsvc_async.reconcile.intent import Intent
+
+__all__ = ["Task", "made_up", "request_of", "tasks"]
 
 BLOCKS_IN_A_TEAM = 5  # each makes at most 10 webhooks; a list shows 100, and a client may leave duplicates
 
@@ -115,14 +117,17 @@ def _task(client: Client, step: Step, after: str | None, home: str) -> Task:
     write = as_write(client, step.operation, step.arguments)
     intent = write.intent
     write.close()
-    row = BY_NAME[intent.operation]
-    path = row.path
-    for name, value in intent.path.items():
-        path = path.replace(f"{{{name}}}", quote(value, safe=""))
-    query = {**intent.query, **({"team": intent.scope.team} if intent.scope.team else {})}
-    line = {
-        "key": step.key, "after": after, "operation": row.name, "method": row.method, "path": path,
-        "query": query, "headers": {SENDER: sender_of(step.key)},
-        "body": intent.body if intent.has_body else None,
-    }  # fmt: skip
+    line = {"key": step.key, "after": after, "operation": intent.operation, **request_of(intent, step.key)}
     return Task(line=line, asked=Asked.of(intent, home=home))
+
+
+def request_of(intent: Intent, key: str) -> dict[str, Any]:  # Any: JSON
+    """Return the request of *intent* as data, with the header that names its write to the ledger."""
+    row = BY_NAME[intent.operation]
+    return {
+        "method": row.method,
+        "path": row.path.format_map({name: quote(value, safe="") for name, value in intent.path.items()}),
+        "query": {**intent.query, **({"team": intent.scope.team} if intent.scope.team else {})},
+        "headers": {SENDER: sender_of(key)},
+        "body": intent.body if intent.has_body else None,
+    }

@@ -194,7 +194,7 @@ async def _judged(
             leaks = await watch.leaks()
         told = await service.tell()
     reports = _reports(done)
-    judged = judge(reports, told.ledger, told.state)
+    judged = judge(reports, told.ledger, told.before)
     unknown: dict[str, dict[str, int]] = {}
     for each in reports:
         if each.verdict is Verdict.UNKNOWN:
