@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "UNREADABLE", "Body", "Details", "decode_body", "decode_payload", "is_object", "malformed", "plain_of",
+    "UNREADABLE", "Body", "Details", "decode_body", "decode_payload", "malformed", "plain_of",
     "unreadable",
 ]  # fmt: skip
 
@@ -31,7 +31,6 @@ UNREADABLE: Final = (
 
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
-_BRACE: Final = ord("{")
 _ABSENT: Final = msgspec.Raw(b"null")
 
 
@@ -67,7 +66,7 @@ class Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
 decode_body: Final[Callable[[bytes | msgspec.Raw], Body]] = msgspec.json.Decoder(
     Body, float_hook=Decimal
 ).decode
-_plain: Final[Callable[[bytes], Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
+_plain: Final[Callable[[bytes | msgspec.Raw], Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
 def decode_payload(payload: msgspec.Raw, whole: bytes) -> Body:
@@ -83,9 +82,9 @@ def decode_payload(payload: msgspec.Raw, whole: bytes) -> Body:
         raise unreadable(error, whole) from error
 
 
-def plain_of(raw: bytes) -> dict[str, Any]:
+def plain_of(raw: bytes | msgspec.Raw, whole: bytes) -> dict[str, Any]:
     """
-    Decode an object whose syntax is known to be valid, with exact numbers.
+    Decode an object in the body *whole* whose syntax is known to be valid, with exact numbers.
 
     Raises:
         MalformedEventError: A number has too many digits or too large an exponent.
@@ -93,13 +92,8 @@ def plain_of(raw: bytes) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = _plain(raw)
     except UNREADABLE as error:
-        raise unreadable(error, raw) from error
+        raise unreadable(error, whole) from error
     return plain
-
-
-def is_object(raw: msgspec.Raw) -> bool:
-    """Return whether an undecoded value is an object."""
-    return memoryview(raw)[0] == _BRACE
 
 
 def malformed(why: str, raw: bytes) -> MalformedEventError:

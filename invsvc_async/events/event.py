@@ -47,7 +47,6 @@ class _Event(Portable):
     The mark is in the body; in the headers, it counts only if nothing authenticates the event.
     """
     _body: Body = attrs.field(eq=False)
-    _made: Any = attrs.field(init=False, eq=False)  # unset until ``data`` is read
 
     _known_fields: ClassVar[frozenset[str]]
 
@@ -72,7 +71,7 @@ class _Event(Portable):
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:  # noqa: ARG002 - plain already
         mark = {} if self.is_test == self.body_says_test else {"test": True}
-        return {**plain_of(self.raw), **mark}
+        return {**plain_of(self.raw, self.raw), **mark}
 
     @classmethod
     def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - none
@@ -130,15 +129,7 @@ class _Event(Portable):
         return {name: value for name, value in self._plain().items() if name not in self._known_fields}
 
     def _plain(self) -> dict[str, Any]:
-        return plain_of(self.raw)
-
-    def _resource(self) -> Any:  # Any: a model or plain values
-        if not hasattr(self, "_made"):
-            object.__setattr__(self, "_made", self._structure(self._plain()["data"]))
-        return self._made
-
-    def _structure(self, plain: dict[str, Any]) -> Any:
-        raise NotImplementedError
+        return plain_of(self.raw, self.raw)
 
 
 @attrs.frozen(repr=False, slots=False)
@@ -213,7 +204,7 @@ class ResourceEvent(_Event):
         known = _RESOURCE_FIELDS[self.version]
         return {name: value for name, value in self._plain().items() if name not in known}
 
-    @property
+    @cached_property
     def data(self) -> Any:  # Any: a model or plain values, as documented
         """
         The resource: in v2 an ``Invoice`` or a ``Customer`` if it is one, else a dict with exact numbers.
@@ -224,10 +215,19 @@ class ResourceEvent(_Event):
         Raises:
             MalformedEventError: A number has too many digits or too large an exponent.
         """
-        return self._resource()
+        content = self._body.data
+        if self.version != "v2" or content is None:
+            return self._plain()["data"]
+        resource = plain_of(content.object, self.raw)
+        model = _model_of(self.type)
+        if model is None:
+            return resource
+        from invsvc_async import codec
+
+        return codec.structure(model, resource)
 
     def _plain(self) -> dict[str, Any]:
-        plain = plain_of(self.raw)
+        plain = plain_of(self.raw, self.raw)
         if self.version != "v1.1":
             return plain
         if plain.get("event") is not None:  # the wrapper is around the resource only
@@ -235,17 +235,6 @@ class ResourceEvent(_Event):
             return plain | {"data": details.pop("payload") | details}
         payload: dict[str, Any] = plain.pop("payload")
         return plain | payload
-
-    def _structure(self, plain: dict[str, Any]) -> Any:
-        if self.version != "v2":
-            return plain
-        resource: dict[str, Any] = plain["object"]
-        model = _model_of(self.type)
-        if model is None:
-            return resource
-        from invsvc_async import codec
-
-        return codec.structure(model, resource)
 
 
 def _model_of(event: str) -> type[Model] | None:
@@ -272,7 +261,7 @@ class _SignedEvent(_Event):
     _known_fields = frozenset({"id", "event", "created_at", "data", "test"})
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
-        return {**super()._to_plain(convert), "data": convert(self._resource())}
+        return {**super()._to_plain(convert), "data": convert(self.data)}
 
     @classmethod
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:  # noqa: ARG003 - none
@@ -286,10 +275,10 @@ class _SignedEvent(_Event):
         """Return the class of ``data``."""
         raise NotImplementedError
 
-    def _structure(self, plain: dict[str, Any]) -> SyncedInvoice | InvoiceBatch:
-        from invsvc_async import codec
-
-        return codec.structure(self._model(), plain)
+    @property
+    def data(self) -> SyncedInvoice | InvoiceBatch:
+        """The contents."""
+        raise NotImplementedError
 
     @property
     def created_at(self) -> datetime | None:
@@ -307,11 +296,12 @@ class SatInvoiceSynced(_SignedEvent):
     Spec: Events, Tax-authority sync body.
     """
 
-    @property
+    @cached_property
     def data(self) -> SyncedInvoice:
         """The synced invoice; ``issue_date`` is a local date-time without a zone."""
-        made: SyncedInvoice = self._resource()
-        return made
+        from invsvc_async import codec
+
+        return codec.structure(self._model(), self._plain()["data"])
 
     @classmethod
     def _model(cls) -> builtins.type[SyncedInvoice]:
@@ -330,11 +320,12 @@ class InvoiceBatchCompleted(_SignedEvent):
     Spec: Events, Invoice batch body.
     """
 
-    @property
+    @cached_property
     def data(self) -> InvoiceBatch:
         """The batch with its counts."""
-        made: InvoiceBatch = self._resource()
-        return made
+        from invsvc_async import codec
+
+        return codec.structure(self._model(), self._plain()["data"])
 
     @classmethod
     def _model(cls) -> builtins.type[InvoiceBatch]:

@@ -17,7 +17,6 @@ from invsvc_async.events.body import (
     Body,
     decode_body,
     decode_payload,
-    is_object,
     malformed,
     plain_of,
     unreadable,
@@ -32,6 +31,8 @@ from invsvc_async.events.event import (
 from invsvc_async.events.headers import TEST, value_of
 
 if TYPE_CHECKING:
+    import msgspec
+
     from invsvc_async.events.headers import Headers
 
 __all__ = ["parse", "says_test"]
@@ -40,6 +41,7 @@ Version: TypeAlias = Literal["v1", "v1.1", "v2"]
 SignedFamily: TypeAlias = type[SatInvoiceSynced] | type[InvoiceBatchCompleted]
 
 _WRAPPER: Final = frozenset({"payload", "customer", "date"})  # all fields of a v1.1 wrapper
+_BRACE: Final = ord("{")
 _ID_LENGTH: Final = 255
 _LAST_SECOND: Final = 253_402_300_799  # of the year 9999, the last that a datetime can represent
 _SIGNED: Final[dict[str, SignedFamily]] = {
@@ -83,7 +85,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
     family = None if name in _RESOURCES else _SIGNED.get(name) or _signed_family(name, raw)
     if family is None:
         _check_resource(content, version, raw, is_test=is_test)
-        if version == "v1" and is_object(content.data.payload) and _wraps_resource(raw):
+        if version == "v1" and _is_object(content.data.payload) and _wraps_resource(raw):
             version = "v1.1"
         return ResourceEvent(raw, is_test, content, version)
     if version != "v1":
@@ -101,10 +103,10 @@ def says_test(headers: Headers | None) -> bool:
 
 def _other_version(content: Body, raw: bytes) -> tuple[Version, Body]:
     if content.type is not None:
-        if content.data is None or not is_object(content.data.object):
+        if content.data is None or not _is_object(content.data.object):
             raise malformed("it has a 'type' but no object in 'data.object'", raw)
         return "v2", content
-    if not is_object(content.payload):
+    if not _is_object(content.payload):
         raise malformed("it has neither 'event', nor 'type', nor a 'payload'", raw)
     inner = decode_payload(content.payload, raw)
     if inner.event is None:
@@ -113,8 +115,12 @@ def _other_version(content: Body, raw: bytes) -> tuple[Version, Body]:
     return "v1.1", inner
 
 
+def _is_object(raw: msgspec.Raw) -> bool:
+    return memoryview(raw)[0] == _BRACE
+
+
 def _wraps_resource(raw: bytes) -> bool:
-    return _WRAPPER.issuperset(plain_of(raw)["data"])
+    return _WRAPPER.issuperset(plain_of(raw, raw)["data"])
 
 
 def _signed_family(name: str, raw: bytes) -> SignedFamily | None:

@@ -234,7 +234,8 @@ class Receiver:
         Spec: Events, Delivery behavior.
         """
         until = asyncio.get_running_loop().time() + self.deadline
-        return await self.receive_until(until, body, kept(headers) or ())
+        again = headers if isinstance(headers, dict) else kept(headers) or ()
+        return await self.receive_until(until, body, again)
 
     async def receive_until(self, until: float, body: bytes, headers: Headers) -> Receipt:
         """

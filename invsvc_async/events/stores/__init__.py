@@ -280,7 +280,8 @@ def key_for(handler: str, key: str | None, number: int, received_at: float) -> s
 
 def copy_key(delivery: Delivery) -> str | None:
     """Return the key of the copy of an event with a key for the delivery's handler, if it has both."""
-    return key_for(delivery.handler, delivery.key, 0, 0.0) if delivery.handler and delivery.key else None
+    handler, key = delivery.handler, delivery.key
+    return f"{_COPY}{handler}:{key}" if handler and key else None  # as ``key_for``
 
 
 def event_key(key: str | None, handler: str) -> str | None:
