@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
 import attrs
 
 from invsvc_async.codec import envelope, unstructure
+from invsvc_async.codec.fields import fields_of, is_model
 from invsvc_async.export.files import PROBLEMS, ExportError, named, present
-from invsvc_async.models.common import Model, once, wire_names
+from invsvc_async.models.common import Model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +44,7 @@ class Columns:
 
     def schema(self) -> Any:  # Any: a pyarrow schema
         """Return the schema; its last column names the malformed fields of a row."""
-        fields = [pa.field(spelt, self._type(hint)) for _, spelt, hint in _hints(self.model)]
-        return pa.schema([*fields, pa.field(PROBLEMS, pa.list_(pa.string()))])
+        return pa.schema([*self._fields(self.model), pa.field(PROBLEMS, pa.list_(pa.string()))])
 
     def table(self, items: Sequence[Model]) -> Any:  # Any: a pyarrow table
         """
@@ -55,35 +54,42 @@ class Columns:
             ExportError: A number does not fit its column; the message names item, field and value.
 
         """
-        rows = [{**self._struct(item, self.model, _name(item)), PROBLEMS: named(item)} for item in items]
+        rows = [
+            {
+                **self._struct(item, str(present(item, "uuid") or "an item without uuid")),
+                PROBLEMS: named(item),
+            }
+            for item in items
+        ]
         return pa.Table.from_pylist(rows, schema=self.schema())
 
+    def _fields(self, model: type[Model]) -> list[Any]:
+        return [pa.field(field.wire, self._type(field.type)) for field in fields_of(model)]
+
     def _type(self, hint: Any) -> Any:
-        hint = _without_none(hint)
         if hint in _PLAIN:
             return _PLAIN[hint]
         if hint is Decimal:
             return pa.decimal128(self.precision, self.scale)
         if get_origin(hint) is tuple:
             return pa.list_(self._type(get_args(hint)[0]))
-        if isinstance(hint, type) and issubclass(hint, Model):
-            return pa.struct([pa.field(spelt, self._type(each)) for _, spelt, each in _hints(hint)])
+        if is_model(hint):
+            return pa.struct(self._fields(hint))
         return pa.string()  # an enum that may get new values, or plain data
 
-    def _struct(self, item: Model, model: type[Model], path: str) -> dict[str, Any]:
+    def _struct(self, item: Model, path: str) -> dict[str, Any]:
         return {
-            spelt: self._value(present(item, name), hint, f"{path}.{spelt}")
-            for name, spelt, hint in _hints(model)
+            field.wire: self._value(present(item, field.name), field.type, f"{path}.{field.wire}")
+            for field in fields_of(type(item))
         }
 
     def _value(self, value: Any, hint: Any, path: str) -> Any:
-        hint = _without_none(hint)
         if value is None or isinstance(value, str | bool | datetime):
             return str(value) if isinstance(value, str) else value
         if isinstance(value, Decimal | int) and hint in (Decimal, int):
             return self._number(value, path)
         if isinstance(value, Model):
-            return self._struct(value, type(value), path)
+            return self._struct(value, path)
         if get_origin(hint) is tuple:
             inner, many = get_args(hint)[0], cast("tuple[Any, ...]", value)
             return [self._value(each, inner, f"{path}[{at}]") for at, each in enumerate(many)]
@@ -106,23 +112,3 @@ class Columns:
                 "Set another scale=, or export as jsonl or csv"
             )
         return value
-
-
-@once
-def _hints(model: type[Model]) -> list[tuple[str, str, Any]]:
-    """Return a model's fields: Python name, wire name, type."""
-    hints = get_type_hints(model)
-    return [(name, spelt, hints[name]) for name, spelt in wire_names(model).items()]
-
-
-@once
-def _without_none(hint: Any) -> Any:
-    """Remove ``| None`` from a type; other unions are exported as text."""
-    if hint is Any or get_origin(hint) in (Mapping, tuple) or isinstance(hint, type):
-        return hint
-    kept = [each for each in get_args(hint) if each is not type(None)]
-    return kept[0] if len(kept) == 1 else str
-
-
-def _name(item: Model) -> str:
-    return str(present(item, "uuid") or "an item without uuid")
