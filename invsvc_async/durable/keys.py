@@ -375,8 +375,10 @@ class Keys:
                 continue
             if found.lives and (found.owner != run.lane.token or key in self._turns):
                 await self.waits.wait(found)
-            elif found.entry.state is State.TO_DO or key in self._turns:
+            elif found.entry.state is State.TO_DO:
                 after = earlier  # nothing of it was sent; if it is run again, it is seen to be overtaken
+            elif key in self._turns:  # a run here is about to take it
+                await self.waits.until_closed(asyncio.sleep(_LOOK))
             else:
                 await self._settle(key, run.options)
         writes = self.session.writes

@@ -66,13 +66,22 @@ async def race(url: str, token: str, journal: str, things: str, keys: int, seed:
                 open_ones.put_nowait(number)
                 continue
             print(  # noqa: T201 - read by the parent
-                json.dumps([number, str(outcome.verdict), outcome.replayed, outcome.evidence.cause]), flush=True
+                json.dumps([number, str(outcome.verdict), outcome.replayed, outcome.evidence.cause]),
+                flush=True,
             )
-            if outcome.verdict not in FINAL and outcome.evidence.cause not in ("overtaken", "perhaps overtaken"):
+            if outcome.verdict not in FINAL and outcome.evidence.cause not in (
+                "overtaken",
+                "perhaps overtaken",
+            ):
                 open_ones.put_nowait(number)
 
     client = Client(
-        url, ApiKey(token), journal=journal, reconcile=POLICY, timeout=Timeouts(attempt=2.0), on_secret=lambda *_: None
+        url,
+        ApiKey(token),
+        journal=journal,
+        reconcile=POLICY,
+        timeout=Timeouts(attempt=2.0),
+        on_secret=lambda *_: None,
     )
     async with client:
         await asyncio.gather(*(work(client) for _ in range(AT_ONCE)))
@@ -130,9 +139,9 @@ async def run(keys: int, processes: int, seed: int, *, every: float = 0.7, patie
         try:
             while not all(task.done() for task in running) and time.monotonic() < until:
                 await asyncio.sleep(every)
-                hit = "kill" if chance.random() < 0.5 else "stop"
-                kills, stops = kills + (hit == "kill"), stops + (hit == "stop")
-                if kills + stops < 40:
+                if kills + stops < 60:
+                    hit = "kill" if chance.random() < 0.5 else "stop"
+                    kills, stops = kills + (hit == "kill"), stops + (hit == "stop")
                     hits.put_nowait(hit)
         finally:
             for task in running:
@@ -161,9 +170,7 @@ async def _hit(child: asyncio.subprocess.Process, hits: asyncio.Queue[str], chan
             child.send_signal(signal.SIGCONT)
 
 
-def _judged(
-    service: Simulator, said: dict[int, Counter[tuple[str, str | None]]], keys: int
-) -> list[str]:
+def _judged(service: Simulator, said: dict[int, Counter[tuple[str, str | None]]], keys: int) -> list[str]:
     effects: Counter[str] = Counter()
     for entry in service.ledger.effects("webhooks.create"):
         effects[entry.body["url"].rpartition("/")[2]] += 1
