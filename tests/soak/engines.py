@@ -1,0 +1,277 @@
+"""
+Run task engines whose workers are killed, beside naive tasks, and compare what came of the tasks with the ledgers.
+
+    python -m tests.soak.engines [ENGINE [TASKS [SEED]]]
+
+The workers run the examples; of naive tasks a second service notes what they did.  Each engine that is installed
+is run: its row has the number of kills, of answers that were lost, and of tasks with two effects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import random
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import ClassVar
+
+import asyncpg
+import attrs
+
+from invsvc_async.simulator import Faults, Simulator
+from tests.support.database import database
+
+FAULTS = Faults(rate=0.25, reads=0.02, late_up_to=0.3, hang=0.6)
+HEAD = (
+    "engine", "tasks", "kills", "lost answers", "applied", "twice", "verdicts that changed", "wait after a kill: median",
+    "longest", "naive: twice", "naive: none",
+)  # fmt: skip
+
+
+class Engine:
+    """One engine: its helpers, its workers, its tasks."""
+
+    name: ClassVar[str]
+    package: ClassVar[str]
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.children: list[asyncio.subprocess.Process] = []
+
+    async def begin(self) -> None:
+        """Start what workers need."""
+
+    async def run(self, *command: str, **settings: str) -> asyncio.subprocess.Process:
+        """Start a program, in a process group of its own."""
+        child = await asyncio.create_subprocess_exec(
+            *command, env={**os.environ, **settings}, stdout=asyncio.subprocess.DEVNULL,
+            stderr=(self.folder / "log").open("ab"), start_new_session=True,
+        )  # fmt: skip
+        self.children.append(child)
+        return child
+
+    async def worker(self) -> asyncio.subprocess.Process:
+        """Start a worker."""
+        raise NotImplementedError
+
+    async def submit(self, tasks: int) -> None:
+        """Submit tasks."""
+        raise NotImplementedError
+
+    def victims(self, worker: asyncio.subprocess.Process) -> list[int]:
+        """Return the processes of which one is killed."""
+        return [worker.pid]
+
+
+class Celery(Engine):
+    """Celery with Redis and prefork; its worker's children are killed, which it replaces."""
+
+    name, package = "Celery (prefork, Redis, acks late)", "celery"
+
+    async def begin(self) -> None:
+        port = random.randrange(20_000, 30_000)  # noqa: S311 - no secret
+        os.environ["BROKER"] = f"redis://127.0.0.1:{port}/0"
+        await self.run("redis-server", "--port", str(port), "--save", "", "--dir", str(self.folder))
+        await asyncio.sleep(0.5)
+
+    async def worker(self) -> asyncio.subprocess.Process:
+        return await self.run(
+            sys.executable, "-m", "celery", "-A", "tests.engines.celery_app", "worker", "-P", "prefork", "-c", "3",
+            "-l", "ERROR", "--without-gossip", "--without-mingle",
+        )  # fmt: skip
+
+    async def submit(self, tasks: int) -> None:
+        await (await self.run(sys.executable, "-m", "tests.engines.celery_app", str(tasks))).wait()
+
+    def victims(self, worker: asyncio.subprocess.Process) -> list[int]:
+        children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
+        return [int(pid) for pid in children.read_text().split()] if children.exists() else []
+
+
+class Procrastinate(Engine):
+    """procrastinate, whose jobs are in the same database as the journal."""
+
+    name, package = "procrastinate", "procrastinate"
+
+    async def begin(self) -> None:
+        os.environ["DATABASE"] = os.environ["PLACE"]
+
+    async def worker(self) -> asyncio.subprocess.Process:
+        return await self.run(sys.executable, "-m", "tests.engines.procrastinate_app")
+
+    async def submit(self, tasks: int) -> None:
+        await (await self.run(sys.executable, "-m", "tests.engines.procrastinate_app", str(tasks))).wait()
+
+
+class Dask(Engine):
+    """Dask distributed, with workers without a nanny."""
+
+    name, package = "Dask distributed", "distributed"
+
+    async def begin(self) -> None:
+        port = random.randrange(20_000, 30_000)  # noqa: S311 - no secret
+        self.address = f"tcp://127.0.0.1:{port}"
+        os.environ["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"] = "1000"
+        command = "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard", "--no-show"
+        await self.run(sys.executable, "-m", "dask", *command)
+
+    async def worker(self) -> asyncio.subprocess.Process:
+        return await self.run(
+            sys.executable, "-m", "dask", "worker", self.address, "--nthreads", "3", "--no-nanny", "--no-dashboard",
+            "--death-timeout", "60",
+        )  # fmt: skip
+
+    async def submit(self, tasks: int) -> None:
+        await self.run(sys.executable, "-m", "tests.engines.dask_app", self.address, str(tasks))
+
+
+ENGINES = (Celery, Procrastinate, Dask)
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """What came of the tasks of one engine."""
+
+    engine: str
+    tasks: int
+    kills: int
+    lost: int
+    applied: int
+    twice: int
+    changed: int
+    waits: list[float]
+    naive_twice: int
+    naive_none: int
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the cells of its row in the table."""
+        waits = self.waits or [0.0]
+        numbers = self.tasks, self.kills, self.lost, self.applied, self.twice, self.changed
+        middle, longest = f"{statistics.median(waits):.1f} s", f"{max(waits):.1f} s"
+        return (self.engine, *map(str, numbers), middle, longest, str(self.naive_twice), str(self.naive_none))
+
+
+async def run(engine_type: type[Engine], tasks: int, seed: int, *, patience: float = 240.0) -> Row:
+    """Run the tasks of one engine, kill its workers, and judge."""
+    chance = random.Random(seed)  # noqa: S311 - moments, no secrets
+    name = f"engines_{engine_type.package}"
+    async with AsyncExitStack() as stack:
+        place = await stack.enter_async_context(database().fresh(name))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        ours = await stack.enter_async_context(Simulator(seed=seed, faults=FAULTS, latency=0.03))
+        theirs = await stack.enter_async_context(Simulator(seed=seed, faults=FAULTS, latency=0.03))
+        (folder / "done").mkdir()
+        mark = "&" if "?" in place else "?"
+        os.environ.update(
+            INVSVC_BASE_URL=ours.base_url, INVSVC_API_KEY=ours.api_key, PLACE=place,
+            INVSVC_JOURNAL=f"{place}{mark}silence=2", NAIVE_BASE_URL=theirs.base_url, NAIVE_API_KEY=theirs.api_key,
+            NAIVE_DONE=str(folder / "done"), PYTHONPATH=str(Path.cwd()),
+        )  # fmt: skip
+        engine = engine_type(folder)
+        watch = await asyncpg.connect(place)
+        try:
+            await engine.begin()
+            await engine.submit(tasks)
+            killed, changed = await _killed(engine, watch, ours, tasks, folder, chance, patience)
+            await ours.settled()
+            await theirs.settled()
+            waits = await _waits(watch, killed)
+            verdicts = Counter(verdict for _, verdict, _ in await _entries(watch))
+        finally:
+            for child in engine.children:
+                with suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                await child.wait()
+            await watch.close()
+            if os.environ.get("KEEP_LOG"):
+                shutil.copy(folder / "log", os.environ["KEEP_LOG"])
+    effects = Counter(entry.body["url"] for entry in ours.ledger.effects("webhooks.create"))
+    naive = Counter(entry.body["url"] for entry in theirs.ledger.effects("webhooks.create"))
+    return Row(
+        engine=engine.name, tasks=tasks, kills=len(killed),
+        lost=sum(entry.answered is None for entry in ours.ledger.entries), applied=verdicts["applied"],
+        twice=sum(many > 1 for many in effects.values()), changed=changed, waits=waits,
+        naive_twice=sum(many > 1 for many in naive.values()), naive_none=tasks - len(naive),
+    )  # fmt: skip
+
+
+async def _killed(
+    engine: Engine, watch: asyncpg.Connection, service: Simulator, tasks: int, folder: Path, chance: random.Random,
+    patience: float,
+) -> tuple[list[tuple[float, set[str]]], int]:  # fmt: skip
+    """Kill workers until all tasks are done; return when, and what was open then, and how many verdicts changed."""
+    workers = [await engine.worker() for _ in range(2)]
+    until = time.monotonic() + patience
+    killed: list[tuple[float, set[str]]] = []
+    final: dict[str, str] = {}
+    changed = 0
+    while time.monotonic() < until:
+        entries = await _entries(watch)
+        for key, verdict, _ in entries:
+            if verdict in ("applied", "superseded"):
+                changed += final.setdefault(key, verdict) != verdict
+        naive = len([*(folder / "done").iterdir()])
+        if len(final) >= tasks and naive >= tasks:
+            break
+        await asyncio.sleep(0.25)
+        under_way = {key for key, verdict, _ in entries if verdict is None}
+        if not under_way or len(killed) >= 20 or chance.random() < 0.5:
+            continue
+        number = chance.randrange(len(workers))
+        if victims := engine.victims(workers[number]):
+            with suppress(ProcessLookupError):
+                os.kill(chance.choice(victims), signal.SIGKILL)
+            killed.append((time.time(), under_way))
+        if victims == [workers[number].pid] or workers[number].returncode is not None:
+            await workers[number].wait()
+            workers[number] = await engine.worker()
+    del service
+    return killed, changed
+
+
+async def _entries(watch: asyncpg.Connection) -> list[tuple[str, str | None, int | None]]:
+    schema = await watch.fetchval("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'invoicing_journal_%'")
+    if schema is None or not await watch.fetchval("SELECT to_regclass($1)", f"{schema}.entries"):
+        return []
+    return [tuple(row) for row in await watch.fetch(f"SELECT key, verdict, done_at FROM {schema}.entries")]  # noqa: S608
+
+
+async def _waits(watch: asyncpg.Connection, killed: list[tuple[float, set[str]]]) -> list[float]:
+    """Return how long after a kill each task that was open then was done."""
+    done = {key: at for key, _, at in await _entries(watch) if at is not None}
+    return [done[key] / 1000 - at for at, keys in killed for key in keys if done.get(key, 0) / 1000 > at]
+
+
+def table(rows: list[Row]) -> str:
+    """Return the rows as a table in Markdown."""
+    lines = [HEAD, ("---",) * len(HEAD), *(row.cells() for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+async def main(only: str = "", tasks: int = 40, seed: int = 1) -> bool:
+    """Run each engine that is installed, print the table, and return whether all is well."""
+    rows = []
+    for engine_type in ENGINES:
+        if only and only.lower() not in f"{engine_type.name} {engine_type.package}".lower():
+            continue
+        if importlib.util.find_spec(engine_type.package) is None:
+            print(f"{engine_type.name}: {engine_type.package} is not installed")  # noqa: T201 - a session's output
+            continue
+        rows.append(await run(engine_type, tasks, seed))
+        print(rows[-1], flush=True)  # noqa: T201 - the same
+    print(table(rows))  # noqa: T201 - the same
+    return all(row.applied == row.tasks and not row.twice and not row.changed for row in rows) and bool(rows)
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    sys.exit(not asyncio.run(main(*arguments[:1], *map(int, arguments[1:]))))
