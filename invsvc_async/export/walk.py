@@ -112,15 +112,12 @@ class _Export:
     rows: int = 0
     token: str | None = None  # resume token after the last page
     noted: bool = True  # whether the note has it
+    note_path: Path = attrs.field(init=False)
     lock: WhileOpen = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.note_path = _note_path(self.path)
         self.lock = WhileOpen(self.note_path.with_name(self.note_path.name + ".lock"))
-
-    @property
-    def note_path(self) -> Path:
-        """Path of the note."""
-        return _note_path(self.path)
 
     def begin(self, *, resume: bool, overwrite: bool) -> _Note | None:
         """Open the file; return the note to continue from, if any."""
@@ -128,16 +125,12 @@ class _Export:
             if not self.lock.acquire():
                 raise ConfigurationError(f"{self.path}: another export is writing it. Wait for its end.")
         note = _read_note(self.note_path) if resume else None
-        if note is None and not overwrite:
-            for path, why in (
-                (
-                    self.note_path,
-                    "is an unfinished export. Use resume=True (--resume) or overwrite=True (--overwrite)",
-                ),
-                (self.path, "already exists. Use another path, or overwrite=True (--overwrite)"),
-            ):
-                if path.exists():
-                    raise ConfigurationError(f"{self.path}: {why}")
+        if note is None and not overwrite and self.note_path.exists():
+            hint = "Use resume=True (--resume) or overwrite=True (--overwrite)"
+            raise ConfigurationError(f"{self.path}: is an unfinished export. {hint}")
+        if note is None and not overwrite and self.path.exists():
+            hint = "Use another path, or overwrite=True (--overwrite)"
+            raise ConfigurationError(f"{self.path}: already exists. {hint}")
         if note is not None and note.shape != self.shape:
             raise ConfigurationError(
                 f"{self.note_path}: belongs to an export with {note.shape}. Use the same settings"
