@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from msgspec import Raw
 
 from invsvc_async.codec import decode_fast
 from invsvc_async.codec.arrays import split
-from invsvc_async.codec.exact_json import MEMBERS, UNREADABLE, is_array, utc
+from invsvc_async.codec.exact_json import MEMBERS, UNREADABLE, utc
+from invsvc_async.codec.fields import is_model
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.models.common import Meta, Model, Page
 
@@ -73,34 +74,34 @@ def structure(cls: type[T], plain: object, *, meta: Meta | None = None) -> T:
     return with_meta(structure_item(cls, plain), meta)
 
 
+class _PlainPage(msgspec.Struct):
+    data: list[Any]
+    next: str | None = None
+    has_more: bool | None = None
+    total_results: int | None = None
+    page: int | None = None
+    per_page: int | None = None
+    message: str | None = None
+    timestamp: int | None = None
+
+
 def page_from(cls: type[P], plain: Mapping[str, Any], model: type[Model] | None) -> P:
     """
     Convert the plain form of a page of *model*.  Without a model, its items stay plain data.
 
     Raises:
-        InvalidRequestError: ``data`` is not an array, or another member has the wrong type.
+        InvalidRequestError: A member is missing or has the wrong type.
     """
-    items = plain.get("data")
-    if not is_array(items):
-        raise InvalidRequestError("data: must be an array")
-    wanted: dict[str, tuple[type, ...]] = {
-        "next": (str,), "has_more": (bool,), "total_results": (int,), "page": (int,), "per_page": (int,),
-        "message": (str,),
-    }  # fmt: skip
-    given = {name: plain[name] for name in wanted if plain.get(name) is not None}
-    wrong = [
-        f"{name}: has the wrong type" for name, value in given.items() if type(value) not in wanted[name]
-    ]
-    stamp, moment = plain.get("timestamp"), None
-    with suppress(OverflowError):
-        moment = utc(stamp) if type(stamp) is int else None
-    if stamp is not None and moment is None:
-        wrong.append("timestamp: must be in epoch milliseconds")
-    if wrong:
-        raise InvalidRequestError(wrong)
-    is_model = isinstance(model, type) and issubclass(model, Model)
-    made = tuple(structure(model, item) for item in items) if is_model and model else tuple(items)
-    return cls(items=made, timestamp=moment, **given)
+    try:
+        found = msgspec.convert(plain, _PlainPage)
+        moment = None if found.timestamp is None else utc(found.timestamp)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise InvalidRequestError(f"{cls.__name__}: {error}") from None
+    given = msgspec.structs.asdict(found)
+    items = given.pop("data")
+    if is_model(model):  # not an alias or a type variable
+        items = [structure(model, item) for item in items]
+    return cls(**{**given, "items": tuple(items), "has_more": found.has_more is True, "timestamp": moment})
 
 
 def member(raw: Raw | bytes, name: str) -> Raw:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeGuard, get_args, get_type_hints
 
 from msgspec import Struct
 
@@ -40,7 +40,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     return (some[0] if len(some) == 1 else some[0] | some[1]), len(some) < len(parts)
 
 
-def is_model(hint: Any) -> bool:
+def is_model(hint: Any) -> TypeGuard[type[Model]]:
     """Return whether a type is a model class."""
     return isinstance(hint, type) and issubclass(hint, Model)
 

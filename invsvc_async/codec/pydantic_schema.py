@@ -67,16 +67,11 @@ def core_schema_of(cls: type[P], source: Any, handler: GetCoreSchemaHandler) -> 
     def made_unless_it_is(value: object, validate: Callable[[object], dict[str, Any]]) -> P:
         return value if isinstance(value, cls) else made(validate(value))
 
-    def serialised(
-        value: Portable, other: core_schema.SerializerFunctionWrapHandler, info: core_schema.SerializationInfo
-    ) -> Any:  # Any: plain data
-        return _serialised(source if isinstance(value, cls) else type(value), value, other, info)
-
     made_unless_it_is.__qualname__ = _title(cls, arguments)  # as errors show it
     return core_schema.no_info_wrap_validator_function(
         made_unless_it_is,
         wire,
-        serialization=_encoder(serialised),
+        serialization=_encoder(cls, source),
         ref=_place(cls) + (f"[{', '.join(map(_place, arguments))}]" if arguments else ""),
     )
 
@@ -93,32 +88,26 @@ def _title(cls: type[Portable], arguments: tuple[Any, ...]) -> str:
 
 def serializer() -> SchemaSerializer:
     """Return what encodes any of these values where pydantic does not know the type."""
+    return SchemaSerializer(core_schema.any_schema(serialization=_encoder()))
+
+
+def _encoder(
+    cls: type[Portable] | None = None, source: Any = None
+) -> core_schema.WrapSerializerFunctionSerSchema:  # Any: as in core_schema_of
+    """Return the schema of what encodes the values of *cls* as *source* says, and others by their class."""
 
     def serialised(
         value: Portable, other: core_schema.SerializerFunctionWrapHandler, info: core_schema.SerializationInfo
     ) -> Any:  # Any: plain data
-        return _serialised(type(value), value, other, info)
+        plain = jsonable(value) if info.mode == "json" else value._to_public(plain_of)  # noqa: SLF001 - its counterpart
+        if info.exclude_none:
+            plain = _without_none(source if cls and isinstance(value, cls) else type(value), plain)
+        return plain if info.include is None and info.exclude is None else other(plain)
 
-    return SchemaSerializer(core_schema.any_schema(serialization=_encoder(serialised)))
-
-
-def _encoder(serialised: Callable[..., Any]) -> core_schema.WrapSerializerFunctionSerSchema:
-    """Return the schema of *serialised*, which can have pydantic encode plain data, with its filters."""
+    # The inner schema is for plain data, to which pydantic applies its filters.
     return core_schema.wrap_serializer_function_ser_schema(
         serialised, info_arg=True, schema=core_schema.any_schema()
     )
-
-
-def _serialised(
-    source: Any,
-    value: Portable,
-    other: core_schema.SerializerFunctionWrapHandler,
-    info: core_schema.SerializationInfo,
-) -> Any:  # Any: a class or an alias of it; plain data
-    plain = jsonable(value) if info.mode == "json" else value._to_public(plain_of)  # noqa: SLF001 - its counterpart
-    if info.exclude_none:
-        plain = _without_none(source, plain)
-    return plain if info.include is None and info.exclude is None else other(plain)
 
 
 def _without_none(hint: Any, plain: Any) -> Any:  # Any: a type, and its wire form
