@@ -131,10 +131,10 @@ D, E = (("change", key) for key in "DE")
 F, G = (("create", key) for key in "FG")
 LEFT = ("ok", "lost", "late")
 JOURNAL_SCENES: tuple[Scene, ...] = (
-    Scene(name="file: restored: three renames", play=restored(A, B, C, at=(1.5, 0.9, 1.3)), fates={"A": LEFT, "B": LEFT}),
-    Scene(name="file: restored: two changes", play=restored(D, E, at=(1.5, 0.9, 1.3)), fates={"D": LEFT, "E": LEFT}),
-    Scene(name="file: restored: two creates", play=restored(F, G, at=(1.5, 0.9, 1.3)), fates={"F": LEFT, "G": LEFT}),
-    Scene(name="file: restored: refused, then another", play=restored(A, D, then=(B, E), at=(1.5, 1.0, 1.3)),
+    Scene(name="file: restored: three renames", play=restored(A, B, C, at=(1.0, 0.4, 0.8)), fates={"A": LEFT, "B": LEFT}),
+    Scene(name="file: restored: two changes", play=restored(D, E, at=(1.0, 0.4, 0.8)), fates={"D": LEFT, "E": LEFT}),
+    Scene(name="file: restored: two creates", play=restored(F, G, at=(1.0, 0.4, 0.8)), fates={"F": LEFT, "G": LEFT}),
+    Scene(name="file: restored: refused, then another", play=restored(A, D, then=(B, E), at=(1.0, 0.5, 0.8)),
           fates={"A": ("refused", "late"), "D": ("refused", "late"), "B": ("ok", "late"), "E": ("ok",)}),
     Scene(name="file: restored: retried", play=restored(A, D), fates={"A": ("refused", "late"), "D": ("refused",)}),
     Scene(name="file: input from a file: two things", play=from_file(A, D, F), fates={"A": LEFT, "D": ("ok", "late")}),

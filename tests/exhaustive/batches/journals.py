@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
 from invsvc_async.batch.entries import BatchEntries
-from invsvc_async.durable import postgres_store
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.errors import JournalError
-from invsvc_async.storage.dialect import PostgresDialect
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.support.database import database
 
@@ -36,11 +34,12 @@ __all__ = ["FileJournal", "ScriptedFile", "SharedJournal", "inline_writers"]
 
 T = TypeVar("T")
 
-COMMIT = 0.08  # s: longer than a request needs to arrive and take effect
+COMMIT = 0.08  # s to store an entry: longer than a request needs to arrive and take effect
+SCRIPT = 0.03  # s of any other group
 SILENCE = 2.0  # s after which a worker counts as dead
 SLOW = 1.2  # s that a transaction takes if the schedule says so
 TOLD = 0.001  # s that a notification takes
-LANES = 4  # in the database; the journey and the webhook are in two of them
+LANES = 8  # in the database; the journey and the webhook are in two of them
 
 
 class InlineWriter(Writer):
@@ -74,7 +73,8 @@ class InlineWriter(Writer):
     def _hand_over(self) -> None:
         if self._waiting and self._ended is None:
             self._under_way, self._waiting = self._waiting, []
-            self._loop.call_later(COMMIT, self._land)
+            stores = any(job.act is None for job in self._under_way)
+            self._loop.call_later(COMMIT if stores else SCRIPT, self._land)
 
     def _land(self) -> None:
         if self.connection is not None:
@@ -179,13 +179,6 @@ class _Nothing:
         return iter(())
 
 
-def _dialect(schema: str) -> PostgresDialect:
-    """Return the dialect of the package, but with the clock of the scene as that of the database."""
-    dialect = postgres_store._dialect_in(schema, part=0)
-    dialect._names["now"] = f"(SELECT last_value / 1e6 FROM {schema}.walk_clock)::float8"
-    return dialect
-
-
 class _Server:
     """The database of all scenes: one schema, emptied before each execution."""
 
@@ -195,11 +188,14 @@ class _Server:
         first = self._first = PostgresStore(self.address, "batch", it="the batch", lanes=LANES, counted=True)
         self.bridge.run(first.open_for(None, same_mode=False))
         self.schema = first.schema
-        self.dialect = _dialect(first.schema)
+        self.dialect = first._dialect
         self.pool = _Pool(first._pool)
         self.bridge.run(first.rows("CREATE SEQUENCE {s}walk_clock"))
         self._facts = [tuple(row) for row in self.fetch("SELECT name, value FROM {s}facts")]
         names = self.fetch(f"SELECT tablename FROM pg_tables WHERE schemaname = '{first.schema}'")  # noqa: S608 - its own
+        # The clock of the database is that of the scene.
+        self.dialect._known.clear()
+        self.dialect._names["now"] = f"(SELECT last_value / 1e6 FROM {first.schema}.walk_clock)::float8"
         self._tables = [name for (name,) in names if name != "lanes"]
 
     def empty(self) -> None:
@@ -240,7 +236,7 @@ class ScriptedPostgres(PostgresStore):
     async def open_for(self, *_: Any, **__: Any) -> None:
         """Use the pool of all scenes."""
         self._pool: Any = server().pool
-        self.schema, self._dialect, self.part = server().schema, server().dialect, 0
+        self.schema, self._dialect = server().schema, server().dialect
 
     async def hear(self, woken: Callable[[str], None]) -> None:
         """Hear what others tell, a moment later."""

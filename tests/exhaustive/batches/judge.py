@@ -9,11 +9,13 @@ What must hold at the end of an execution of a batch, judged by the service's le
 12 Writes to one thing take effect in their order.
 13 Nothing is lost: each write has a verdict, and somebody was given it.
 14 Nothing is told again once it is acknowledged.
+15 What the journal counts is what it has.
 0  Nothing fails, and nothing is stuck.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from invsvc_async.reconcile.history import Verdict
@@ -44,6 +46,9 @@ def _ended(stage: BatchStage) -> Iterator[str]:
 
 
 def _judged(stage: BatchStage) -> Iterator[str]:
+    found = Counter((state, verdict or "") for state, verdict in stage.states.values())
+    if +stage.counts != found:
+        yield f"15: the journal counts {+stage.counts}, and has {found}"
     for writer in stage.ranks:
         effects = sum(effect.writer == writer for effect in stage.service.effects)
         if effects > 1:

@@ -1,7 +1,7 @@
 """
 Wrong lines of batches, each with the scenes that must notice it.
 
-    python -m tests.exhaustive.batches.mutants [PART OF A NAME …]
+    python -m tests.exhaustive.batches.mutants [PART OF A NAME, OR OF A SCENE'S …]
 """
 
 from __future__ import annotations
@@ -17,27 +17,36 @@ from tests.interleavings.walk import walk
 
 MOST = 400  # executions of a scene, at most
 
-_fencing, _sqlite, _postgres = "journals.chunk_fencing", "journals.sqlite", "journals.postgres"
+_postgres, _sqlite, _scripts = ".durable.postgres_store", ".durable.sqlite_store", ".durable.scripts"
+_entries, _leases = ".durable.entries", ".durable.leases"
 # A send is limited by its lease, and to the time that the journal says.
 _LATE = Mutant("a send may begin at any time", ".writes.driver", "latest = started + send.attempt_timeout",
                "latest = started + 900.0", "database: frozen", 3)  # fmt: skip
+# A verdict that another process has is neither found nor taken.
+_OTHERS = Mutant("the verdicts of others are found", _scripts, "u.taker = $3 OR {dead(\"u.taker\")}", "true",
+                 "database: ", 14)  # fmt: skip
+_LONG_LEASE = Mutant("a process relies on its lease for too long", _leases, "LEASE: Final = 0.8", "LEASE: Final = 800.0",
+                     "database: frozen", 3)  # fmt: skip
 MUTANTS = (
     # ownership and leases
-    Mutant("the fence is not checked", _fencing, "o.id = g.chunk AND o.owner = g.token", "o.id = g.chunk",
-           "database: frozen", 2),
-    Mutant("a lease does not limit a send", "item", "        if self.lease is not None:\n            until,",
-           "        if False:\n            until,", "database: frozen", 3, _LATE),
-    Mutant("a lease outlives the silence", "shared_run", "_LEASE = 0.8", "_LEASE = 800.0", "database: frozen", 3,
+    Mutant("the fence is not checked", _postgres, "AND owned.owner = given.token %s", "%s", "database: frozen: for a moment",
+           1, _LONG_LEASE),
+    Mutant("a lease does not limit a send", "item", "exchange.not_after = until if proven is None else min(until, proven)",
+           "exchange.not_after = proven", "database: frozen", 3, _LATE),
+    Mutant("a lease outlives the silence", _leases, "LEASE: Final = 0.8", "LEASE: Final = 800.0", "database: frozen", 3,
            _LATE),
-    Mutant("a chunk with open writes is closed", _fencing, "chunk = $1 AND done_at IS NULL)",
-           "chunk = $1 AND false)", "database: both feed", 13),
-    Mutant("a chunk is not looked at again", "shared_run", "while not await self._entries.close_chunk(",
-           "if not await self._entries.close_chunk(", "database: both feed", 0),
-    Mutant("one thing in two chunks", _postgres, "        if not touched:\n", "        if True:\n",
-           "database: both feed", 11),
+    Mutant("a lane that was taken over counts as free", _leases, "taken = {lane: owner is None for", "taken = {lane: True for",
+           "database: frozen: for a moment", 3),
+    Mutant("a lane is released while something of it is under way", "dispatcher",
+           "if lane.leaving and lane.number not in busy]", "if lane.leaving]", "database: ", 1),
+    Mutant("a lane that was lost and regained is used at once", "dispatcher", "or number in earlier)", ")",
+           "database: ", 11),
+    Mutant("what was passed over is not read again", "dispatcher", "                self._places[lane.number] = 0\n",
+           "                pass\n", "database: retried", 0),
+    Mutant("one thing in two lanes", _entries, "name = (thing or key)", "name = key", "database: both feed at once", 11),
     # storing and sending
-    Mutant("sent before it is stored", "item", "await self.entries.put(self._entry(State.SENDING, intent))",
-           "self.entries.put(self._entry(State.SENDING, intent))", "file: killed: two renames", 3),
+    Mutant("sent before it is stored", "item", "await self._lane.put(self._entry(State.SENDING,",
+           "self._lane.put(self._entry(State.SENDING,", "file: killed: two renames", 3),
     Mutant("what was in flight is sent anew", "item",
            'return any(each.end is None or each.end.kind != "not applied" for each in self.intent.sent)',
            "return False", "file: killed: two renames", 1),
@@ -48,41 +57,52 @@ MUTANTS = (
            "        error = None\n", "database: frozen", 14),
     Mutant("put back as unsent, though it was", "item", "in_doubt = outcome.verdict is Verdict.UNKNOWN",
            "in_doubt = False", "file: outage", 3),
+    Mutant("a write that is known is added again", _scripts, "ON CONFLICT (key) DO NOTHING RETURNING seq",
+           "ON CONFLICT (key) DO UPDATE SET state = 0, done_at = NULL RETURNING entries.seq", "database: both feed the same", 3),
+    Mutant("the common parts of intents are stored later", _scripts, "for number in {e.common for e in entries if e.common}],)",
+           "for number in ()],)", "file: killed: two renames", 0),
     # windows
-    Mutant("the windows of unknown ones are not asked for", "run", "            await self._close_lines(page)\n",
-           "            pass\n", "file: unknown", 11),
-    Mutant("the windows of other workers are not asked for", "shared_run",
-           "await self._close_lines(await self._entries.unknown_of(things))", "pass",
-           "database: unknown", 11),
-    Mutant("a window is taken as over", "run", "if known.free_at > resumed.at:", "if False:", "file: unknown", 11),
+    Mutant("the windows of unknown ones are not asked for", "earlier",
+           "await self._close_lines(await self._entries.unknown_of(fresh))", "pass", "file: unknown", 11),
+    Mutant("the windows of other workers are not asked for", "earlier",
+           "await self._close_lines(await self._entries.unknown_of(fresh))", "pass", "database: unknown", 11),
+    Mutant("a window is taken as over", "earlier", "if known.free_at > resumed.at:", "if False:", "file: unknown", 11),
     # order
-    Mutant("newer writes are not looked at", "run", "if max(last_done, in_flight.get(item.thing, 0)) > entry.seq:", "if False:",
-           "file: retried: a refused", 12),
-    Mutant("newer writes are not looked at by workers", "shared_run",
-           "return await self._taken_up(entries, items, in_flight)", "return items", "database: retried: a worker", 12),
-    Mutant("newer writes in flight are not looked at", "run",
-           "            note_in_flight(in_flight, page, [self._item(entry, entries) for entry in page])\n",
-           "            pass\n", "file: killed and retried", 12),
+    Mutant("newer writes are not looked at", "earlier", "if max(last_done, in_flight.get(item.thing, 0)) > entry.place:",
+           "if False:", "file: retried: a refused", 12),
+    Mutant("newer writes are not looked at by workers", "dispatcher", "await self.earlier.mark(entries, items, in_flight)",
+           "pass", "database: retried: a worker", 12),
+    Mutant("newer writes in flight are not looked at", "dispatcher", "note_in_flight(in_flight, entries, items)", "pass",
+           "file: killed and retried", 12),
     Mutant("what was overtaken is sent", "engine", "if item.in_doubt or item.is_overtaken:", "if item.in_doubt:",
            "file: retried: a refused", 12),
     Mutant("nothing is noted of a thing", ".durable.last_writes", "    if thing is None or outcome.verdict in NO_EFFECT or",
            "    if True or outcome.verdict in NO_EFFECT or", "file: retried: a refused", 12),
     Mutant("an unknown write overtakes nothing", ".durable.last_writes", "outcome.verdict in NO_EFFECT or",
            "outcome.verdict in (*NO_EFFECT, 'unknown') or", "file: retried: a refused one, and a newer unknown", 12),
-    Mutant("a chunk in the wrong order", _postgres, '"chunk = $1 AND done_at IS NULL ORDER BY seq"',
-           '"chunk = $1 AND done_at IS NULL ORDER BY seq DESC"', "database: killed", 12),
-    Mutant("a file in the wrong order", _sqlite, 'where = "state < 2 AND seq > ? ORDER BY seq LIMIT ?"',
-           'where = "state < 2 AND seq > ? ORDER BY -seq LIMIT ?"', "file: retried: with another", 12),
+    Mutant("a lane in the wrong order", _postgres, "AND e.done_at IS NULL ORDER BY e.place",
+           "AND e.done_at IS NULL ORDER BY e.place DESC", "database: killed", 12),
+    Mutant("a file in the wrong order", _sqlite, "AND e.done_at IS NULL ORDER BY e.place LIMIT $2",
+           "AND e.done_at IS NULL ORDER BY -e.place LIMIT $2", "file: retried: with another", 12),
     # retry and prune
-    Mutant("an unknown one is reopened as never sent", _sqlite,
-           "((_REOPEN, True), (_REOPEN_ANEW, False))", "((_REOPEN_ANEW, True), (_REOPEN_ANEW, False))", "file: retried: unknown", 1),
-    Mutant("a retried one stays in its old chunk", _postgres, "chunk = g.chunk,", "",
-           "database: retried", 13),
-    Mutant("an open one is pruned", _sqlite, "WHERE state = 2 AND done_at < ? AND verdict <> 'unknown'",
-           "WHERE (state < 2 OR done_at < ?) AND verdict IS NOT 'unknown'", "file: killed and pruned", 0),
+    Mutant("an unknown one is reopened as never sent", _scripts,
+           "kept = intent if verdict == Verdict.UNKNOWN else without_sends(intent)", "kept = without_sends(intent)",
+           "file: retried: unknown", 1),
+    Mutant("an applied one is reopened", _scripts, "AND e.verdict <> 'applied' AND e.intent IS NOT NULL", "AND e.verdict <> ''",
+           "file: retried: after a prune", 0),
+    Mutant("a forced one keeps its place", _scripts, "place = coalesce(given.place, e.place)", "place = e.place",
+           "database: retried: with force", 12),
+    Mutant("an open one is pruned", _scripts,
+           "e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'",
+           "(e.state < {State.DONE:d} OR e.done_at < $1) AND coalesce(e.verdict, '') <> '{Verdict.UNKNOWN}'",
+           "file: killed and pruned", 0),
     # nothing lost
-    Mutant("what an earlier run left is forgotten", "run", "await self._feed_left(engine, ",
-           "await asyncio.sleep(0, 0) and (engine, ", "file: killed: two renames", 13),
+    Mutant("what is reopened is not counted", _scripts, "    yield from count(part, counts)\n    again", "    again",
+           "database: retried", 15),
+    Mutant("what is stored is not counted", _postgres, "UNION ALL SELECT state_before, verdict_before, flags_before, -1 FROM stored",
+           "", "database: unknown", 15),
+    Mutant("what an earlier run left is forgotten", _sqlite, "return [entry for entry in found if entry.seq not in known][:each]",
+           "return []", "file: killed: two renames", 13),
     # restored journals
     Mutant("an older copy is not recognised", ".durable.epoch", "    if missing <= 0:", "    if True:",
            "file: restored", 3),
@@ -96,34 +116,40 @@ MUTANTS = (
     Mutant("writes that a copy lacks are only in doubt until a kill", "run",
            "            await self._feed_all(engine)\n            restored, skipped",
            "            await self._batch.entries.close_restored()\n            await self._feed_all(engine)\n"
-           "            restored, skipped", "file: restored", 3),
+           "            restored, skipped", "file: restored: two creates", 3),
     Mutant("a restored journal has the newest writes", ".durable.intents", "newest = None if intent.newest else intent.newest",
            "newest = intent.newest", "file: restored", 8),
     # how far a file was read
-    Mutant("a checkpoint is stored before what it covers", "checkpoint",
-           "is not None and not parts[0].open and", "is not None and", "file: input", 13),
-    Mutant("an input is whole before it is stored", "checkpoint",
-           "return self.ended and not any(part.open for part in self._parts)", "return self.ended", "file: input", 13),
+    Mutant("a checkpoint is stored before what it covers", "run", "                    await self._room(engine)\n",
+           "                    await entries.add([], name, reached)\n                    await self._room(engine)\n",
+           "file: input", 13),
+    Mutant("an input is whole before it is stored", "run", "                    await self._room(engine)\n",
+           "                    await entries.end_input(name)\n                    await self._room(engine)\n",
+           "file: input", 13),
     Mutant("another file is taken for the same", "file_check",
            "if (reader.offset, reader.digest) == (checkpoint.offset, checkpoint.digest):", "if True:",
-           "file: input", 13),
+           "file: input from a file: another", 13),
     # results
-    Mutant("a result is taken when it is given", "run", "                self._last = result, self._batch.entries.deliveries\n",
-           "                self._last = result, self._batch.entries.deliveries\n                self._take_last()\n",
+    Mutant("a result is taken when it is given", "run", "                self._results.give(entry)\n",
+           "                self._results.give(entry)\n                self._results.take_last()\n",
            "file: left early", 13),
-    Mutant("results that were not taken are not given again", _sqlite,
-           "return await self.finished(None, since, limit)", "return []", "file: left early", 13),
-    Mutant("which results were taken is not stored", _sqlite, '_set_fact(connection, "taken", position)', "pass",
+    Mutant("results that were not taken are not given again", _scripts, "WHERE u.taker IS NULL OR u.taker = $3 OR",
+           "WHERE $3 = '' AND", "file: left early", 13),
+    Mutant("which results were taken is not stored", _entries, "{any 1 bigint} AND taker = $2", "{any 1 bigint} AND $2 = ''",
            "file: killed", 14),
-    Mutant("results of workers that are gone are not given", "journals.postgres_runs",
-           'WHERE given_by = ANY ($1) ORDER BY run"', 'WHERE given_by = ALL ($1) AND false ORDER BY run"', "database: killed", 13),
-    Mutant("which results workers gave is not stored", "journals.postgres_runs",
-           "UPDATE runs r SET taken = greatest(taken, t.position),", "UPDATE runs r SET taken = taken,",
+    Mutant("results of workers that are gone are not given", _scripts, 'OR u.taker = $3 OR {dead("u.taker")}', "OR u.taker = $3 OR $1 < 0",
+           "database: killed", 13),
+    Mutant("which results workers gave is not stored", _entries, "{any 1 bigint} AND taker = $2", "{any 1 bigint} AND $2 = ''",
            "database: unknown", 14),
-    Mutant("a run that was silent does not ask what others give", "shared_run",
-           "while self._clock.now() > self._relies_until:", "while False:", "database: frozen", 14),
-    Mutant("a run relies on its sign of life for too long", "journals.postgres_runs", "_RELIES = 0.8", "_RELIES = 800.0",
+    Mutant("the results of living workers are taken", _scripts,
+           "if owner in (None, taker) or member_of(owner) not in alive]", "]", "database: ", 14, _OTHERS),
+    Mutant("a run that was silent does not ask what others give", "results",
+           "if since != self._leases.taker or self._clock.now() > self._leases.until:", "if False:",
            "database: frozen", 14),
+    Mutant("a run relies on its sign of life for too long", "results", "self._clock.now() > self._leases.until:",
+           "self._clock.now() > self._leases.until + 800.0:", "database: frozen", 14),
+    Mutant("nobody asks whether its results are still its own", _scripts, "{any 1 bigint} AND taker = $2 {share}",
+           "{any 1 bigint} AND $2 = $2 {share}", "database: frozen", 14),
 )  # fmt: skip
 
 
@@ -140,11 +166,11 @@ def caught(mutant: Mutant, most: int = MOST) -> str | None:
 
 
 def main(parts: list[str]) -> int:
-    """Judge all mutants, or those whose names contain one of *parts*; print what became of each."""
+    """Judge all mutants, or those with one of *parts* in their names or scenes; print what became of each."""
     logging.getLogger("invsvc_async").setLevel(logging.CRITICAL)
     missed = 0
     for mutant in MUTANTS:
-        if parts and not any(part in mutant.name for part in parts):
+        if parts and not any(part in mutant.name or part in mutant.where for part in parts):
             continue
         begun = time.monotonic()
         name = caught(mutant)

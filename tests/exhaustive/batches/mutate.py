@@ -66,7 +66,7 @@ def _differences(module: ModuleType, changed: ModuleType) -> Iterator[tuple[Any,
     """Yield what to set: an object, the name of its attribute, and the new value."""
     for name, old in vars(module).items():
         new = vars(changed).get(name)
-        if isinstance(old, (str, int, float, tuple)) and not name.startswith("__"):
+        if isinstance(old, (str, int, float, tuple, dict)) and not name.startswith("__"):
             if old != new:
                 yield module, name, new
         elif isinstance(old, type) and old.__module__ == module.__name__:

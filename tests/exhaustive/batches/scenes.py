@@ -79,7 +79,7 @@ def retried(
             ]
             stage.reopen(*failed)
             if force:
-                stage.rank(*(key for key in stage.ranks if key in failed))
+                stage.force(failed)
             await process.batch.retry(verdict=only or (), failed=only is None, force=force)
             stage.rank(*(key for key in keys_of(then) if key not in stage.ranks))
             await stage.take(process, writes(process, then))
@@ -185,11 +185,12 @@ def shared(
     freezes: str = "",
     slow: int = 0,
     apart: float = 0.3,
+    frozen: float = FROZEN,
 ) -> Play:
     """
     Return a scene where p1 has the input, and *helpers* work beside it.
 
-    One may be killed, or frozen for longer than its lease. *slow* is how many transactions may take long. A
+    One may be killed, or *frozen* for longer than its lease. *slow* is how many transactions may take long. A
     last worker begins when all that is over, and runs to the end.
     """
 
@@ -219,7 +220,7 @@ def shared(
             if process.name in dies.split():
                 stage.offer_kill(process)
             if process.name in freezes.split():
-                stage.offer_freeze(process)
+                stage.offer_freeze(process, frozen)
 
     return scene
 
@@ -283,7 +284,7 @@ def retried_beside(*asked: tuple[str, str], force: bool = False) -> Play:
             failed = [told.writer for told in stage.heard if not told.outcome.applied]
             stage.reopen(*failed)
             if force:
-                stage.rank(*(key for key in stage.ranks if key in failed))
+                stage.force(failed)
             await process.batch.retry(failed=True, force=force)
             if force:
                 stage.rank(asked[-1][1])
@@ -342,12 +343,16 @@ SCENES: tuple[Scene, ...] = (
     _scene("database: killed: the other one", shared(A, B, D, dies="p2"), {"A": LEFT, "D": ("ok", "late")}),
     _scene("database: frozen: the one that feeds", shared(A, B, freezes="p1"),
            {"A": LEFT, "B": ("ok", "late")}),
+    _scene("database: frozen: for a moment", shared(A, B, freezes="p1", frozen=3.0),
+           {"A": ("slow", "late"), "B": ("ok",)}),
     _scene("database: killed: beside two workers",
            shared(A, D, helpers=2, dies="p1", freezes="p2", apart=0.1), {"A": ("ok", "late")}),
     _scene("database: slow", shared(A, B, slow=1, apart=0.01), {"A": LEFT}),
     _scene("database: unknown: then another rename", one_after_the_other(A, D, then=(B, E)),
            {"A": ("late", "lost"), "D": ("late", "ok"), "B": ("ok", "late")}),
     _scene("database: both feed", both_feed((A, D), (B, E), 0.15), {"A": LEFT, "D": ("ok", "late")}),
+    _scene("database: both feed at once", both_feed((A, D), (B, E), 0.0), {"A": ("late",), "B": ("ok",), "D": LEFT}),
+    _scene("database: both feed the same", both_feed((A, D), (A, D), 0.0), {"A": LEFT, "D": ("ok", "late")}),
     _scene("database: retried: a worker waits", retried_beside(A, B, C),
            {"A": ("refused", "late"), "B": ("ok", "refused")}),
     _scene("database: retried: with force", retried_beside(A, B, C, force=True),

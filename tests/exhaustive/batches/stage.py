@@ -10,6 +10,7 @@ commits.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import suppress
 from contextvars import Context
 from math import inf
@@ -117,9 +118,11 @@ class BatchStage(Stage):
     removers: dict[str, str] = attrs.field(factory=dict)  # which write deletes a thing
     states: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)  # at the end: (state, verdict)
     acknowledged: dict[str, tuple[str, float]] = attrs.field(factory=dict)  # which process took it, and when
+    forced: set[str] = attrs.field(factory=set)  # writers that are retried as the newest
     taken: set[str] = attrs.field(factory=set)  # writers of which somebody took a result
     tried: set[str] = attrs.field(factory=set)  # writers that tried to send
     places: dict[str, int] = attrs.field(factory=dict)  # at the end, in the journal
+    counts: Counter[tuple[str, str]] = attrs.field(factory=Counter)  # as the journal has them at the end
     by_journal: bool = False  # the order is that in which the writes came into the journal
     is_away: bool = False  # the service refuses connections
     slow: int = 0  # how many transactions may be slow
@@ -161,6 +164,8 @@ class BatchStage(Stage):
         """Return what the journal says of each write."""
         rows = self.journal.fetch("SELECT key, state, verdict, place FROM {s}entries")
         self.places = {key: place for key, _, _, place in rows}
+        counted = self.journal.fetch("SELECT state, verdict, sum(many) FROM {s}counts GROUP BY state, verdict")
+        self.counts = Counter({(state, verdict): int(many) for state, verdict, many in counted})
         return {key: (state, verdict) for key, state, verdict, _ in rows}
 
     # --- what scenes are made of
@@ -169,6 +174,11 @@ class BatchStage(Stage):
         """Move *writers* to the end of the order."""
         for writer in writers:
             self.ranks[writer] = max(self.ranks.values(), default=0) + 1
+
+    def force(self, writers: Iterable[str]) -> None:
+        """Move *writers* to the end of the order, as they are: nothing that was written before overtakes them."""
+        self.forced = {*writers}
+        self.rank(*(writer for writer in self.ranks if writer in self.forced))
 
     def process(
         self, name: str, *, tag: bool = True, concurrency: int = 4, restored: bool = False, **policy: Any
@@ -274,6 +284,8 @@ class BatchStage(Stage):
                 taker == process.name or not 0 <= self.frozen_at.get(taker, inf) - at <= NOTED
             ):
                 self.wrong.append(f"14: {result.key} was told again")
+        if result.overtaken and result.key in self.forced:
+            self.wrong.append(f"12: {result.key} was forced, and is said to be overtaken")
         self.heard.append(Told(result.key, "batch", process.name, begun, self.loop.now, result))
 
     def kill_process(self, process: Process, after: Callable[[], None] | None = None) -> None:
@@ -297,15 +309,15 @@ class BatchStage(Stage):
 
         self.offer(f"kill {process.name}", kill, frozenset((f"{process.name}/run",)))
 
-    def offer_freeze(self, process: Process) -> None:
-        """Allow one stop of *process*, longer than its lease, at a moment that the schedule chooses."""
+    def offer_freeze(self, process: Process, seconds: float = FROZEN) -> None:
+        """Allow one stop of *process* for *seconds*, longer than its lease, at a moment that the schedule chooses."""
         run = f"{process.name}/run"
 
         def freeze() -> None:
             if not process.is_over:
                 self.frozen_at[process.name] = self.loop.now
                 self.loop.freeze(run)
-                self.loop.call_later(FROZEN, self.loop.thaw, run, context=Context())
+                self.loop.call_later(seconds, self.loop.thaw, run, context=Context())
 
         self.offer(f"freeze {process.name}", freeze, frozenset((run,)))
 

@@ -18,7 +18,7 @@ from tests.interleavings.walk import walk
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced]
 QUICK = [mutant for mutant in MUTANTS if mutant.name in {
-    "one thing in two chunks", "the windows of other workers are not asked for", "newer writes are not looked at",
+    "one thing in two lanes", "the windows of other workers are not asked for", "newer writes are not looked at",
     "put back as unsent, though it was", "what an earlier run left is forgotten",
 }]  # fmt: skip
 
@@ -49,11 +49,11 @@ def test_mutant_whose_text_is_gone():
 
 def test_code_after_a_mutant():
     """Functions and texts are those that ship again."""
-    from invsvc_async.batch.journals import chunk_fencing
-    from invsvc_async.batch.run import Run
+    from invsvc_async.batch.dispatcher import Dispatcher
+    from invsvc_async.durable import postgres_store
 
-    before = chunk_fencing._STORE, Run._taken_up.__code__
+    before = postgres_store._PUT, Dispatcher._fetched.__code__
     for mutant in MUTANTS:
         with broken(mutant):
             pass
-    assert before == (chunk_fencing._STORE, Run._taken_up.__code__)
+    assert before == (postgres_store._PUT, Dispatcher._fetched.__code__)
