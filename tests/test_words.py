@@ -15,7 +15,8 @@ from invsvc_async.batch.reports.html import page_of
 from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.reports.summary import Report
 from invsvc_async.batch.result import Progress, Result, Summary
-from invsvc_async.cli.commands import batch_report, batch_run
+from invsvc_async.cli.commands import batch_run
+from invsvc_async.cli.commands import report as batch_report
 from invsvc_async.cli.commands import conformance as conformance_cli
 from invsvc_async.cli.commands.explain import _words
 from invsvc_async.cli.commands.export import _print_result
@@ -121,13 +122,13 @@ def test_report_of_more_unknown_writes_than_a_terminal_shows(capsys):
         groups.add(each)
     summary = Summary(verdicts={Verdict.UNKNOWN: 23}, secrets_lost=2)
     report = Report(
-        name="run.db", summary=summary, groups=groups.sorted(), duplicates=1, faults=Counter({"HTTP 500": 4})
+        name="run.db", summary=summary, groups=groups.sorted("run.db"), duplicates=1, faults=Counter({"HTTP 500": 4})
     )
     batch_report.show(report)
     shown = " ".join(capsys.readouterr().out.split())
     assert "row-19 (webhooks.create)" in shown
     assert "row-20" not in shown
-    assert "and 3 more: invsvc batch report --failed FILE" in shown
+    assert "and 3 more: invsvc batch report --jsonl FILE" in shown
     assert "4 x HTTP 500" in shown
     assert "1 duplicate effects, 2 lost webhook secrets" in shown
 
@@ -197,7 +198,7 @@ def test_bar_of_a_batch():
 
 def test_end_of_a_worker_that_was_given_nothing(capsys):
     """As JSON it counts the whole batch, and nothing done now."""
-    batch_run._print_summary(Summary(to_do=2), None, [], "", as_json=True)
+    batch_run._print_summary(Summary(to_do=2), None, [], as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert (told["to_do"], told["done_now"], told["skipped"]) == (2, 0, 0)
 

@@ -51,6 +51,10 @@ COMMANDS = {
         "outbox",
         "Send the writes that applications have committed to an outbox, and look after them",
     ),
+    "journal": (
+        "journal",
+        "Show, retry or delete the writes in the journal of a client, `Client(journal=…)`",
+    ),
     "settle": ("settle", "Find out whether a write was applied"),
     "resume": ("resume", "Complete an interrupted write"),
     "explain": (

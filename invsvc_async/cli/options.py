@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Faults
 
 __all__ = [
-    "EscapeFormulas", "InsecureHttp", "IntentFile", "JournalArgument", "JournalOption", "Json", "NoSecrets",
-    "Profile", "SameMode", "SecretsFile", "SecretsTo", "Story", "Team", "Yes", "check_outputs",
-    "check_secrets", "check_url", "client_of", "confirm", "content_of", "fault_plan", "handled", "intent_in",
-    "is_insecure", "named", "one_journal", "stop_signals", "unhandled",
+    "EscapeFormulas", "InsecureHttp", "IntentFile", "Json", "Moved", "NoSecrets", "Profile", "Rate",
+    "Restored", "SameCredential", "SameMode", "SecretsFile", "SecretsTo", "Story", "Team", "Yes",
+    "check_outputs", "check_secrets", "check_url", "client_of", "confirm", "content_of",
+    "fault_plan", "handled", "intent_in", "is_insecure", "named", "stop_signals", "unhandled",
 ]  # fmt: skip
 
 _SQLITE = b"SQLite format 3\0"
@@ -64,26 +64,19 @@ SameMode = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a delete.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and errors as JSON on stderr.")]
 
-JournalArgument = Annotated[
-    str | None, typer.Argument(help="The journal: a file, or postgresql://…", metavar="JOURNAL")
+Rate = Annotated[float | None, typer.Option(min=0.001, help="Sends per second, evenly spaced.")]
+SameCredential = Annotated[
+    bool, typer.Option("--same-mode", help="The credential is new, but has the same team and data mode.")
 ]
-JournalOption = Annotated[
-    str | None, typer.Option("--journal", help="The journal, instead of the argument.", metavar="JOURNAL")
+Restored = Annotated[
+    bool, typer.Option("--restored", help="It is an older copy: settle what may have been sent first.")
 ]
+Moved = Annotated[bool, typer.Option("--moved", help="It is complete, although it is in another place.")]
 
 EscapeFormulas = Annotated[
     bool,
     typer.Option("--escape-formulas", help="In CSV, put ' before text that a spreadsheet would run."),
 ]
-
-
-def one_journal(argument: str | None, option: str | None) -> str:
-    """Return the journal, which a command takes as an argument or as an option."""
-    if argument is not None and option is None:
-        return argument
-    if option is not None and argument is None:
-        return option
-    raise typer.BadParameter("give it once, as an argument or with --journal", param_hint="JOURNAL")
 
 
 def confirm(question: str) -> None:
@@ -282,7 +275,7 @@ def named(error: InvalidRequestError, file: Path, expected: str) -> InvalidReque
 
 def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: arguments of Client
     """
-    Create the client from the environment, or from a profile, with additional *settings*.
+    Create the client from the environment, or from a profile, with additional *settings*; without a journal.
 
     Raises:
         ConfigurationError: A setting is missing; the message says which one to set.
@@ -290,5 +283,5 @@ def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:
     """
     from invsvc_async.client import Client
 
-    client = Client.from_env(profile=profile, **settings)
+    client = Client.from_env(profile=profile, **{"journal": None, **settings})
     return client if team is None else client.for_team(team)

@@ -217,6 +217,10 @@ class Entries:
         """Return the whole key of the entry that people call *key*."""
         return key
 
+    def key_of(self, entry: Entry) -> str:
+        """Return the key of *entry* for people."""
+        return entry.key
+
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*."""
         found = await self._told(await self.store.entries("e.key = $1", key))
@@ -235,7 +239,7 @@ class Entries:
     async def count(self, state: str | None, most: int) -> int:
         """Count the entries that :meth:`first` selects, up to *most*."""
         which, values = _WHICH.get(state, _VERDICT), () if state in _WHICH else (state,)
-        text = "SELECT count(*) FROM (SELECT 1 FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}) AS some"
+        text = "SELECT count(*) FROM (SELECT 1 FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}) AS chosen"
         rows = await self.store.rows(text % which, most, *values)
         return int(rows[0][0]) + (await self.waiting() if state in (None, "open") else 0)
 

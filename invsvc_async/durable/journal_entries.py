@@ -10,6 +10,7 @@ from invsvc_async.durable.entries import NOT_APPLIED, Entries
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.journal import without_names
 from invsvc_async.durable.key_claims import FREED
+from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.scripts import reopen
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, JournalError
@@ -78,6 +79,10 @@ class JournalEntries(Entries):
         if key not in found and len(found) > 1:
             raise InvalidRequestError(f"key: {key!r} is not unique", hint=f"Use one of {', '.join(found)}.")
         return found[0] if found and key not in found else key
+
+    def key_of(self, entry: Entry) -> str:
+        """Return the key of *entry* without its namespace."""
+        return key_in(entry.key) if entry.digest else entry.key
 
     async def not_done(self, limit: int) -> list[Entry]:
         """Return the first entries that are not done."""

@@ -9,7 +9,7 @@ import pytest
 
 from invsvc_async import Batch, Intent, Outbox, Outcome, SecretLostError
 from invsvc_async.batch.reports.summary import report_of
-from invsvc_async.cli.commands.batch_report import line_of, plain
+from invsvc_async.cli.commands.report import line_of, plain
 from tests.batch.conftest import HOOK
 from tests.batch.writing import all_of, creates
 from tests.outbox.conftest import outbox_at, verdict_of

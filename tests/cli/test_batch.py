@@ -207,13 +207,13 @@ async def test_exit_code_of_overtaken_writes(service, invsvc, here):
     ]
     run = (write_file(here / "writes.jsonl", *lines), "--journal", "run.db", "--no-secrets")
     assert (await invsvc(*run))[0] == 1
-    assert (await invsvc("retry", "--journal", "run.db", "--failed"))[0] == 0
+    assert (await invsvc("retry", "run.db", "--verdict", "refused"))[0] == 0
     code, out, _ = await invsvc(*run)
     assert code == 4
     assert "overtaken" in out
     _, out, _ = await invsvc("report", "run.db")
     assert "overtaken" in out
-    assert (await invsvc("retry", "--journal", "run.db", "--key", "k1", "--force"))[0] == 0
+    assert (await invsvc("retry", "run.db", "k1", "--force"))[0] == 0
     assert (await invsvc(*run))[0] == 0
     assert [entry.body["name"] for entry in service.ledger.effects("journeys.update")] == ["k2", "k1"]
 
@@ -259,50 +259,16 @@ async def test_prune_empties_what_is_done(invsvc, here):
     """Pruned, a journal says nothing more of what was written, and skips it still."""
     file = write_file(here / "writes.jsonl", *map(line, range(3)))
     await invsvc(file, "--journal", "run.db", "--no-secrets")
-    code, out, _ = await invsvc("prune", "--journal", "run.db", "--done-before", "2020-05-01")
-    assert (code, out) == (
-        0, "0 writes emptied\n  3 left as they are: finished later than that, or empty already\n"
-    )  # fmt: skip
-    code, out, _ = await invsvc("prune", "--journal", "run.db", "--days", "0")
-    assert (code, out) == (0, "3 writes emptied\n")
-    code, out, _ = await invsvc("prune", "--journal", "run.db", "--days", "0", "--json")
-    kept = {"open": 0, "unknown": 0, "later_or_empty": 3}
-    assert (code, json.loads(out)) == (0, {"emptied": 0, "kept": kept})
+    code, out, _ = await invsvc("prune", "run.db", "--days", "0")
+    assert (code, out) == (0, "3 writes pruned\n")
+    code, out, _ = await invsvc("prune", "run.db", "--days", "0")
+    words = "finished later than that, not acknowledged yet, or empty already"
+    assert (code, out) == (0, f"0 writes pruned\n  3 left as they are: {words}\n")
     with sqlite3.connect(here / "run.db") as connection:
         assert connection.execute("SELECT count(outcome), count(intent) FROM entries").fetchone() == (0, 0)
     connection.close()
-    code, _, err = await invsvc("prune", "--journal", "none.db", "--days", "0")
-    assert code == 1
-    assert "does not exist" in err
-
-
-async def test_prune_says_what_it_kept(service, invsvc, here):
-    """A write that is unknown, or not finished, keeps its content, and the output says so."""
-    service.script("webhooks.create", "pass", "apply, then reset", "403")
-    service.script("webhooks.list", *["403"] * 9)
-    file = write_file(here / "writes.jsonl", *map(line, range(3)))
-    assert (await invsvc(file, "--journal", "run.db", "--no-secrets", "--concurrency", "1"))[0] == 3
-    assert (await invsvc("retry", "--journal", "run.db", "--verdict", "refused"))[0] == 0
-    code, out, _ = await invsvc("prune", "--journal", "run.db", "--days", "0")
-    assert code == 0
-    assert out.splitlines() == [
-        "1 write emptied",
-        "  1 left as they are: not finished",
-        "  1 left as they are: unknown, so their content is needed to settle them",
-    ]
-
-
-@pytest.mark.parametrize(
-    "command", ["report", "close", "retry --failed", "prune --days 0", "watch", "workers"]
-)
-async def test_journal_as_an_argument_or_an_option(invsvc, here, command):
-    """Each command that needs nothing but the journal takes it in both ways, and once."""
-    for form in (("run.db",), ("--journal", "run.db")):
-        code, _, err = await invsvc(*command.split(), *form)
-        assert (code, "run.db: the file does not exist" in err) == (1, True)
-    for wrong in ((), ("run.db", "--journal", "run.db")):
-        code, _, err = await invsvc(*command.split(), *wrong)
-        assert (code, "JOURNAL: give it once" in err) == (2, True)
+    _, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets", "--json")
+    assert json.loads(out)["skipped"] == 3
 
 
 async def test_webhooks_without_a_place_for_their_secrets(service, invsvc, here):
@@ -327,7 +293,7 @@ async def test_webhooks_that_an_earlier_run_left(service, invsvc, here):
     file = write_file(here / "writes.jsonl", *map(line, range(3)))
     service.script("webhooks.create", "422", "422", "422")
     assert (await invsvc(file, "--journal", "run.db", "--secrets-to", "secrets.jsonl"))[0] == 1
-    await invsvc("retry", "run.db", "--failed")
+    await invsvc("retry", "run.db", "--verdict", "refused")
     rename = {
         "operation": "journeys.update",
         "arguments": {"journey": service.seed_journey().id, "name": "x"},
@@ -375,41 +341,15 @@ async def test_secrets_that_are_lost_are_named(service, invsvc, here):
     assert [one["key"] for one in told["lost_secrets"]] == [lost]
 
 
-async def test_retry_of_keys_that_are_not_there(invsvc, here):
-    """A key that the journal does not have, or whose write is applied, is not passed over in silence."""
-    file = write_file(here / "writes.jsonl", line(1))
-    await invsvc(file, "--journal", "run.db", "--secrets-to", "secrets.jsonl")
-    code, out, err = await invsvc("retry", "run.db", "--key", "row-1", "--key", "row-2")
-    assert (code, out[:9], "2 keys not scheduled" in err) == (1, "0 writes ", True)
-
-
-async def test_retry_of_one_verdict_in_any_spelling(service, invsvc, here):
-    """Words of a verdict are separated by a space, a hyphen or an underscore."""
-    service.script("webhooks.create", "403")
-    assert (await invsvc(write_file(here / "writes.jsonl", line(0)), "--journal", "run.db", "--no-secrets"))[
-        0
-    ] == 1
-    for spelling in ("not applied", "not-applied", "not_applied"):
-        code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", spelling)
-        assert (code, out) == (0, "0 writes scheduled: no write that has ended is chosen\n")
-    code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", "refused")
-    assert (code, out) == (0, "1 write scheduled: run the batch\n")
-
-
 async def test_retry_makes_writes_to_do_again(service, invsvc, here):
     """Refused writes made to do again are written by the next run; what is applied is not taken back."""
     service.script("webhooks.create", "403", "403")
     file = write_file(here / "writes.jsonl", *map(line, range(3)))
     assert (await invsvc(file, "--journal", "run.db", "--no-secrets"))[0] == 1
-    code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", "refused")
-    assert (code, out) == (0, "2 writes scheduled: run the batch\n")
-    code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", "refused", "--json")
-    assert (code, json.loads(out)) == (0, {"to_do": 0})
+    code, out, _ = await invsvc("retry", "run.db", "--verdict", "refused")
+    assert (code, out) == (0, "2 writes to be done again: run the batch\n")
     assert (await invsvc(file, "--journal", "run.db", "--no-secrets"))[0] == 0
     assert service.arrivals("webhooks.create") == 5
-    for wrong, words in (("applied", "applied writes are done"), ("late", "must be one of applied")):
-        code, _, err = await invsvc("retry", "--journal", "run.db", "--verdict", wrong)
-        assert (code, words in err) == (2, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -419,7 +359,7 @@ async def test_worker_takes_part_until_interrupted(service, here, number):
     service._app.latency = 0.02
     file = write_file(here / "writes.jsonl", *map(line, range(150)))
     options = ("--journal", journal, "--concurrency", "3")
-    helping = await child("worker", *options, "--secrets-to", "secrets-theirs.jsonl", "--json")
+    helping = await child("worker", journal, *options[2:], "--secrets-to", "secrets-theirs.jsonl", "--json")
     assert b"waiting for work" in await helping.stderr.readline()
     running = await child(file, *options, "--secrets-to", "secrets-ours.jsonl", "--json")
     out, _ = await running.communicate()
@@ -440,7 +380,7 @@ async def test_worker_takes_part_until_interrupted(service, here, number):
 
 async def test_worker_of_a_file(invsvc, here):
     """A journal in a file has no workers: the words say what to give instead."""
-    code, _, err = await invsvc("worker", "--journal", "run.db", "--no-secrets")
+    code, _, err = await invsvc("worker", "run.db", "--no-secrets")
     assert code == 2
     assert "a journal in a file cannot be shared" in err
 

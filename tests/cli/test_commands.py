@@ -329,8 +329,8 @@ def test_key_of_a_single_write(invsvc, served, here):
     ran = invsvc("write", "--file", "one.json")
 
     assert (ran.code, ran.out) == (2, "")
-    assert "the key 'row-1' has a meaning only in an outbox or a batch" in ran.err
-    assert "invsvc batch" in ran.err
+    assert "the key 'row-1' means something only where it is stored" in ran.err
+    assert "a batch or an outbox" in ran.err
     assert served.ask("/_simulator/arrivals") == before
 
 

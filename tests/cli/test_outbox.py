@@ -61,45 +61,19 @@ async def enqueued(place, outbox, client, service, *keys):
         await connection.commit()
 
 
-async def test_writes_are_listed_shown_retried_and_dropped(service, place, invsvc):
-    """Each command does what it says, and its exit code too."""
+async def test_verdict_that_nobody_has_had(service, place, invsvc):
+    """The last error of ``on_result`` is shown until the write is dropped."""
     service.script("webhooks.update", "403")
     async with client_of(service) as client, Outbox.open(place, client) as outbox:
         await enqueued(place, outbox, client, service, "refused")
         async with outbox.dispatching():
             await verdict_of(outbox, "refused")
-        await enqueued(place, outbox, client, service, "waiting", "gone")
         await outbox._store.put_fact("untold refused", "OSError: no")  # as on_result has raised
     for command in (("list", place), ("list", place, "--state", "untold"), ("show", place, "refused")):
         assert "OSError: no" in (await invsvc(*command))[1]
-    code, out, _ = await invsvc("list", place, "--json")
-    listed = {row["key"]: row["state"] for row in json.loads(out)}
-    assert (code, listed) == (0, {"refused": "refused", "waiting": "open", "gone": "open"})
-    assert "waiting" in (await invsvc("list", place, "--state", "open"))[1]
-    assert (await invsvc("list", place, "--state", "none"))[0] == 2
-    for word in ("not-applied", "not_applied"):
-        assert (await invsvc("list", place, "--state", word, "--json"))[:2] == (0, "[]\n")
-    code, out, _ = await invsvc("show", place, "refused", "--json")
-    assert (code, json.loads(out)["state"]) == (1, "refused")
-    assert "403" in json.loads(out)["message"]
-    assert (await invsvc("show", place, "waiting"))[0] == 1
-    assert (await invsvc("show", place, "nowhere"))[0] == 1
-    code, out, _ = await invsvc("drop", place, "gone", "--json")
-    assert (code, json.loads(out)) == (0, {"key": "gone", "dropped": True})
-    code, out, errors = await invsvc("drop", place, "gone", "--json")
-    assert (code, json.loads(out)) == (1, {"key": "gone", "dropped": False})
-    assert "gone: not dropped" in json.loads(errors)["error"]["message"]
-    assert (await invsvc("drop", place, "gone"))[:2] == (1, "")
-    code, _, said = await invsvc("retry", place, "waiting")
-    assert (code, "waiting: not marked" in said) == (1, True)
-    code, out, _ = await invsvc("prune", place, "--days", "0", "--json")
-    assert (code, json.loads(out)) == (0, {"deleted": 0})  # nobody has had the verdict
-    code, _, said = await invsvc("prune", place, "--days", "1", "--unacknowledged")
-    assert (code, said.strip()) == (0, "0 writes deleted")
-    code, out, _ = await invsvc("retry", place, "refused", "--json")
-    assert (code, json.loads(out)) == (0, ["refused"])
-    code, out, said = await invsvc("drop", place, "waiting")
-    assert (code, out, said.strip()) == (0, "", "waiting: dropped")
+    assert (await invsvc("drop", place, "refused"))[:2] == (0, "1 write dropped\n")
+    async with client_of(service) as client, Outbox.open(place, client) as outbox:
+        assert await outbox.untold() == {}
 
 
 async def sending(place, client, service, folder):
@@ -146,23 +120,12 @@ async def test_work_that_is_interrupted_twice(service, place, tmp_path):
     assert service.arrivals("webhooks.update") == 1
 
 
-async def test_outbox_that_is_not_there(service, place, invsvc, tmp_path):
-    """Commands that look make none of a mistyped place."""
-    code, _, errors = await invsvc("list", place)
-    assert code == 1
-    assert "does not exist" in errors or "it has no outbox" in errors
-    assert not (tmp_path / "app.db").exists()
-
-
-async def test_beside_an_application_that_has_the_file(service, tmp_path, invsvc):
-    """Reading commands work; the others say what to do."""
-    place = str(tmp_path / "app.db")
-    async with client_of(service) as client, Outbox.open(place, client) as outbox:
-        await enqueued(place, outbox, client, service, "one")
-        code, out, _ = await invsvc("list", place, "--json")
-        assert (code, [row["state"] for row in json.loads(out)]) == (0, ["open"])
-        assert "open" in (await invsvc("show", place, "one"))[1]
-        for command in (["retry", place, "one"], ["drop", place, "one"], ["prune", place, "--days", "1"]):
-            code, _, told = await invsvc(*command)
-            assert code not in (0, 2)
-            assert "in that process, or stop it first" in " ".join(told.split())
+@pytest.mark.parametrize("place", ["PostgreSQL"], indirect=True)
+async def test_outbox_of_another_credential(service, place, invsvc, monkeypatch):
+    """It is not shown as that of this one, and looking does not make it so."""
+    async with client_of(service) as client, Outbox.open(place, client):
+        pass
+    monkeypatch.setenv("INVSVC_API_KEY", "sk_test_another")
+    for _ in range(2):
+        code, _, errors = await invsvc("list", place)
+        assert (code, "it has no outbox" in errors) == (1, True)

@@ -17,7 +17,7 @@ from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.result import Result
 from invsvc_async.cli import waiting
 from invsvc_async.cli.app import COMMANDS, run
-from invsvc_async.cli.commands.batch_report import show_groups
+from invsvc_async.cli.commands.report import show_groups
 from invsvc_async.cli.output import console, fail, note, print_facts, print_hanging, progress, table
 from invsvc_async.cli.terminal_table import print_fields
 from invsvc_async.events import Delivery, SqliteStore
@@ -139,7 +139,7 @@ def test_group_of_a_report(monkeypatch):
     )
     screen = Terminal()
     with contextlib.redirect_stdout(screen):
-        show_groups(groups.sorted(), "a/path/to/a/run.db")
+        show_groups(groups.sorted("a/path/to/a/run.db"))
 
     lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
     assert "  $ invsvc batch report a/path/to/a/run.db --failed out.jsonl" in lines

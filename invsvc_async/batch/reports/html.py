@@ -10,10 +10,10 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING
 
-from invsvc_async.batch.reports.not_applied import commands_for
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterable
 
     from invsvc_async.batch.reports.not_applied import Group
@@ -41,38 +41,26 @@ class _Html(str):
 
 def page_of(report: Report) -> str:
     """Return the page."""
-    summary = report.summary
+    summary, seconds = report.summary, report.seconds
     left = summary.to_do + summary.sending
-    seconds = report.seconds
     faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
     return _fill(
-        "page",
-        name=report.name,
-        total=f"{summary.total:,}",
-        open=f", {left:,} of them still open" if left else "",
-        period=_period(report),
-        tiles=_tiles(report),
+        "page", name=report.name, kind=report.kind.capitalize(), total=f"{summary.total:,}",
+        tiles=_tiles(report), open=f", {left:,} of them still open" if left else "", period=_period(report),
         verdicts=_joined(_fill("heading", text=verdict) for verdict in _COLOURS),
-        operations=_joined(
-            _fill(
-                "operation",
-                name=name,
-                counts=_joined(_fill("number", text=f"{counts[verdict]:,}") for verdict in _COLOURS),
-            )
-            for name, counts in sorted(report.operations.items())
-        ),
-        timeline=_timeline(report),
-        median=f"{report.quantile(0.5):.3g}",
-        p99=f"{report.quantile(0.99):.3g}",
-        most=f"{report.quantile(1.0):.3g}",
+        operations=_joined(_operation(*each) for each in sorted(report.operations.items())),
+        timeline=_timeline(report) if report.slices else "", median=f"{report.quantile(0.5):.3g}",
+        p99=f"{report.quantile(0.99):.3g}", most=f"{report.quantile(1.0):.3g}",
         throughput=f"{summary.done / seconds:,.0f} a second over {seconds:,.0f} s" if seconds else "none",
-        attempts=f"{report.attempts:,}",
-        resends=f"{report.resends:,}",
-        reads=f"{report.reads:,}",
-        faults=faults or "none",
-        failed="" if report.groups else "None: all finished writes are applied.",
-        groups=_joined(map(_group, report.groups, commands_for(report.groups, report.name))),
-    )
+        attempts=f"{report.attempts:,}", resends=f"{report.resends:,}", reads=f"{report.reads:,}",
+        faults=faults or "none", failed="" if report.groups else "None: all finished writes are applied.",
+        groups=_joined(_group(each, report.kind) for each in report.groups),
+    )  # fmt: skip
+
+
+def _operation(name: str, counts: Counter[Verdict]) -> _Html:
+    numbers = _joined(_fill("number", text=f"{counts[verdict]:,}") for verdict in _COLOURS)
+    return _fill("operation", name=name, counts=numbers)
 
 
 @cache
@@ -103,42 +91,35 @@ def _period(report: Report) -> str:
 
 
 def _tiles(report: Report) -> _Html:
-    tiles = [
-        (report.summary.verdicts.get(verdict, 0), str(verdict), colour)
-        for verdict, colour in _COLOURS.items()
-    ]
-    tiles.append((report.summary.secrets_lost, "secrets lost", "var(--soft)"))
-    tiles.append((report.summary.overtaken, "overtaken", "var(--soft)"))
-    tiles.append((report.duplicates, "duplicates", "var(--soft)"))
+    others = {
+        "secrets lost": report.summary.secrets_lost,
+        "overtaken": report.summary.overtaken,
+        "duplicates": report.duplicates,
+    }
+    tiles = [(report.summary.verdicts.get(each, 0), str(each), colour) for each, colour in _COLOURS.items()]
+    tiles += [(number, label, "var(--soft)") for label, number in others.items()]
     return _joined(
         _fill("tile", number=f"{number:,}", label=label, colour=colour) for number, label, colour in tiles
     )
 
 
 def _timeline(report: Report) -> _Html:
-    slices = report.slices
-    if not slices:
-        return _Html()
+    slices, seconds = report.slices, report.width / 1000
     tallest = max(1, *(piece.verdicts.total() for piece in slices))
     step = (_WIDE - _LEFT) / len(slices)
     points = " ".join(
         f"{_LEFT + step * (n + 0.5):.1f},{_y(piece.faults / tallest):.1f}" for n, piece in enumerate(slices)
     )
-    seconds = report.width / 1000
     return _fill(
-        "timeline",
+        "timeline", width=_WIDE, height=_HIGH + _TOP + 6, left=_LEFT, base=_y(0),
         caption=f"Verdicts a second, in steps of {seconds:g} s. The line shows writes that had a failure.",
-        width=_WIDE,
-        height=_HIGH + _TOP + 6,
-        left=_LEFT,
-        base=_y(0),
         bars=_joined(_bar(piece, _LEFT + step * n, step, tallest) for n, piece in enumerate(slices)),
         faults=_fill("faults", points=points) if any(piece.faults for piece in slices) else "",
         scale=_joined(
             _fill("mark", y=f"{_y(part) + 4:.0f}", rate=f"{tallest * part / seconds:,.0f}")
             for part in (0.5, 1.0)
         ),
-    )
+    )  # fmt: skip
 
 
 def _bar(piece: Slice, x: float, width: float, tallest: int) -> _Html:
@@ -146,22 +127,13 @@ def _bar(piece: Slice, x: float, width: float, tallest: int) -> _Html:
     drawn: list[_Html] = []
     seen = 0
     for verdict, colour in _COLOURS.items():
-        count = piece.verdicts[verdict]
-        if count:
+        if count := piece.verdicts[verdict]:
             top, bottom = _y((seen + count) / tallest), _y(seen / tallest)
-            drawn.append(
-                _fill(
-                    "bar",
-                    x=f"{x:.1f}",
-                    y=f"{top:.1f}",
-                    width=f"{max(width - 0.6, 0.4):.1f}",
-                    height=f"{bottom - top:.1f}",
-                    colour=colour,
-                    moment=_moment(piece.begun),
-                    count=f"{count:,}",
-                    verdict=verdict,
-                )
-            )
+            drawn.append(_fill(
+                "bar", x=f"{x:.1f}", y=f"{top:.1f}", width=f"{max(width - 0.6, 0.4):.1f}",
+                height=f"{bottom - top:.1f}", colour=colour, moment=_moment(piece.begun), count=f"{count:,}",
+                verdict=verdict,
+            ))  # fmt: skip
             seen += count
     return _joined(drawn)
 
@@ -170,30 +142,24 @@ def _y(part: float) -> float:
     return _TOP + _HIGH * (1 - part)
 
 
-def _group(group: Group, command: str | None) -> _Html:
+def _group(group: Group, kind: str) -> _Html:
     rest = group.count - len(group.results)
     return _fill(
-        "group",
-        verdict=group.verdict,
-        cause=group.cause,
-        count=f"{group.count:,}",
-        advice=group.advice,
-        command="" if command is None else _fill("command", text=command),
+        "group", verdict=group.verdict, cause=group.cause, count=f"{group.count:,}", advice=group.advice,
+        command="" if group.command is None else _fill("command", text=group.command),
         writes=_joined(map(_write, group.results)),
-        more=f"And {rest:,} more: invsvc batch report --failed FILE lists them all." if rest else "",
-    )
+        more=f"And {rest:,} more: invsvc {kind} report --jsonl FILE lists them all." if rest else "",
+    )  # fmt: skip
 
 
 def _write(result: Result) -> _Html:
+    is_told = result.verdict is Verdict.UNKNOWN and result.story
     return _fill(
-        "write",
-        key=result.key,
-        operation=result.operation,
-        message=result.message,
+        "write", key=result.key, operation=result.operation, message=result.message,
         error=f" {result.error}" if result.error else "",
         candidates=f" Candidates: {', '.join(result.candidates)}." if result.candidates else "",
-        story=_fill("story", text=result.story) if result.verdict is Verdict.UNKNOWN and result.story else "",
-    )
+        story=_fill("story", text=result.story) if is_told else "",
+    )  # fmt: skip
 
 
 def _moment(milliseconds: int) -> str:

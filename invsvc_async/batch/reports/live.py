@@ -124,7 +124,7 @@ class Watch:
         for verdict, count in failed.items():
             for entry in await self._entries.latest(verdict, GROUPED) if count else ():
                 groups.add(Result.of(entry))
-        return groups.sorted()
+        return groups.sorted(self.name)
 
 
 def _last_sign(workers: Iterable[Worker]) -> int | None:

@@ -1,4 +1,4 @@
-"""The writes of a batch that are not applied: grouped by cause with advice, and as lines of input."""
+"""Writes that are not applied: grouped by cause with advice, and as lines of input."""
 
 from __future__ import annotations
 
@@ -7,30 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.batch.identity import thing_of
-from invsvc_async.batch.result import Result
-from invsvc_async.durable.intents import Packed, unpack
+from invsvc_async.batch.entries import BatchEntries
+from invsvc_async.batch.result import Result, result_in
+from invsvc_async.durable.records import intent_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.writes.as_data import arguments_of
-from invsvc_async.writes.new_intent import request_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
-    from invsvc_async.batch.entries import BatchEntries
+    from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.durable.last_writes import LastWrite
 
 __all__ = [
-    "SHOWN",
-    "FailedWrite",
-    "Group",
-    "Groups",
-    "commands_for",
-    "failed_writes",
-    "groups_of",
-]
+    "SHOWN", "FailedWrite", "Group", "Groups", "command_for", "failed_writes", "groups_of", "result_of",
+]  # fmt: skip
 
 SHOWN = 200  # writes of one group that a report lists
 _MOST_GROUPS = 100  # more, of codes that only the service knows, are one group
@@ -79,11 +72,16 @@ _OTHERWISE = {
 
 @attrs.define(kw_only=True)
 class Group:
-    """The writes with one verdict for one cause; ``results`` has the first of them."""
+    """
+    The writes with one verdict for one cause; ``results`` has the first of them.
+
+    ``command`` does what the advice says; ``None`` if there is none.
+    """
 
     verdict: Verdict
     cause: str
     advice: str
+    command: str | None = None
     count: int = 0
     results: list[Result] = attrs.field(factory=list[Result])
 
@@ -109,9 +107,18 @@ class Groups:
         if len(group.results) < SHOWN:
             group.results.append(result)
 
-    def sorted(self) -> list[Group]:
-        """Return the groups by verdict, the largest of each first."""
-        return sorted(self._groups.values(), key=lambda each: (_NOT_APPLIED.index(each.verdict), -each.count))
+    def sorted(self, place: str, kind: str = "batch") -> list[Group]:
+        """
+        Return the groups by verdict, the largest of each first, each with its command.
+
+        *place* is the name of the store, without a login; *kind* is the command that it is for.
+        """
+        found = sorted(
+            self._groups.values(), key=lambda each: (_NOT_APPLIED.index(each.verdict), -each.count)
+        )
+        for group in found:
+            group.command = command_for(group, found, quote(place), kind)
+        return found
 
 
 def _cause_of(result: Result) -> str:
@@ -128,40 +135,48 @@ def _advice_for(result: Result, cause: str) -> str:
     return _ADVICE.get(cause) or _OTHERWISE[result.verdict]
 
 
-async def groups_of(entries: BatchEntries) -> list[Group]:
-    """Return the groups of a journal. Entries that are applied are not read."""
+def result_of(entries: Entries, entry: Entry) -> Result:
+    """Return the result of an entry that is done. Only that of a batch is stored as such."""
+    if isinstance(entries, BatchEntries):
+        return Result.of(entry)
+    result = attrs.evolve(result_in(entry, entries.commons), key=entries.key_of(entry))
+    if result.secret_lost and entry.heard and '"had":"returned"' in (entry.outcome or ""):
+        return attrs.evolve(result, secret="not stored")  # noqa: S106 - a state
+    return result
+
+
+async def groups_of(entries: Entries, place: str) -> list[Group]:
+    """Return the groups of *entries*, which are at *place*. Those that are applied are not read."""
     groups = Groups()
     for verdict in _NOT_APPLIED:
         after = 0
         while page := await entries.done(verdict, after, _PAGE):
             for entry in page:
-                groups.add(Result.of(entry))
+                groups.add(result_of(entries, entry))
             after = page[-1].seq
-    return groups.sorted()
+    return groups.sorted(place)
 
 
-def commands_for(groups: list[Group], journal: str) -> list[str | None]:
+def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str | None:
     """
-    Return, for each group, the command that does what its advice says; ``None`` if there is none.
+    Return the command that does what the advice of *group* says.
 
-    *journal* is the name of the journal, without a login. A command chooses no writes of other groups that
-    it could harm: those that are sent over newer writes, or over the changes of others, are named by key.
+    It chooses no writes of other *groups* that it could harm: those that are sent over newer writes, or over
+    the changes of others, are named by key.
     """
-    return [_command_for(group, groups, quote(journal)) for group in groups]
-
-
-def _command_for(group: Group, groups: list[Group], journal: str) -> str | None:
-    advice = group.advice.lower()
+    advice, by_key = group.advice.lower(), kind == "journal"
     if "retry" not in advice:
-        return f"invsvc batch report {journal} --failed out.jsonl" if "--failed" in advice else None
-    force = " --force" if "--force" in advice else ""
-    retry = f"invsvc batch retry --journal {journal}"
+        is_to_correct = "--failed" in advice and not by_key
+        return f"invsvc {kind} report {place} --failed out.jsonl" if is_to_correct else None
+    force = " --force" if "--force" in advice and not by_key else ""
+    retry = f"invsvc {kind} retry {place}{force}"
     is_alone = all(each is group or each.verdict is not group.verdict for each in groups)
-    if is_alone or not (force or group.verdict is Verdict.SUPERSEDED):
-        return f"{retry} --verdict {str(group.verdict).replace(' ', '-')}{force}"
+    if not by_key and (is_alone or not (force or group.verdict is Verdict.SUPERSEDED)):
+        return f"{retry} --verdict {str(group.verdict).replace(' ', '-')}"
     if group.count > _KEYS_NAMED:
         return None
-    return f"{retry}{''.join(f' --key={quote(each.key)}' for each in group.results)}{force}"
+    keys = [quote(each.key) for each in group.results]
+    return " ".join([retry, *(["--"] if any(each.startswith("-") for each in keys) else []), *keys])
 
 
 @attrs.frozen(kw_only=True)
@@ -179,7 +194,7 @@ class FailedWrite:
     check: str | None = None
 
 
-async def failed_writes(entries: BatchEntries) -> AsyncIterator[FailedWrite]:
+async def failed_writes(entries: Entries) -> AsyncIterator[FailedWrite]:
     """
     Iterate over the writes that are not applied, in the order of the input.
 
@@ -188,36 +203,24 @@ async def failed_writes(entries: BatchEntries) -> AsyncIterator[FailedWrite]:
     after = 0
     while page := await entries.done(None, after, _PAGE):
         failed = [entry for entry in page if entry.verdict != Verdict.APPLIED]
-        for write in await _as_lines(entries, failed):
-            yield write
+        last = await _last_places(entries, failed)
+        for entry in failed:
+            yield _as_line(entries, entry, is_overtaken=last.get(entry.thing, 0) > entry.place)
         after = page[-1].seq
 
 
-async def _as_lines(entries: BatchEntries, failed: Iterable[Entry]) -> list[FailedWrite]:
-    intents = [(entry, _intent_of(entry, entries)) for entry in failed]
-    things = {
-        entry.key: thing_of(request_of(intent), intent.scope.team, intent.tag)
-        for entry, intent in intents
-        if intent is not None
-    }
-    named = sorted({thing for thing in things.values() if thing is not None})
-    last = {row.thing: row.seq for row in await entries.last_writes(named)} if named else dict[str, int]()
-    return [
-        _as_line(entry, intent, is_overtaken=last.get(things.get(entry.key) or "", 0) > entry.place)
-        for entry, intent in intents
-    ]
+async def _last_places(entries: Entries, failed: Iterable[Entry]) -> dict[str | None, int]:
+    """Return the place of the last write to each thing that *failed* ones write to."""
+    things = sorted({entry.thing for entry in failed if entry.thing is not None})
+    found: Sequence[LastWrite] = await entries.last_writes(things) if things else ()
+    return {row.thing: row.seq for row in found}
 
 
-def _intent_of(entry: Entry, entries: BatchEntries) -> Intent | None:
+def _as_line(entries: Entries, entry: Entry, *, is_overtaken: bool) -> FailedWrite:
     if entry.common is None or entry.intent is None:
-        return None
-    return unpack(entry.key, Packed(common=entry.common, text=entry.intent), entries.commons)
-
-
-def _as_line(entry: Entry, intent: Intent | None, *, is_overtaken: bool) -> FailedWrite:
-    if intent is None:
         return FailedWrite(key=entry.key, missing="its arguments were pruned")
-    check = _check_of(Result.of(entry), is_overtaken=is_overtaken)
+    intent = intent_of(entry, entries.commons)
+    check = _check_of(result_of(entries, entry), is_overtaken=is_overtaken)
     line = {"operation": intent.operation, "arguments": arguments_of(intent), "key": entry.key}
     if check is not None:
         line["check"] = check

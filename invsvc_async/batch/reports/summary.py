@@ -1,4 +1,4 @@
-"""A summary of a batch's journal, made in constant memory and without bodies."""
+"""A summary of a store of writes, made in constant memory and without bodies."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.reports.not_applied import SHOWN, Groups
-from invsvc_async.batch.result import Result
+from invsvc_async.batch.entries import BatchEntries, summary_of
+from invsvc_async.batch.reports.not_applied import SHOWN, Groups, result_of
 from invsvc_async.batch.run_status import RUN, statuses_in
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.reports.not_applied import Group
-    from invsvc_async.batch.result import Summary
+    from invsvc_async.batch.result import Result, Summary
+    from invsvc_async.durable.entries import Entries
 
 __all__ = ["Report", "Slice", "report_of", "results_of"]
 
@@ -38,9 +38,10 @@ class Slice:
 
 @attrs.define(kw_only=True)
 class Report:
-    """The counts and times (in seconds) of a batch, and its writes that are not applied."""
+    """The counts and times (in seconds) of a store, and its writes that are not applied."""
 
     name: str
+    kind: str = "batch"  # the command that it is for
     summary: Summary
     operations: dict[str, Counter[Verdict]] = attrs.field(factory=dict[str, Counter[Verdict]])
     slices: list[Slice] = attrs.field(factory=list[Slice])
@@ -72,18 +73,19 @@ class Report:
         return float(self.slices[-1].begun + self.width - self.slices[0].begun) / 1000
 
 
-async def results_of(entries: BatchEntries) -> AsyncIterator[Result]:
-    """Iterate over the results in a journal, in input order."""
+async def results_of(entries: Entries) -> AsyncIterator[Result]:
+    """Iterate over the results in a store, in the order of the input."""
     after = 0
     while page := await entries.done(None, after, _PAGE):
         for entry in page:
-            yield Result.of(entry)
+            yield result_of(entries, entry)
         after = page[-1].seq
 
 
-async def report_of(entries: BatchEntries, name: str) -> Report:
-    """Read the whole journal once and summarise it."""
-    report = Report(name=name, summary=await entries.summary())
+async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:
+    """Read the whole store once and summarise it."""
+    open_inputs = await entries.open_inputs() if isinstance(entries, BatchEntries) else 0
+    report = Report(name=name, kind=kind, summary=summary_of(await entries.counts(), open_inputs))
     for each in statuses_in(await entries.facts(RUN)):
         for why, lasted in each.seconds.items():
             report.limits[why] = report.limits.get(why, 0.0) + lasted
@@ -97,7 +99,7 @@ async def report_of(entries: BatchEntries, name: str) -> Report:
             piece = seconds.setdefault(second, Slice(second * 1000))
             piece.verdicts[result.verdict] += 1
             piece.faults += result.error is not None
-    report.groups = groups.sorted()
+    report.groups = groups.sorted(name, kind)
     _lay_out(report, [seconds[second] for second in sorted(seconds)])
     return report
 

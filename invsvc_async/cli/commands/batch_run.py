@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.cli.options import check_secrets, handled, stop_signals
+from invsvc_async.cli.options import check_secrets, client_of, handled, stop_signals
 from invsvc_async.cli.output import (
     DONE,
     FAILED,
@@ -37,45 +37,33 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
-__all__ = ["BatchOptions", "client_of", "secret_sink", "work", "write"]
+__all__ = ["BatchOptions", "secret_sink", "work", "write"]
 
 INTERRUPTED = 130  # the exit code of shells for SIGINT
 _EVERY = 10.0  # s between lines of progress
 GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class BatchOptions:
-    """Command-line options of a run or a worker."""
+    """Options of a run or a worker; *settings* are those of ``Batch.open``."""
 
     journal: str
-    concurrency: int
-    rate: float | None
-    tag: bool = True
     secrets_to: Path | None
     no_secrets: bool
-    same_mode: bool
-    stop_after: float | None = None
-    restored: bool = False
-    moved: bool = False
+    profile: str | None
+    team: str | None
+    settings: dict[str, Any]  # Any: as the parameters
+    as_json: bool = attrs.field(kw_only=True)
 
-
-def client_of(profile: str | None, team: str | None, concurrency: int) -> Client:
-    """Return a client whose limit leaves room for settling reads beside the batch's writes."""
-    from invsvc_async.client import Client
-
-    client = Client.from_env(profile=profile, max_concurrency=concurrency + max(10, concurrency // 4))
-    return client if team is None else client.for_team(team)
+    def client(self) -> Client:
+        """Return a client whose limit leaves room for settling reads beside the batch's writes."""
+        concurrency = self.settings["concurrency"]
+        return client_of(self.profile, self.team, max_concurrency=concurrency + max(10, concurrency // 4))
 
 
 async def write(
-    options: BatchOptions,
-    client: Client,
-    writes: Iterable[Write[Any]],
-    *,
-    total: int,
-    bad: int,
-    as_json: bool,
+    options: BatchOptions, client: Client, writes: Iterable[Write[Any]], *, total: int, bad: int
 ) -> int:  # Any: of any operation
     """
     Run the unfinished writes of *writes* (*total* in all) and of the journal; return the exit code.
@@ -86,7 +74,7 @@ async def write(
     from invsvc_async.batch.reports.not_applied import groups_of
 
     async with AsyncExitStack() as stack:
-        show = stack.enter_context(_bar(total, shown=not as_json))
+        show = stack.enter_context(_bar(total, shown=not options.as_json))
         batch = await _opened(stack, options, client, on_progress=show)
         if options.secrets_to is None and not options.no_secrets and not batch.entries.is_shared:
             left = await batch.entries.creates_webhooks()  # by an earlier run; this one would do them
@@ -94,8 +82,8 @@ async def write(
         stopped = stack.enter_context(_signals(batch))
         stop_reason = await _all_taken(batch.run(writes))
         summary, progress = await batch.summary(), batch.progress
-        groups = await groups_of(batch.entries)
-    _print_summary(summary, progress, groups, name_of(options.journal), bad=bad, as_json=as_json)
+        groups = await groups_of(batch.entries, name_of(options.journal))
+    _print_summary(summary, progress, groups, bad=bad, as_json=options.as_json)
     if stop_reason is not None:
         fail(str(stop_reason))
         return FAILED
@@ -105,15 +93,16 @@ async def write(
     return _exit_code_of(summary, bad)
 
 
-async def work(options: BatchOptions, client: Client, *, as_json: bool) -> int:
+async def work(options: BatchOptions) -> int:
     """Work on a shared batch until interrupted; report writes that were not applied, then the totals."""
     async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(options.client())
         batch = await _opened(stack, options, client)
         stack.enter_context(_signals(batch))
         note("waiting for work; press Ctrl-C to leave")
         stop_reason = await _all_taken(batch.work(), show=_note_failure)
         summary, progress = await batch.summary(), batch.progress
-    _print_summary(summary, progress, [], "", as_json=as_json)
+    _print_summary(summary, progress, [], as_json=options.as_json)
     if stop_reason is not None:
         fail(str(stop_reason))
         return FAILED
@@ -139,22 +128,15 @@ def _note_failure(result: Result) -> None:
 
 
 async def _opened(
-    stack: AsyncExitStack,
-    options: BatchOptions,
-    client: Client,
-    *,
+    stack: AsyncExitStack, options: BatchOptions, client: Client, *,
     on_progress: Callable[[Progress], None] | None = None,
-) -> Batch:
+) -> Batch:  # fmt: skip
     """Open the batch.  The secrets file is closed after it."""
     from invsvc_async.batch import Batch
 
     take = await secret_sink(stack, options.secrets_to)
-    batch = Batch.open(
-        options.journal, client, concurrency=options.concurrency, rate=options.rate, tag=options.tag,
-        on_secret=take, on_progress=on_progress, same_mode=options.same_mode,
-        stop_after=options.stop_after, restored=options.restored, moved=options.moved,
-    )  # fmt: skip
-    return await stack.enter_async_context(batch)
+    opening = Batch.open(options.journal, client, on_secret=take, on_progress=on_progress, **options.settings)
+    return await stack.enter_async_context(opening)
 
 
 async def secret_sink(stack: AsyncExitStack, secrets_to: Path | None) -> Callable[[str, Any], Any]:
@@ -247,23 +229,22 @@ def _status(progress: Progress) -> str:
 
 
 def _print_summary(
-    summary: Summary, progress: Progress | None, groups: list[Group], journal: str, *, bad: int = 0,
-    as_json: bool,
-) -> None:  # fmt: skip
-    from invsvc_async.cli.commands.batch_report import counts_of, plain_groups, show_groups
+    summary: Summary, progress: Progress | None, groups: list[Group], *, bad: int = 0, as_json: bool
+) -> None:
+    from invsvc_async.cli.commands.report import counts_of, plain_groups, show_groups
 
     with reporting("The run has ended. `invsvc batch report` shows its result."):
         if as_json:
             done, skipped = (progress.done, progress.skipped) if progress else (0, 0)
             this_run = {"done_now": done, "skipped": skipped, "bad": bad}
-            emit_json(counts_of(summary) | this_run | {"not_applied": plain_groups(groups, journal)})
+            emit_json(counts_of(summary) | this_run | {"not_applied": plain_groups(groups)})
             return
         print_facts(console(), _facts(summary, progress, bad))
-        show_groups(groups, journal)
+        show_groups(groups)
 
 
 def _facts(summary: Summary, progress: Progress | None, bad: int) -> list[tuple[str, str]]:
-    from invsvc_async.cli.commands.batch_report import INPUT_INCOMPLETE
+    from invsvc_async.cli.commands.report import INPUT_INCOMPLETE
 
     facts = [(str(verdict), f"{count:,}") for verdict, count in sorted(summary.verdicts.items())]
     facts += [("left", f"{left:,}")] if (left := summary.to_do + summary.sending) else []

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.commands.batch_workers import plain_worker, state_of
-from invsvc_async.cli.options import JournalArgument, JournalOption, Json, handled, one_journal
+from invsvc_async.cli.commands.stores import Kind, Place  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.commands.views import plain_worker, state_of
+from invsvc_async.cli.options import Json, handled
 from invsvc_async.cli.output import emit_json
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.errors import JournalError
@@ -36,9 +37,9 @@ _STOP = (signal.SIGINT, signal.SIGTERM)
 
 
 def watch(
-    journal: JournalArgument = None,
+    kind: Kind,
+    place: Place,
     *,
-    journal_: JournalOption = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 0,
     open_: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in a browser, or only print its address.")
@@ -50,7 +51,8 @@ def watch(
 
     It only reads, so it can run beside the batch, and after its end.  The page answers only to this machine.
     """
-    until_done(_watch(one_journal(journal, journal_), port, opens=open_ and not json_, as_json=json_))
+    del kind
+    until_done(_watch(place, port, opens=open_ and not json_, as_json=json_))
 
 
 async def _watch(journal: str, port: int, *, opens: bool, as_json: bool) -> None:

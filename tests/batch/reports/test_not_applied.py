@@ -19,7 +19,7 @@ from invsvc_async.batch.reports.not_applied import (
     _ADVICE,
     Group,
     Groups,
-    commands_for,
+    command_for,
     groups_of,
 )
 from invsvc_async.batch.result import Result
@@ -104,7 +104,7 @@ def test_many_writes_of_many_causes():
         code = "one" if number < 300 else f"code {number}"
         result = Result(key=f"{number}", operation="webhooks.update", verdict=Verdict.REFUSED, code=code)
         groups.add(result)
-    found = groups.sorted()
+    found = groups.sorted("run.db")
     assert sum(each.count for each in found) == 600
     assert max(len(each.results) for each in found) < 300
     assert len(found) < 300
@@ -139,7 +139,7 @@ async def test_groups_of_a_journal(journal):
     entries = entries_of(journal, reading=True)
     await entries.open()
     try:
-        groups = await groups_of(entries)
+        groups = await groups_of(entries, journal.name)
     finally:
         await entries.aclose()
 
@@ -161,32 +161,42 @@ def group(verdict, advice, *keys, count=0):
 @pytest.mark.parametrize(
     ("groups", "commands"),
     [
-        ([group(Verdict.REFUSED, "Change that, then retry.", "a")], ["retry --journal J --verdict refused"]),
-        ([group(Verdict.NOT_APPLIED, "It happened not. Retry.", "a")], ["retry --journal J --verdict not-applied"]),
+        ([group(Verdict.REFUSED, "Change that, then retry.", "a")], ["retry J --verdict refused"]),
+        ([group(Verdict.NOT_APPLIED, "It happened not. Retry.", "a")], ["retry J --verdict not-applied"]),
         ([group(Verdict.REFUSED, "Correct them: report --failed FILE.", "a")], ["report J --failed out.jsonl"]),
         ([group(Verdict.UNKNOWN, "Check the dashboard.", "a")], [None]),
         (
-            [group(Verdict.NOT_APPLIED, "Leave these, or retry --force.", "a", "b c"),
+            [group(Verdict.NOT_APPLIED, "Leave these, or retry --force.", "-a", "b c"),
              group(Verdict.NOT_APPLIED, "Retry.", "d")],
-            ["retry --journal J --key=a --key='b c' --force", "retry --journal J --verdict not-applied"],
+            ["retry J --force -- -a 'b c'", "retry J --verdict not-applied"],
         ),
         (
             [group(Verdict.SUPERSEDED, "If yours is to win, retry.", "a", count=6),
              group(Verdict.SUPERSEDED, "Retry.", "d")],
-            [None, "retry --journal J --key=d"],
+            [None, "retry J d"],
         ),
     ],
 )  # fmt: skip
 def test_command_of_a_group(groups, commands):
     """It does what the advice says, and chooses no writes of other groups that it could harm."""
     expected = [each and f"invsvc batch {each}" for each in commands]
-    assert commands_for(groups, "J") == expected
+    assert [command_for(each, groups, "J", "batch") for each in groups] == expected
+
+
+def test_command_of_a_group_in_a_journal():
+    """It names keys, because a journal's writes are not run by verdict."""
+    groups = [group(Verdict.SUPERSEDED, "Retry.", "a b", "c d"), group(Verdict.REFUSED, "Correct: --failed FILE.", "e")]
+    assert [command_for(each, groups, "J", "journal") for each in groups] == [
+        "invsvc journal retry J 'a b' 'c d'", None,
+    ]  # fmt: skip
 
 
 def test_command_quotes_the_journal():
     """An address has characters that a shell would read."""
-    [command] = commands_for([group(Verdict.REFUSED, "Retry.", "a")], "postgresql://db/data?batch=june&x")
-    assert "--journal 'postgresql://db/data?batch=june&x' " in command
+    groups = Groups()
+    groups.add(Result(key="a", operation="webhooks.update", verdict=Verdict.REFUSED, status=403))
+    [found] = groups.sorted("postgresql://db/data?batch=june&x")
+    assert found.command == "invsvc batch retry 'postgresql://db/data?batch=june&x' --verdict refused"
 
 
 async def test_command_for_a_shared_journal(service, client, capsys, monkeypatch):
@@ -283,7 +293,7 @@ async def test_failed_writes_fed_into_the_same_journal(service, journal, tmp_pat
 
 async def test_pruned_writes_are_named(journal, tmp_path, capsys):
     """A write whose arguments were pruned is not in the file, and is named."""
-    assert await invsvc("prune", "--journal", journal, "--days", "0") == 0
+    assert await invsvc("prune", journal, "--days", "0") == 0
     out = tmp_path / "out.jsonl"
     assert await invsvc("report", journal, "--failed", out) == 0
     assert [line["key"] for line in lines_of(out)] == ["unknown"]  # whose content is needed to settle it
@@ -293,7 +303,7 @@ async def test_pruned_writes_are_named(journal, tmp_path, capsys):
     entries = entries_of(journal, reading=True)
     await entries.open()
     try:
-        groups = await groups_of(entries)
+        groups = await groups_of(entries, journal.name)
     finally:
         await entries.aclose()
     assert {str(each.verdict) for each in groups} == {

@@ -60,7 +60,7 @@ def groups_of_results(results):
     groups = Groups()
     for result in results:
         groups.add(result)
-    return groups.sorted()
+    return groups.sorted("run.db")
 
 
 async def report(path):

@@ -1,0 +1,266 @@
+"""The command ``report``, and its parts that other commands print too."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path  # noqa: TC003 - typer reads the types
+from typing import TYPE_CHECKING, Annotated, Any
+
+import attrs
+import typer
+
+from invsvc_async.cli.commands.stores import OUTBOX, Kind, Place, opened
+from invsvc_async.cli.options import Json, Profile, check_outputs
+from invsvc_async.cli.output import console, counted, emit_json, note, print_facts, print_hanging, table
+from invsvc_async.codec import envelope
+from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.storage.private_file import create_private, errors_naming, write_private
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping
+    from typing import BinaryIO
+
+    from invsvc_async.batch.reports.not_applied import Group
+    from invsvc_async.batch.reports.summary import Report
+    from invsvc_async.batch.result import Result, Summary
+    from invsvc_async.durable.entries import Entries
+
+__all__ = [
+    "INPUT_INCOMPLETE", "counts_of", "line_of", "plain", "plain_groups", "plain_result", "report", "show",
+    "show_groups",
+]  # fmt: skip
+
+INPUT_INCOMPLETE = "input", "incomplete: run it again to its end"
+_ADVICE = (
+    "The journal has seen no answer with the secret. If a kill came just after the answer, or the journal "
+    "is a restored copy, the file of --secrets-to has it. Otherwise delete the webhook, and create it again "
+    "with another key."
+)
+_SHOWN = 20  # writes of one group, or without arguments, that are listed
+
+
+def report(
+    kind: Kind,
+    place: Place,
+    *,
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page here.")] = None,
+    jsonl: Annotated[
+        Path | None, typer.Option(help="Write each outcome as a line of JSON here; - is stdout.")
+    ] = None,
+    failed: Annotated[
+        Path | None,
+        typer.Option(help="Write what is not applied here, as lines of a batch's input; - is stdout."),
+    ] = None,
+    json_: Json = False,
+    profile: Profile = None,
+) -> None:
+    """
+    Report verdicts, durations, and what to do about each write that is not applied.
+
+    The number of requests is without those that a killed process sent for writes which it did not finish.
+
+    The lines of `--failed` can be edited, and run as a batch with another journal.  A line whose write may be
+    applied, or would overwrite a newer one, has a member "check" that says so.  It is not valid until that is
+    deleted.
+    """
+    named = {"outbox" if kind is OUTBOX else "journal": place}
+    check_outputs({"--html": html, "--jsonl": jsonl, "--failed": failed}, **named)
+    until_done(_report(kind, place, profile, html, jsonl, failed, as_json=json_))
+
+
+async def _report(
+    kind: Kind, place: str, profile: str | None, html: Path | None, jsonl: Path | None,
+    failed: Path | None, *, as_json: bool,
+) -> None:  # fmt: skip
+    from invsvc_async.batch.places import name_of
+    from invsvc_async.batch.reports.summary import report_of, results_of
+
+    async with opened(kind, place, profile, reading=True) as entries:
+        if jsonl is not None:
+            with _file(jsonl) as file:
+                async for result in results_of(entries):
+                    file.write(line_of(result))
+        if failed is not None:
+            await _write_failed(entries, failed)
+        if (jsonl or failed) is not None and html is None and not as_json:
+            return
+        found = await report_of(entries, name_of(place), kind.name)
+    if html is not None:
+        from invsvc_async.batch.reports.html import page_of
+
+        write_private(html, page_of(found))
+        note(f"wrote {html}")
+    if as_json:
+        emit_json(plain(found))
+    elif html is None:
+        show(found)
+
+
+async def _write_failed(entries: Entries, path: Path) -> None:
+    """Write the writes that are not applied to *path*, and note what the file lacks."""
+    from invsvc_async.batch.reports.not_applied import failed_writes
+
+    count = checks = 0
+    missing: list[str] = []
+    with _file(path) as file:
+        async for write in failed_writes(entries):
+            if write.missing is not None:
+                missing.append(f"{write.key}: {write.missing}")
+            if write.line is not None:
+                file.write(envelope.dumps(write.line) + b"\n")
+                count, checks = count + 1, checks + (write.check is not None)
+    note(f"not applied: {counted(count, 'write')}, {checks:,} of them to check before a run")
+    for words in missing[:_SHOWN]:
+        note(words)
+    if (more := len(missing) - _SHOWN) > 0:
+        note(f"and {more:,} more")
+
+
+@contextmanager
+def _file(path: Path) -> Generator[BinaryIO]:
+    if str(path) == "-":
+        with errors_naming("stdout"):
+            yield sys.stdout.buffer
+    else:
+        with errors_naming(path), create_private(path) as file:
+            yield file
+
+
+def line_of(result: Result) -> bytes:
+    """Return a result as one line of JSON."""
+    return envelope.dumps(plain_result(result)) + b"\n"
+
+
+def plain_result(result: Result) -> dict[str, Any]:  # Any: JSON values
+    """Return what is known of a result as JSON values."""
+    fields = attrs.asdict(result, recurse=False) | {
+        "verdict": str(result.verdict),
+        "secret_lost": result.secret_lost,
+        "candidates": [*result.candidates],
+        "duplicates": [*result.duplicates],
+    }
+    del fields["outcome"]
+    return {name: value for name, value in fields.items() if value not in (None, [])}
+
+
+def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
+    """Return the report as JSON values; times in seconds."""
+    return counts_of(report.summary) | {
+        "operations": {name: _named(counts) for name, counts in sorted(report.operations.items())},
+        "seconds": report.seconds,
+        "seconds_to_verdict": {"median": report.quantile(0.5), "p99": report.quantile(0.99)},
+        "attempts": report.attempts,
+        "resends": report.resends,
+        "reads": report.reads,
+        "failures": dict(report.faults.most_common()),
+        "limited_by": report.limits,
+        "second_effects": report.duplicates,
+        "not_applied": plain_groups(report.groups),
+        "lost_secrets": [{"key": each.key, "webhook": each.thing} for each in report.secrets_lost],
+        "unknowns": list(_plain_unknowns(report)),
+    }
+
+
+def _plain_unknowns(report: Report) -> Iterator[dict[str, Any]]:  # Any: JSON values
+    for group in report.groups:
+        for each in group.results:
+            if each.verdict is Verdict.UNKNOWN:
+                yield plain_result(each) | {"advice": group.advice}
+
+
+def plain_groups(groups: list[Group]) -> list[dict[str, Any]]:  # Any: JSON values
+    """Return the groups of writes that are not applied, each with the first of its writes."""
+    return [
+        {
+            "verdict": str(group.verdict),
+            "cause": group.cause,
+            "count": group.count,
+            "advice": group.advice,
+            "command": group.command,
+            "writes": [plain_result(each) for each in group.results],
+        }
+        for group in groups
+    ]
+
+
+def counts_of(summary: Summary) -> dict[str, Any]:  # Any: JSON values
+    """Return a summary as JSON values."""
+    return {
+        "total": summary.total,
+        "to_do": summary.to_do,
+        "sending": summary.sending,
+        "verdicts": _named(summary.verdicts),
+        "secrets_lost": summary.secrets_lost,
+        "overtaken": summary.overtaken,
+        "open_inputs": summary.open_inputs,
+    }
+
+
+def _named(counts: Mapping[Verdict, int]) -> dict[str, int]:
+    return {str(verdict): count for verdict, count in counts.items()}
+
+
+def show(report: Report) -> None:
+    """Print the report."""
+    titles = ["operation", *map(str, Verdict)]
+    rows = [
+        [name, *(f"{counts[verdict]:,}" for verdict in Verdict)]
+        for name, counts in sorted(report.operations.items())
+    ]
+    table(titles, rows, right=range(1, len(titles)))
+    print_facts(console(), _facts(report))
+    show_groups(report.groups, report.kind)
+    _show_lost(report)
+
+
+def _show_lost(report: Report) -> None:
+    """Print which webhooks have no secret, and what to do about them."""
+    if not report.secrets_lost:
+        return
+    out = console()
+    print_hanging(out, f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {_ADVICE}")
+    for result in report.secrets_lost[:_SHOWN]:
+        out.print(f"  - {result.key} ({result.operation}): {result.thing}", markup=False)
+    if (more := report.summary.secrets_lost - _SHOWN) > 0:
+        out.print(f"  and {more:,} more: invsvc {report.kind} report --jsonl FILE has them all", markup=False)
+
+
+def show_groups(groups: list[Group], kind: str = "batch") -> None:
+    """Print the groups of writes that are not applied: cause, advice, command, and the first writes."""
+    out = console()
+    for group in groups:
+        print_hanging(out, f"\n{group.verdict}: {group.cause}: {group.count:,}\n  {group.advice}")
+        if group.command is not None:
+            out.print(f"  $ {group.command}", markup=False, soft_wrap=True)  # whole, so that it can be copied
+        for result in group.results[:_SHOWN]:
+            words = result.message
+            if result.verdict is Verdict.REFUSED and result.error:
+                words = result.error
+            print_hanging(out, f"  - {result.key} ({result.operation}): {words}".replace("\n", " "))
+        if (more := group.count - _SHOWN) > 0:
+            out.print(f"  and {more:,} more: invsvc {kind} report --jsonl FILE lists them all", markup=False)
+
+
+def _facts(report: Report) -> list[tuple[str, str]]:
+    summary, left = report.summary, report.summary.to_do + report.summary.sending
+    median, p99 = report.quantile(0.5), report.quantile(0.99)
+    sent = f"{counted(report.attempts, 'write')} ({report.resends:,} sent again on proof)"
+    facts = [
+        ("writes", f"{summary.total:,}, {left:,} of them open"),
+        ("time to verdict", f"median {median:.3g} s, p99 {p99:.3g} s"),
+        ("requests", f"{sent}, {counted(report.reads, 'read')}"),
+    ]
+    if report.faults:
+        faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
+        facts.append(("failures", faults))
+    if report.limits:
+        limits = sorted(report.limits.items(), key=lambda each: -each[1])
+        facts.append(("limited by", ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits)))
+    if summary.open_inputs:
+        facts.append(INPUT_INCOMPLETE)
+    if report.duplicates or summary.secrets_lost:
+        lost = f"{summary.secrets_lost:,} lost webhook secrets"
+        facts.append(("look at", f"{report.duplicates:,} duplicate effects, {lost}"))
+    return facts

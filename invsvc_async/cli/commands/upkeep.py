@@ -1,0 +1,171 @@
+"""Commands that change the writes in a batch, an outbox or the journal of a client."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from invsvc_async.cli.commands.stores import BATCH, Keys, Kind, Place, opened
+from invsvc_async.cli.commands.views import UNTOLD, verdict_in
+from invsvc_async.cli.options import Json, Profile, Yes, confirm
+from invsvc_async.cli.output import DONE, FAILED, console, counted, emit_json, fail
+from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.reconcile.enums import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["drop", "prune", "retry"]
+
+_DAY = 86_400_000  # ms
+_NEXT = {
+    "batch": ": run the batch",
+    "outbox": ": whoever sends its writes does it",
+    "journal": ": run the same write under its key",
+}
+_KEPT = {  # why a write was not pruned
+    "open": "not finished",
+    "unknown": "unknown, so their content is needed to settle them",
+    "other": "finished later than that, not acknowledged yet, or empty already",
+}
+
+
+def retry(
+    kind: Kind,
+    place: Place,
+    keys: Annotated[list[str] | None, typer.Argument(help="Keys of writes.", metavar="KEY")] = None,
+    *,
+    verdict: Annotated[
+        list[str] | None, typer.Option(help="not-applied, refused, superseded or unknown; repeatable.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Send them even over newer writes to the same resource.")
+    ] = False,
+    json_: Json = False,
+    profile: Profile = None,
+) -> None:
+    """
+    Mark finished writes as to be done again, by key or verdict; unknown ones are settled first.
+
+    A write is not sent over a newer one to the same resource.  Exits with 1 if keys are given, and none of
+    them was marked.
+    """
+    if not (keys or verdict):
+        raise typer.BadParameter("give keys" if "verdict" in kind.lacks else "give keys or --verdict")
+    verdicts = [verdict_in(each, "--verdict") for each in verdict or ()]
+    if Verdict.APPLIED in verdicts:
+        raise typer.BadParameter("applied writes are done, and sending them again would have a second effect")
+    count, missed = until_done(_retry(kind, place, profile, keys or (), verdicts, force=force))
+    for key in missed:
+        fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
+    if json_:
+        emit_json({"to_do": count})
+    else:
+        console().print(f"{counted(count, 'write')} to be done again{_NEXT[kind.name] if count else ''}")
+    raise typer.Exit(FAILED if keys and not count else DONE)
+
+
+async def _retry(
+    kind: Kind, place: str, profile: str | None, keys: Sequence[str], verdicts: Sequence[Verdict], *,
+    force: bool,
+) -> tuple[int, list[str]]:  # fmt: skip
+    """Return how many writes were marked, and which of *keys* were not."""
+    wanted = sorted(verdicts or {*Verdict} - {Verdict.APPLIED})
+    async with opened(kind, place, profile) as entries:
+        if not keys:
+            return await entries.reopen_all(wanted, newest=force), []
+        named = {key: await entries.named(key) for key in keys}
+        marked = await entries.do_again(named.values(), verdicts=wanted, newest=force)
+        return len(marked), [key for key, whole in named.items() if whole not in marked]
+
+
+def drop(
+    kind: Kind,
+    place: Place,
+    keys: Keys,
+    *,
+    yes: Yes = False,
+    json_: Json = False,
+    profile: Profile = None,
+) -> None:
+    """
+    Delete writes that were not sent yet, so that they are not sent; or, but for a batch, that are finished.
+
+    Asks before on a terminal.  Exits with 1 if one was not deleted: it is not there, or it may have been sent
+    and has no verdict yet.
+    """
+    if not yes:
+        confirm(f"{kind.name} drop: delete {', '.join(keys)}?")
+    dropped = until_done(_drop(kind, place, profile, keys))
+    missed = [key for key in dict.fromkeys(keys) if key not in dropped]
+    for key in missed:
+        fail(f"{key}: not dropped: there is no such write, or {_why_kept(kind)}")
+    if json_:
+        emit_json({"dropped": dropped, "kept": missed})
+    else:
+        console().print(f"{counted(len(dropped), 'write')} dropped")
+    raise typer.Exit(FAILED if missed else DONE)
+
+
+def _why_kept(kind: Kind) -> str:
+    why = "it may have been sent and has no verdict yet"
+    return f"{why}, or it is finished: its input would send it again" if kind is BATCH else why
+
+
+async def _drop(kind: Kind, place: str, profile: str | None, keys: Sequence[str]) -> list[str]:
+    async with opened(kind, place, profile) as entries:
+        dropped: list[str] = []
+        for key in dict.fromkeys(keys):
+            whole = await entries.named(key)
+            if await entries.drop(whole):
+                dropped.append(key)
+                await entries.put_fact(f"{UNTOLD}{whole}", None)
+        return dropped
+
+
+def prune(
+    kind: Kind,
+    place: Place,
+    *,
+    days: Annotated[float, typer.Option(min=0, max=100_000, help="Finished at least so many days ago.")],
+    unacknowledged: Annotated[
+        bool, typer.Option("--unacknowledged", help="Also those whose verdict nobody has acknowledged.")
+    ] = False,
+    json_: Json = False,
+    profile: Profile = None,
+) -> None:
+    """
+    Delete finished writes; of a batch their bodies, evidence and stories.
+
+    Keys and verdicts of a batch stay, so that the same input is still skipped.  Elsewhere a write under the
+    key of a deleted one is sent as a new one.  Open and unknown writes stay whole.
+    """
+    before = round(time.time() * 1000 - days * _DAY)
+    pruned, kept = until_done(_prune(kind, place, profile, before, unacknowledged=unacknowledged))
+    if json_:
+        emit_json({"pruned": pruned, "kept": kept})
+        return
+    console().print(f"{counted(pruned, 'write')} pruned")
+    for why, count in kept.items():
+        if count:
+            console().print(f"  {count:,} left as they are: {_KEPT[why]}")
+
+
+async def _prune(
+    kind: Kind, place: str, profile: str | None, before: int, *, unacknowledged: bool
+) -> tuple[int, dict[str, int]]:
+    """Return how many writes were pruned, and how many were not, by the reason."""
+    from invsvc_async.batch.entries import BatchEntries, summary_of
+
+    async with opened(kind, place, profile) as entries:
+        if isinstance(entries, BatchEntries):
+            pruned = await entries.prune(before)
+        else:
+            pruned = await entries.delete_done(before, unacknowledged=unacknowledged)
+        summary = summary_of(await entries.counts(), 0)
+    left, others = summary.to_do + summary.sending, summary.done - summary.unknown
+    if kind is BATCH:
+        others = max(others - pruned, 0)
+    return pruned, {"open": left, "unknown": summary.unknown, "other": others}

@@ -1,0 +1,304 @@
+"""Commands that show the writes in a batch, an outbox or the journal of a client."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import sys
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import attrs
+import typer
+
+from invsvc_async.cli.commands.stores import Kind, Place, opened
+from invsvc_async.cli.options import Json, Profile  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note, print_facts, table
+from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.reconcile.enums import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.batch.worker import Worker
+    from invsvc_async.durable.entries import Entries
+    from invsvc_async.durable.entry import Entry
+
+__all__ = ["UNTOLD", "age_of", "list_", "plain_worker", "show", "state_of", "verdict_in", "workers"]
+
+UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
+_MOST = 100_000  # writes that are counted
+_STATES = ("to do", "sending")
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+Row = dict[str, Any]  # Any: JSON values
+
+
+def list_(
+    kind: Kind,
+    place: Place,
+    *,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            help="open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    json_: Json = False,
+    profile: Profile = None,
+) -> None:
+    """
+    List writes, the oldest first, and count them.
+
+    Works beside a process that has the file.  A write is untold while nobody has acknowledged its verdict.
+    The age is the time since its verdict, or else since it was first sent.
+    """
+    wanted = state if state in (None, "open", "untold") else verdict_in(state, "--state")
+    rows, total = until_done(_list(kind, place, profile, wanted, limit))
+    more = total >= _MOST
+    if json_:
+        emit_json({"total": total, "at_least": more, "writes": rows})
+        return
+    titles = ("namespace", "key", "operation", "thing", "state", "attempts", "age", "")
+    hidden = 0 if kind.name == "journal" else 1
+    cells = [[*map(str, _cells(each))][hidden:] for each in rows]
+    table(titles[hidden:], cells, right=(5 - hidden, 6 - hidden))
+    oldest = max((each["age"] for each in rows if each["age"] is not None), default=None)
+    note(
+        f"{total:,}{' or more' if more else ''} in all"
+        + (f", {total - len(rows):,} of them not shown: see --limit" if total > len(rows) else "")
+        + ("" if oldest is None else f"; the oldest shown is {age_of(oldest)} old")
+    )
+
+
+async def _list(
+    kind: Kind, place: str, profile: str | None, state: str | None, limit: int
+) -> tuple[list[Row], int]:
+    async with opened(kind, place, profile, reading=True) as entries:
+        found, total = await entries.first(limit, state), await entries.count(state, _MOST)
+        errors = await entries.facts(UNTOLD)
+        rows = [_row(entries, entry, errors.get(f"{UNTOLD}{entry.key}")) for entry in found]
+        return rows, max(total, len(rows))
+
+
+def show(
+    kind: Kind,
+    place: Place,
+    key: Annotated[str, typer.Argument(help="The key of the write.")],
+    *,
+    json_: Json = False,
+    profile: Profile = None,
+) -> None:
+    """
+    Show one write: its verdict, or why it waits, and which process has it.
+
+    Works beside a process that has the file.  Exits with 0 if it is applied, 3 if the result is unknown, and
+    1 otherwise, also while it is open.
+    """
+    found = until_done(_show(kind, place, profile, key))
+    if found is None:
+        fail(f"{key}: the {kind.name} has no write under this key")
+        raise typer.Exit(FAILED)
+    row, verdict = found
+    if json_:
+        emit_json(row)
+    else:
+        told = [(name, value) for name, value in row.items() if value not in (None, "", [])]
+        print_facts(console(), [(name.replace("_", " "), _words(value)) for name, value in told])
+    codes: dict[Verdict | None, int] = {Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}
+    raise typer.Exit(codes.get(verdict, FAILED))
+
+
+async def _show(kind: Kind, place: str, profile: str | None, key: str) -> tuple[Row, Verdict | None] | None:
+    from invsvc_async.batch.reports.not_applied import result_of
+    from invsvc_async.cli.commands.report import plain_result
+
+    async with opened(kind, place, profile, reading=True) as entries:
+        entry = await entries.entry(await entries.named(key))
+        if entry is None:
+            return None
+        row = _row(entries, entry, await entries.fact(f"{UNTOLD}{entry.key}"))
+        if entry.verdict is None:
+            return row | await _waits(kind, entries, entry), None
+        result = result_of(entries, entry)
+        return {**plain_result(result), **row}, result.verdict
+
+
+def _row(entries: Entries, entry: Entry, error: str | None) -> Row:
+    """Return what a list says of *entry*; *error* is the last one of ``on_result``."""
+    sends, now = _sends(entry), time.time()
+    since = sends[0].get("earliest") if sends else None
+    if entry.done_at is not None:
+        since = entry.done_at / 1000
+    key = entries.key_of(entry)
+    row: Row = {
+        "key": key,
+        "namespace": entry.key.removesuffix(key).rstrip() or None,
+        "operation": entry.operation,
+        "thing": None if entry.thing is None else entry.thing.partition("?")[0],  # a query may have a token
+        "state": entry.verdict or _STATES[entry.state],
+        "attempts": len(sends),
+        "since": None if since is None else datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds"),
+        "age": None if since is None else max(round(now - since, 3), 0.0),
+    }
+    if entry.verdict is not None:
+        row["told"] = entry.heard
+        row |= {} if entry.heard or error is None else {"last_error": error}
+    return row
+
+
+def _cells(row: Row) -> Sequence[object]:
+    named = [row[name] or "" for name in ("namespace", "key", "operation", "thing", "state")]
+    return [*named, row["attempts"], age_of(row["age"]), _untold(row)]
+
+
+def _sends(entry: Entry) -> list[Row]:
+    """Return the sends of *entry* that are stored with it, as JSON values; a pruned one has none."""
+    try:
+        return list(json.loads(entry.intent or "{}").get("sent", []))
+    except (ValueError, TypeError, AttributeError):  # it is damaged, as `show` and the next run say
+        return []
+
+
+def _untold(row: Row) -> str:
+    if row.get("told", True):
+        return ""
+    return f"untold: {row['last_error']}" if "last_error" in row else "untold"
+
+
+def _words(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {_words(each)}" for name, each in value.items())
+    if isinstance(value, float):
+        return age_of(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def age_of(seconds: float | None) -> str:
+    """Return a time in words; empty if it is not known."""
+    if seconds is None:
+        return ""
+    for size, unit in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def verdict_in(word: str, option: str) -> Verdict:
+    """
+    Return the verdict that *word* names, in any of its spellings.
+
+    Raises:
+        typer.BadParameter: There is none.
+
+    """
+    try:
+        return Verdict(re.sub("[-_]", " ", word))
+    except ValueError:
+        raise typer.BadParameter(
+            f"must be one of {', '.join(Verdict)}, not {word!r}", param_hint=option
+        ) from None
+
+
+# --- why it waits
+
+
+async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
+    """Return why an open write has no verdict yet, and who has it."""
+    ahead = await entries.ahead_of(entry)
+    holder = await _holder_of(entries, entry)
+    limits = await _limits(entries) if kind.name == "batch" else []
+    if entry.state:
+        why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
+    elif ahead:
+        why = "earlier writes to the same thing are open"
+    else:
+        why = "its turn has not come"
+    if holder is None or not holder["alive"]:
+        why += "; no process has it" if kind.name == "journal" else "; no process sends it: start one"
+    elif limits:
+        why += f"; limited by {', '.join(limits)}"
+    return {"waits": why, "after": ahead, "process": holder}
+
+
+async def _limits(entries: Entries) -> list[str]:
+    from invsvc_async.batch.run_status import RUN, statuses_in
+
+    found = statuses_in(await entries.facts(RUN))
+    return sorted({each.limited_by for each in found if each.limited_by is not None and each.is_current})
+
+
+async def _holder_of(entries: Entries, entry: Entry) -> Row | None:
+    """Return the process that has the lane of *entry*, as far as it is known."""
+    from invsvc_async.durable.sqlite_file import SqliteFile
+
+    owner = await entries.owner_of(entry.lane)
+    if owner is None:
+        return None
+    if isinstance(entries.store, SqliteFile):  # one process has all lanes
+        beside = entries.store.path.with_name(f"{entries.store.path.name}.owner")
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            said = json.loads(beside.read_bytes())
+            return {"host": said["host"], "pid": said["pid"], "alive": _lives(said["host"], said["pid"])}
+        return {"alive": True}
+    said = json.loads(owner.status or "{}")
+    alive = owner.silent is not None and owner.sends != -1 and owner.silent < (owner.silence or 0)
+    return {"host": said.get("host"), "pid": said.get("pid"), "alive": alive, "last_sign": owner.silent}
+
+
+def _lives(host: str, pid: int) -> bool:
+    if host != socket.gethostname() or sys.platform == "win32":  # where a signal 0 would end it
+        return True
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
+    return True
+
+
+# --- workers
+
+
+def workers(kind: Kind, place: Place, *, json_: Json = False) -> None:
+    """
+    List the workers of a shared batch: where they run, how much and how fast, and their last sign of life.
+    """
+    found = until_done(_workers(kind, place))
+    if json_:
+        emit_json([plain_worker(each) for each in found])
+        return
+    titles = ["host", "pid", "state", "done", "per second", "lanes", "seconds since a sign of life"]
+    rows = [
+        [each.host, str(each.pid), state_of(each), f"{each.done:,}", f"{each.rate:.1f}", str(each.lanes),
+         f"{each.silent:.0f}"]
+        for each in found
+    ]  # fmt: skip
+    table(titles, rows, right=(1, 3, 4, 5, 6))
+
+
+async def _workers(kind: Kind, place: str) -> Sequence[Worker]:
+    from invsvc_async.batch.entries import BatchEntries
+
+    async with opened(kind, place, reading=True) as entries:
+        assert isinstance(entries, BatchEntries)
+        return await entries.workers()
+
+
+def plain_worker(worker: Worker) -> Row:
+    """Return a worker as JSON values; times in seconds, and in ISO 8601."""
+    fields: Row = {name: getattr(worker, name) for name in attrs.fields_dict(type(worker))}
+    return fields | {"begun": worker.begun.isoformat(), "seen": worker.seen.isoformat()}
+
+
+def state_of(worker: Worker) -> str:
+    """Return in a word what a worker does."""
+    if worker.ended:
+        return "ended"
+    if not worker.alive:
+        return "silent"
+    return "working" if worker.lanes else "idle"

@@ -1,0 +1,411 @@
+"""Commands that look at batches, outboxes and journals of clients, and change their writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import suppress
+from hashlib import blake2b
+
+import aiosqlite
+import asyncpg
+import pytest
+
+from invsvc_async import Outbox, WriteError
+from invsvc_async.batch import Batch
+from invsvc_async.cli.app import run
+from invsvc_async.cli.commands.stores import BATCH, JOURNAL, OUTBOX, opened
+from tests.batch.conftest import client_of
+from tests.batch.writing import all_of
+from tests.outbox.conftest import outbox_at, verdict_of
+from tests.support.database import database
+
+pytestmark = pytest.mark.one_python
+
+KINDS = {"batch": BATCH, "outbox": OUTBOX, "journal": JOURNAL}
+FORMS = ("file", "database")
+
+
+class Stored:
+    """A store of one kind in one form."""
+
+    def __init__(self, kind, form, folder, name):
+        self.kind, self.form = kind, form
+        name = f"v{blake2b(name.encode(), digest_size=6).hexdigest()}"
+        address = database().address
+        self.place = {
+            ("batch", "database"): database().journal(name, silence=60),
+            ("outbox", "database"): outbox_at(name, silence=60),
+            ("journal", "database"): f"{address}{'&' if '?' in address else '?'}journal={name}",
+        }.get((kind, form), str(folder / "app.db"))
+
+    async def write(self, client, *writes):
+        """Do *writes*, one after the other."""
+        if self.kind == "batch":
+            async with Batch.open(self.place, client, concurrency=1) as batch:
+                await all_of(batch, writes)
+        elif self.kind == "outbox":
+            await self._enqueue_and_send(client, writes)
+        else:
+            for write in writes:
+                with suppress(WriteError):
+                    await write.outcome()
+
+    async def _enqueue_and_send(self, client, writes):
+        async with Outbox.open(self.place, client, concurrency=1) as outbox:
+            keys = [await self.enqueue(outbox, write) for write in writes]
+            async with outbox.dispatching():
+                for key in keys:
+                    await verdict_of(outbox, key)
+
+    async def enqueue(self, outbox, write):
+        """Commit a write."""
+        if self.form == "database":
+            connection = await asyncpg.connect(database().address)
+            async with connection.transaction():
+                key = await outbox.enqueue(connection, write)
+            await connection.close()
+            return key
+        async with aiosqlite.connect(self.place) as connection:
+            await connection.execute("BEGIN")
+            key = await outbox.enqueue(connection, write)
+            await connection.commit()
+            return key
+
+
+@pytest.fixture
+def invsvc(service, monkeypatch, tmp_path, capsys):
+    """Run a command line in a thread, beside the service's loop."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+
+    async def call(*arguments):
+        code = await asyncio.to_thread(run, [*map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture(params=[(kind, form) for kind in KINDS for form in FORMS], ids="-".join)
+def empty(request, tmp_path):
+    return Stored(*request.param, tmp_path, request.node.nodeid)
+
+
+@pytest.fixture
+async def stored(service, empty, invsvc):
+    """Give a store with a write of each sort, named for it; the one that waits was refused before."""
+    service.script("webhooks.update", "403", "403")
+    service.script("sheets.save_mapping", "reset")
+    options = {"journal": empty.place} if empty.kind == "journal" else {}
+    async with client_of(service, **options) as client:
+        refused, waiting, applied = (
+            client.webhooks.update(service.seed_webhook().id, description="private").keyed(key)
+            for key in ("refused", "waiting", "applied")
+        )
+        unknown = client.sheets.save_mapping({"a": "private"}).keyed("unknown")
+        await empty.write(client, refused, waiting, applied, unknown)
+    code, out, _ = await invsvc(empty.kind, "retry", empty.place, "waiting", "--json")
+    assert (code, json.loads(out)) == (0, {"to_do": 1})
+    return empty
+
+
+def states(listed):
+    """Return the states by the keys."""
+    return {each["key"]: each["state"] for each in listed["writes"]}
+
+
+STATES = {"refused": "refused", "waiting": "to do", "applied": "applied", "unknown": "unknown"}
+
+
+async def test_list(stored, invsvc):
+    """All writes are listed, or those of one state, with the number of all."""
+    code, out, _ = await invsvc(stored.kind, "list", stored.place, "--json")
+    listed = json.loads(out)
+    assert (code, states(listed), listed["total"], listed["at_least"]) == (0, STATES, 4, False)
+    row = next(each for each in listed["writes"] if each["state"] == "refused")
+    assert (row["operation"], row["attempts"], row["told"]) == ("webhooks.update", 1, stored.kind != "outbox")
+    assert 0 <= row["age"] < 600
+    for word, keys in {
+        "open": {"waiting"}, "not-applied": set(), "not_applied": set(), "unknown": {"unknown"},
+        "applied": {"applied"}, "untold": {"refused", "applied", "unknown"} if stored.kind == "outbox" else set(),
+    }.items():  # fmt: skip
+        code, out, _ = await invsvc(stored.kind, "list", stored.place, "--state", word, "--json")
+        assert (code, {*states(json.loads(out))}) == (0, keys)
+    assert (await invsvc(stored.kind, "list", stored.place, "--state", "late"))[0] == 2
+
+
+async def test_list_that_is_cut(stored, invsvc):
+    """It says how many more there are, and how old the oldest is."""
+    code, out, err = await invsvc(stored.kind, "list", stored.place, "--limit", "1")
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert "4 in all, 3 of them not shown: see --limit; the oldest shown is " in err
+    code, out, _ = await invsvc(stored.kind, "list", stored.place, "--limit", "1", "--json")
+    assert (json.loads(out)["total"], len(json.loads(out)["writes"])) == (4, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_list_of_no_writes(service, invsvc, tmp_path, kind):
+    """It is empty, and the store stays as it is."""
+    stored = Stored(kind, "file", tmp_path, kind)
+    options = {"journal": stored.place} if kind == "journal" else {}
+    async with client_of(service, **options) as client:
+        if kind == "journal":
+            await client.webhooks.update(service.seed_webhook().id, description="x").outcome()
+        else:
+            await stored.write(client)
+    code, out, err = await invsvc(kind, "list", stored.place, "--json")
+    assert (code, json.loads(out)) == (0, {"total": 0, "at_least": False, "writes": []}), err
+
+
+async def test_show(stored, invsvc):
+    """It says what became of a write, and the exit code too."""
+    for key, code, words in (
+        ("applied", 0, "applied"), ("unknown", 3, "no read"), ("refused", 1, "HTTP 403"), ("waiting", 1, "its turn"),
+    ):  # fmt: skip
+        found, out, _ = await invsvc(stored.kind, "show", stored.place, key)
+        assert (found, words in out) == (code, True), out
+        found, out, _ = await invsvc(stored.kind, "show", stored.place, key, "--json")
+        told = json.loads(out)
+        assert (found, told["state"], told["key"]) == (code, STATES[key], key)
+        assert "private" not in out
+    assert "no process" in (await invsvc(stored.kind, "show", stored.place, "waiting"))[1]
+    code, _, err = await invsvc(stored.kind, "show", stored.place, "nowhere", "--json")
+    assert (code, "no write under this key" in json.loads(err)["error"]["message"]) == (1, True)
+
+
+async def test_retry(service, stored, invsvc):
+    """What is not applied is done again, once; what is applied, open or not there is named."""
+    code, out, err = await invsvc(stored.kind, "retry", stored.place, "refused", "applied", "waiting", "nowhere")
+    assert (code, out.split(":")[0]) == (0, "1 write to be done again")
+    assert [line.split(": ")[1] for line in err.splitlines()] == ["applied", "waiting", "nowhere"]
+    assert (await invsvc(stored.kind, "retry", stored.place, "applied"))[0] == 1
+    assert (await invsvc(stored.kind, "retry", stored.place))[0] == 2
+    before = len(service.ledger.effects("webhooks.update"))
+    options = {"journal": stored.place} if stored.kind == "journal" else {}
+    async with client_of(service, **options) as client:
+        if stored.kind == "journal":
+            async with opened(JOURNAL, stored.place, reading=True) as entries:
+                [(thing,)] = await entries.store.rows("SELECT thing FROM {s}entries WHERE key LIKE '% refused'")
+            write = client.webhooks.update(thing.rpartition("/")[2], description="private").keyed("refused")
+            assert (await write.outcome()).applied
+        else:
+            await stored.write(client)
+            if stored.kind == "outbox":
+                async with Outbox.open(stored.place, client) as outbox, outbox.dispatching():
+                    for key in ("refused", "waiting"):
+                        assert (await verdict_of(outbox, key)).applied
+    done = len(service.ledger.effects("webhooks.update")) - before
+    assert done == (1 if stored.kind == "journal" else 2)
+
+
+@pytest.mark.parametrize("empty", [("batch", "file"), ("outbox", "database"), ("outbox", "file")], indirect=True)
+async def test_retry_by_verdict(stored, invsvc):
+    """All of a verdict, in any spelling, are done again; an unknown one keeps its sends."""
+    for verdict, count in (("not applied", 0), ("not_applied", 0), ("refused", 1), ("refused", 0), ("unknown", 1)):
+        code, out, _ = await invsvc(stored.kind, "retry", stored.place, "--verdict", verdict, "--json")
+        assert (code, json.loads(out)) == (0, {"to_do": count})
+    _, out, _ = await invsvc(stored.kind, "show", stored.place, "unknown", "--json")
+    assert (json.loads(out)["state"], json.loads(out)["attempts"]) == ("to do", 1)
+    for wrong, words in (("applied", "applied writes are done"), ("late", "must be one of applied")):
+        code, _, err = await invsvc(stored.kind, "retry", stored.place, "--verdict", wrong)
+        assert (code, words in err) == (2, True)
+
+
+async def test_drop(stored, invsvc):
+    """A write that was not sent is deleted; one that is finished too, unless the input of a batch has it."""
+    code, out, err = await invsvc(stored.kind, "drop", stored.place, "waiting", "waiting", "nowhere", "--json")
+    assert (code, json.loads(out)) == (1, {"dropped": ["waiting"], "kept": ["nowhere"]})
+    assert "nowhere: not dropped" in json.loads(err)["error"]["message"]
+    code, out, _ = await invsvc(stored.kind, "drop", stored.place, "refused")
+    is_batch = stored.kind == "batch"
+    assert (code, out) == ((1, "0 writes dropped\n") if is_batch else (0, "1 write dropped\n"))
+    _, out, _ = await invsvc(stored.kind, "list", stored.place, "--json")
+    assert {*states(json.loads(out))} == {"applied", "unknown"} | ({"refused"} if is_batch else set())
+
+
+async def test_prune(stored, invsvc):
+    """What is finished long enough ago goes; what is open or unknown stays, and is told."""
+    kept = {"open": 1, "unknown": 1, "other": 2}
+    code, out, _ = await invsvc(stored.kind, "prune", stored.place, "--days", "1", "--json")
+    assert (code, json.loads(out)) == (0, {"pruned": 0, "kept": kept})
+    if stored.kind == "outbox":
+        assert (await invsvc(stored.kind, "prune", stored.place, "--days", "0"))[1].startswith("0 writes")
+    options = () if stored.kind == "batch" else ("--unacknowledged",)
+    code, out, _ = await invsvc(stored.kind, "prune", stored.place, "--days", "0", *options)
+    assert code == 0
+    assert out.splitlines() == [
+        "2 writes pruned",
+        "  1 left as they are: not finished",
+        "  1 left as they are: unknown, so their content is needed to settle them",
+    ]
+    _, out, _ = await invsvc(stored.kind, "list", stored.place, "--json")
+    gone = set() if stored.kind == "batch" else {"refused", "applied"}
+    assert {*states(json.loads(out))} == {*STATES} - gone
+
+
+async def test_report(stored, invsvc, tmp_path):
+    """It counts verdicts, groups what is not applied, and writes pages and lines without bodies."""
+    page, lines = tmp_path / "page.html", tmp_path / "lines.jsonl"
+    command = (stored.kind, "report", stored.place)
+    code, out, _ = await invsvc(*command, "--json", "--html", page, "--jsonl", lines)
+    told = json.loads(out)
+    assert (code, told["total"], told["to_do"], told["sending"]) == (0, 4, 1, 0)
+    assert told["verdicts"] == {"applied": 1, "refused": 1, "unknown": 1}
+    groups = {(each["verdict"], each["cause"]): each for each in told["not_applied"]}
+    assert {verdict: cause[:8] for verdict, cause in groups} == {"refused": "HTTP 403", "unknown": "no read"}
+    assert {json.loads(line)["verdict"] for line in lines.read_text().splitlines()} == {*told["verdicts"]}
+    assert "private" not in out + page.read_text() + lines.read_text()
+    assert f"{stored.kind.capitalize()} " in page.read_text()
+    _, out, _ = await invsvc(*command)
+    for group in groups.values():
+        if group["command"] is not None:
+            assert f"  $ {group['command']}\n" in out
+            assert group["command"].startswith(f"invsvc {stored.kind} retry ")
+
+
+@pytest.mark.parametrize("empty", [("outbox", "file"), ("outbox", "database")], indirect=True)
+async def test_outbox_as_the_input_of_a_batch(service, stored, invsvc, tmp_path):
+    """What is not applied can be written out, corrected and run as a batch."""
+    assert (await invsvc("outbox", "report", stored.place, "--failed", "out.jsonl"))[0] == 0
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(line["key"], "check" in line) for line in lines] == [("refused", False), ("unknown", True)]
+    (tmp_path / "out.jsonl").write_text(json.dumps(lines[0]) + "\n")
+    code, out, _ = await invsvc("batch", "out.jsonl", "--journal", "new.db", "--json")
+    assert (code, json.loads(out)["verdicts"]) == (0, {"applied": 1})
+
+
+# --- why a write waits
+
+
+async def test_why_it_waits(service, empty, invsvc):
+    """A write in flight, and one behind it, are shown with the process that has them."""
+    service.script("webhooks.update", "hang")
+    hook = service.seed_webhook().id
+    options = {"journal": empty.place} if empty.kind == "journal" else {}
+    async with client_of(service, **options) as client:
+        first, second = (client.webhooks.update(hook, description=key).keyed(key) for key in ("one", "two"))
+        async with asyncio.TaskGroup() as group:
+            if empty.kind == "journal":
+                second.close()
+                running = group.create_task(_waited(first))
+            else:
+                running = group.create_task(empty.write(client, first, second))
+            await service.arrived("webhooks.update")
+            _, out, _ = await invsvc(empty.kind, "show", empty.place, "one", "--json")
+            sent = json.loads(out)
+            behind = None
+            if empty.kind != "journal":
+                behind = json.loads((await invsvc(empty.kind, "show", empty.place, "two", "--json"))[1])
+            running.cancel()
+    assert (sent["state"], sent["attempts"], sent["process"]["alive"]) == ("sending", 1, True)
+    assert "may have been sent" in sent["waits"]
+    if behind is not None:
+        assert (behind["state"], behind["after"], behind["attempts"]) == ("to do", ["one"], 0)
+        assert "earlier writes to the same thing" in behind["waits"]
+
+
+async def _waited(write):
+    with suppress(asyncio.CancelledError):
+        await write.outcome()
+
+
+@pytest.mark.parametrize("kind", ["batch", "journal"])
+async def test_process_that_was_killed(service, invsvc, tmp_path, kind):
+    """A file that a killed process has left says so, and not that it is at work."""
+    stored = Stored(kind, "file", tmp_path, kind)
+    service.script("webhooks.update", "403")
+    options = {"journal": stored.place} if kind == "journal" else {}
+    async with client_of(service, **options) as client:
+        await stored.write(client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k"))
+    with sqlite3.connect(stored.place) as connection:
+        connection.execute("UPDATE entries SET state = 1, verdict = NULL, done_at = NULL")
+        connection.execute("INSERT OR REPLACE INTO lanes (id, owner) SELECT lane, 'gone.1' FROM entries")
+    connection.close()
+    (tmp_path / "app.db.owner").write_text(json.dumps({"pid": 2**22 + 1, "host": _host()}))
+    _, out, _ = await invsvc(kind, "show", stored.place, "k", "--json")
+    told = json.loads(out)
+    assert (told["state"], told["process"]["alive"]) == ("sending", False)
+    assert "no process" in told["waits"]
+
+
+def _host():
+    import socket
+
+    return socket.gethostname()
+
+
+# --- keys of a journal
+
+
+async def test_keys_of_a_journal(service, invsvc, tmp_path):
+    """A key is found without its namespace, unless several have it; a write without a key is not run again."""
+    place = str(tmp_path / "calls.db")
+    service.script("webhooks.update", "403", "403", "403")
+    for namespace in ("a", "b"):
+        async with client_of(service, journal=f"{place}?namespace={namespace}") as client:
+            write = client.webhooks.update(service.seed_webhook().id, description="x").keyed("order 17")
+            assert (await write.outcome()).applied is False
+    code, _, err = await invsvc("journal", "show", place, "order 17")
+    assert (code, "'order 17' is not unique" in err, "a order 17, b order 17" in err) == (2, True, True)
+    assert (await invsvc("journal", "show", place, "b order 17"))[0] == 1
+    assert (await invsvc("journal", "drop", place, "a order 17"))[1] == "1 write dropped\n"
+    _, out, _ = await invsvc("journal", "show", place, "order 17", "--json")
+    assert (json.loads(out)["key"], json.loads(out)["namespace"]) == ("order 17", "b")
+    _, out, _ = await invsvc("journal", "list", place)
+    assert out.splitlines()[1].startswith("b\torder 17\twebhooks.update\t")
+    assert (await invsvc("journal", "show", place, "17"))[0] == 1
+    assert (await invsvc("journal", "show", place, "order%17"))[0] == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_store_that_is_not_there(service, invsvc, tmp_path, kind):
+    """Commands that look make none of a mistyped place, and show no password."""
+    for command in ("list", "report", "retry", "prune"):
+        more = {"retry": ["key"], "prune": ["--days", "1"]}.get(command, [])
+        code, _, err = await invsvc(kind, command, tmp_path / "none.db", *more)
+        assert (code, "does not exist" in err) == (1, True)
+        code, _, err = await invsvc(kind, command, "mysql://user:hush-hush@host/db", *more)
+        assert (code, "hush-hush" in err) == (2, False)
+    assert [*tmp_path.iterdir()] == []
+
+
+async def test_control_characters_are_shown(service, invsvc, tmp_path):
+    """What a terminal would obey is made visible, in tables and in facts."""
+    stored = Stored("batch", "file", tmp_path, "control")
+    async with client_of(service) as client:
+        await stored.write(client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k"))
+    with sqlite3.connect(stored.place) as connection:
+        connection.execute("UPDATE entries SET operation = 'a' || char(27) || '[31m', thing = 'x' || char(27)")
+    connection.close()
+    for command in (("list", stored.place), ("show", stored.place, "k"), ("report", stored.place)):
+        _, out, _ = await invsvc("batch", *command)
+        assert "a\\x1b[31m" in out
+        assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("kind", ["outbox", "journal"])
+async def test_beside_an_application_that_has_the_file(service, tmp_path, invsvc, kind):
+    """Reading commands work; the others say what to do."""
+    stored = Stored(kind, "file", tmp_path, kind)
+    async with client_of(service, **({"journal": stored.place} if kind == "journal" else {})) as client:
+        write = client.webhooks.update(service.seed_webhook().id, description="x").keyed("one")
+        if kind == "journal":
+            assert (await write.outcome()).applied
+            await _check_beside(invsvc, kind, stored.place, "applied")
+        else:
+            async with Outbox.open(stored.place, client) as outbox:
+                await stored.enqueue(outbox, write)
+                await _check_beside(invsvc, kind, stored.place, "to do")
+
+
+async def _check_beside(invsvc, kind, place, state):
+    code, out, _ = await invsvc(kind, "list", place, "--json")
+    assert (code, states(json.loads(out)), json.loads(out)["total"]) == (0, {"one": state}, 1)
+    assert json.loads((await invsvc(kind, "show", place, "one", "--json"))[1])["state"] == state
+    assert json.loads((await invsvc(kind, "report", place, "--json"))[1])["total"] == 1
+    for command in (["retry", place, "one"], ["drop", place, "one"], ["prune", place, "--days", "1"]):
+        code, _, told = await invsvc(kind, *command)
+        assert code not in (0, 2)
+        assert "process" in " ".join(told.split())
