@@ -24,22 +24,21 @@ pytestmark = [
 
 
 @asynccontextmanager
-async def pooler(folder, port, schema, mode):
+async def pooler(folder, port, role, mode):
     """Start PgBouncer on *port*; yield the address of the database behind it."""
     server = database()
     socket = parse_qs(urlsplit(server.address).query)["host"][0]
     connection = await asyncpg.connect(server.address)
     await connection.execute(
-        f"CREATE ROLE {schema} SUPERUSER LOGIN; ALTER ROLE {schema} SET search_path = {schema}"
+        f"CREATE ROLE {role} SUPERUSER LOGIN"
     )
     await connection.close()
-    # What the pooler discards for its next client comes back, because it is of the role.
-    connect = f"host={socket} user={schema}"
+    connect = f"host={socket} user={role}"
     (folder / "users").write_text('"postgres" ""\n')
     (folder / "ini").write_text(
         f"[databases]\n* = {connect}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
         f"unix_socket_dir =\nauth_type = any\nauth_file = {folder}/users\nlogfile = {folder}/log\n"
-        f"pool_mode = {mode}\nignore_startup_parameters = search_path,extra_float_digits\n"
+        f"pool_mode = {mode}\nignore_startup_parameters = extra_float_digits\n"
     )
     user = server._server.system_user  # it does not run as root
     if user is not None:
@@ -60,7 +59,7 @@ async def pooler(folder, port, schema, mode):
 async def test_session_mode(client, tmp_path, unused_tcp_port):
     """Everything works."""
     async with (
-        pooler(tmp_path, unused_tcp_port, "invsvc_session", "session") as address,
+        pooler(tmp_path, unused_tcp_port, "session_role", "session") as address,
         Batch.open(f"{address}?batch=session", client, on_secret=lambda *_: None) as batch,
     ):
         assert len(await all_of(batch, creates(client, 30))) == 30
@@ -68,7 +67,7 @@ async def test_session_mode(client, tmp_path, unused_tcp_port):
 
 async def test_transaction_mode(service, client, tmp_path, unused_tcp_port):
     """An error says what is wrong and what to do, and nothing is sent twice."""
-    async with pooler(tmp_path, unused_tcp_port, "invsvc_shared", "transaction") as address:
+    async with pooler(tmp_path, unused_tcp_port, "shared_role", "transaction") as address:
         words = "prepared statements, safe, session mode"
         try:
             async with Batch.open(f"{address}?batch=shared", client, on_secret=lambda *_: None) as batch:

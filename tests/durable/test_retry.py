@@ -8,7 +8,8 @@ import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.journals import sqlite
+from invsvc_async.durable.scripts import _REOPEN
+from invsvc_async.durable.sqlite_store import DIALECT
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
 
@@ -25,7 +26,7 @@ def journal(request, tmp_path):
 
 async def keys_to_do(batch):
     """Return the keys that the next run sends."""
-    return [entry.key for entry in await batch.entries.not_done(0, 100)]
+    return [entry.key for entry in await batch.entries.not_done(100)]
 
 
 async def test_retry_of_keys(service, client, journal):
@@ -101,33 +102,34 @@ async def test_forced_writes_keep_their_order(service, client, journal):
     assert names(service) == ["k4", "k1", "k2", "k3"]
 
 
-def stopped_after(ask, count):
-    """Return *ask* that fails after *count* calls, as if the process ended."""
+def stopped_after(run, count):
+    """Return *run* that fails after *count* scripts, as if the process ended."""
     left = iter(range(count))
 
-    def asked(act):
+    async def ran(script):
         if next(left, None) is None:
             raise JournalError("stopped")
-        return ask(act)
+        return await run(script)
 
-    return asked
+    return ran
 
 
 @pytest.mark.parametrize("force", [False, True])
-async def test_retry_and_prune_of_a_file_that_are_stopped(service, client, tmp_path, monkeypatch, force):
+async def test_retry_and_prune_that_are_stopped(service, client, journal, monkeypatch, force):
     """Each slice is whole: nothing is moved and not reopened. The next call does the rest."""
-    monkeypatch.setattr("invsvc_async.batch.journals.sqlite._AT_ONCE", 2)
-    monkeypatch.setattr("invsvc_async.batch.journals.sqlite._LOOKED_AT", 2)
+    monkeypatch.setattr("invsvc_async.durable.entries._AT_ONCE", 2)
+    monkeypatch.setattr("invsvc_async.batch.entries._LOOKED_AT", 2)
     journey = service.seed_journey()
     service.script("journeys.update", *["403"] * 6)
     names_asked = [f"k{number}" for number in range(7)]
     writes = [client.journeys.update(journey.id, name=name).keyed(name) for name in names_asked]
-    async with Batch.open(tmp_path / "run.db", client) as batch:
+    async with Batch.open(journal, client) as batch:
         await all_of(batch, writes)
-        monkeypatch.setattr(batch.entries, "ask", stopped_after(batch.entries.ask, 3))
+        store = batch.entries.store
+        monkeypatch.setattr(store, "run", stopped_after(store.run, 2))
         with pytest.raises(JournalError, match="stopped"):
             await batch.retry(verdict="refused", force=force)
-        monkeypatch.delattr(batch.entries, "ask")
+        monkeypatch.delattr(store, "run")
         again = await keys_to_do(batch)
         assert again == names_asked[: len(again)]
         assert len(again) == 4
@@ -146,14 +148,14 @@ async def test_retry_of_nothing_in_particular(client, journal):
                 await batch.retry(**chosen)
 
 
-@pytest.mark.parametrize("statement", [sqlite._REOPEN, sqlite._REOPEN_ANEW])
-async def test_retry_of_a_file_does_not_write_the_index_of_keys(client, tmp_path, statement):
+async def test_retry_does_not_write_the_index_of_keys(client, tmp_path):
     """The entries of one slice are neighbours, but their keys are spread over the whole file."""
+    text, values = DIALECT.translated(_REOPEN, ([(1, "{}", None)],))
     async with Batch.open(tmp_path / "run.db", client) as batch:
         index = "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_entries_1'"
-        [(keys,)] = await batch.entries.ask(lambda connection: connection.execute(index).fetchall())
-        steps = await batch.entries.ask(
-            lambda connection: connection.execute(f"EXPLAIN {statement}", ("[1]",)).fetchall()
+        [(keys,)] = await batch.entries.store.rows(index)
+        steps = await batch.entries.store.ask(
+            lambda connection: connection.execute(f"EXPLAIN {text}", values).fetchall()
         )
     written = {step[3] for step in steps if step[1] == "OpenWrite"}
     assert written

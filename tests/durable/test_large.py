@@ -1,0 +1,150 @@
+"""Large stores: what is looked for is found by an index, and what takes long is done in short transactions."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from invsvc_async.batch import Batch
+from invsvc_async.batch.entries import BatchEntries
+from invsvc_async.durable.entries import Entries
+from tests.batch.writing import all_of, creates
+from tests.durable.stores import KINDS, numbers, opened, store_of
+from tests.durable.test_leases import transaction, until_blocked
+from tests.support.database import database
+
+ROWS = 6_000
+LATER = 2**50
+MADE = """
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {arg 1 bigint})
+INSERT INTO {s}entries (place, key, lane, thing, digest, operation, state, verdict, intent, outcome, done_at)
+SELECT n, 'row-' || n, 1 + n % 2, '/webhooks/' || n, '', 'webhooks.update', 2, 'applied', '{}', '{}', 1 FROM numbers
+"""
+STATES = "INSERT INTO {s}states (thing, place, state) SELECT thing, place, '{}' FROM {s}entries"
+FULL = "SELECT count(*) FROM {s}entries WHERE outcome IS NOT NULL"
+
+
+@pytest.fixture(params=KINDS)
+async def store(request, tmp_path):
+    """Yield a store of ROWS finished entries, each with the state that it left."""
+    async with opened(store_of(request.param, tmp_path, request.node.nodeid)) as made:
+        await made.rows(MADE, ROWS)
+        await made.rows(STATES)
+        yield made
+
+
+@pytest.fixture
+def entries(store):
+    return BatchEntries(store, lanes=2)
+
+
+async def plans(store, act):
+    """Return the plans of the statements that *act* runs, from a store whose tables were not analysed."""
+    asked, rows = [], store.rows
+
+    async def noted(text, *values):
+        asked.append((text, values))
+        return await rows(text, *values)
+
+    store.rows = noted
+    try:
+        await act()
+    finally:
+        del store.rows
+    explain = "EXPLAIN" if store.silence < 100 else "EXPLAIN QUERY PLAN"
+    found = [await rows(f"{explain} {text}", *values) for text, values in asked if "entries" in text]
+    return "\n".join(str(tuple(row)) for plan in found for row in plan)
+
+
+@pytest.mark.parametrize(
+    ("index", "look"),
+    [
+        ("claimed", lambda entries: entries.claims_of(["/webhooks/7", "/webhooks/8"])),
+        ("unknown_of_thing", lambda entries: entries.unknown_of(["/webhooks/7"])),
+        ("open_of_thing", lambda entries: entries.in_flight_of(["/webhooks/7"])),
+        ("not_applied", lambda entries: entries.first(5, "refused")),
+        ("open_in_lane", lambda entries: entries.open_in({1: 0}, (), 5)),
+    ],
+)
+async def test_look_by_an_index(store, entries, index, look):
+    """It reads no entry in vain, even before the table is analysed."""
+    plan = await plans(store, lambda: look(entries))
+    assert index in plan
+    assert "Seq Scan" not in plan
+    assert "SCAN e" not in plan.replace("SCAN entries_", "")
+
+
+async def test_prune_and_retry_at_the_same_time(store, entries):
+    """They take turns, and each entry is counted once."""
+    await store.rows("UPDATE {s}entries SET verdict = 'refused', thing = NULL")
+    first, second, reopened = await asyncio.gather(
+        entries.prune(LATER), entries.prune(LATER), entries.reopen_all(["refused"], newest=False)
+    )
+    assert first + second + reopened == ROWS
+    assert await numbers(store, FULL.replace("outcome", "intent")) == [reopened]
+
+
+async def test_prune_that_is_stopped(store, entries, monkeypatch):
+    """What it did stays so, and the next one does the rest."""
+    monkeypatch.setattr("invsvc_async.batch.entries._LOOKED_AT", 500)
+    parts = Entries.parts
+
+    async def first(self, size):
+        async for number, part in enumerated(parts(self, size)):
+            if number == 3:
+                raise asyncio.CancelledError
+            yield part
+
+    monkeypatch.setattr(Entries, "parts", first)
+    with pytest.raises(asyncio.CancelledError):
+        await entries.prune(LATER)
+    monkeypatch.undo()
+    assert await numbers(store, FULL) == [ROWS - 1500]
+    assert await entries.prune(LATER) == ROWS - 1500
+    assert await numbers(store, "SELECT count(*) FROM {s}states WHERE state IS NOT NULL") == [0]
+
+
+async def enumerated(parts):
+    number = 0
+    async for part in parts:
+        yield number, part
+        number += 1
+
+
+async def test_retry_of_many_keys(store, entries):
+    """Keys that there are not, or that come twice, are no harm; the order of the entries stays."""
+    await store.rows("UPDATE {s}entries SET verdict = CASE seq % 2 WHEN 0 THEN 'refused' ELSE 'unknown' END")
+    keys = [f"row-{n % 700}" for n in range(1500, 0, -1)] + ["none"] * 500
+    assert len(await entries.do_again(keys, verdicts=["refused"], newest=True)) == 349
+    found = await numbers(store, "SELECT seq FROM {s}entries WHERE state = 0 ORDER BY place")
+    assert found == sorted(found)
+    assert await numbers(store, "SELECT count(*) FROM {s}entries WHERE state = 0 AND place <= $1", ROWS) == [
+        0
+    ]
+
+
+@pytest.mark.parametrize("store", ["PostgreSQL"], indirect=True)
+async def test_prune_beside_a_process_that_stores(store, entries):
+    """It waits for that, and leaves alone what is another write's by then."""
+    async with transaction(store) as storing:
+        await storing.execute("UPDATE states SET place = place + 1 WHERE thing = '/webhooks/7'")
+        pruning = asyncio.create_task(entries.prune(LATER))
+        await until_blocked(store)
+    assert await pruning == ROWS
+    kept = "SELECT thing FROM {s}states WHERE state IS NOT NULL"
+    assert await numbers(store, kept) == ["/webhooks/7"]
+
+
+async def test_sends_write_no_index(client, request):
+    """The note that a write is sent stays on the page of its row, so that no index grows with it."""
+    many = 300
+    async with Batch.open(database().journal("sends"), client, on_secret=lambda *_: None) as batch:
+        await all_of(batch, creates(client, many))
+        store = batch.entries.store
+        text = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'entries' AND schemaname = $1"
+        async with asyncio.timeout(60):  # the server counts them some time after they are committed
+            while (row := (await store.rows(text, store.schema))[0])[0] < 2 * many:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.05)
+    assert row[0] == 2 * many
+    assert row[1] > 0.9 * many  # a row that is done may have taken the room on a page
