@@ -15,7 +15,7 @@ import attrs
 from invsvc_async.api.json_values import is_object
 from invsvc_async.codec import envelope
 from invsvc_async.conformance.judge import Judgement, Report, judge
-from invsvc_async.conformance.service_process import Embedded, embedded
+from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.tasks import Task, made_up, tasks
 from invsvc_async.conformance.workload import plan_for
 from invsvc_async.errors import InvsvcError
@@ -90,8 +90,12 @@ async def conform(
         with TemporaryDirectory() as folder:
             file = Path(folder) / "writes.jsonl"
             file.write_bytes(b"".join(envelope.dumps(task.line) + b"\n" for task in work))
-            settings = {**environment, **_settings(service, file, concurrency)}
-            exit_code, out = await _ran(command, settings, timeout)
+            settings = {
+                "INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key,
+                "INVSVC_WRITES": str(file), "INVSVC_CONCURRENCY": str(concurrency),
+                "INVSVC_SETTLE": str(SETTLE),
+            }  # fmt: skip
+            exit_code, out = await _ran(command, {**environment, **settings}, timeout)
         seconds = time.monotonic() - begun
         reports, unreported = read_reports(out, work)
         record = await service.tell()
@@ -103,16 +107,6 @@ async def conform(
             seconds=seconds,
             exit_code=exit_code,
         )
-
-
-def _settings(service: Embedded, file: Path, concurrency: int) -> dict[str, str]:
-    return {
-        "INVSVC_BASE_URL": service.base_url,
-        "INVSVC_API_KEY": service.api_key,
-        "INVSVC_WRITES": str(file),
-        "INVSVC_CONCURRENCY": str(concurrency),
-        "INVSVC_SETTLE": str(SETTLE),
-    }
 
 
 async def _ran(

@@ -62,10 +62,12 @@ def made_up(writes: int, seed: int, *, sequences: bool = False) -> list[Unit]:
     units = [_chain(number, seed, 1) for number in range(writes // 10 if sequences else writes // 4)]
     if sequences:
         units += [_chain(len(units) + number, seed, 2 + number % 2) for number in range(writes // 18)]
-        units += _equal_creates(writes // 24, seed)
-        units += [_journeys(number, seed, 2 + number % 2) for number in range(writes * 2 // 25)]
+        units += [unit for number in range(writes // 24) for unit in _equal_creates(number, seed)]
+        units += [
+            _journey(f"sequence{number}", seed, 2 + number % 2, number) for number in range(writes * 2 // 25)
+        ]
     done = sum(map(len, units))
-    units += [_journey(number, seed) for number in range(writes - done)]
+    units += [_journey(f"demo{number}", seed, 1) for number in range(writes - done)]
     random.Random(seed).shuffle(units)  # noqa: S311 - reproducible order, not a secret
     return units
 
@@ -110,14 +112,8 @@ def _chain(number: int, seed: int, changes: int) -> Unit:
     )
 
 
-def _equal_creates(pairs: int, seed: int) -> list[Unit]:
-    """
-    Return pairs of equal creates: with and without tag, URL spelt alike or not, in sequence or concurrent.
-    """
-    return [unit for number in range(pairs) for unit in _pair(number, seed)]
-
-
-def _pair(number: int, seed: int) -> list[Unit]:
+def _equal_creates(number: int, seed: int) -> list[Unit]:
+    """Return two equal creates: with and without tag, URL spelt alike or not, in sequence or concurrent."""
     team, url = f"team_equal_{number // UNITS_IN_A_TEAM}", f"https://equal.example/{seed}/{number}"
     both = [
         Step(
@@ -137,22 +133,17 @@ def respelt(url: str) -> str:
     return f"HTTPS://{host.upper()}:443/{path}"
 
 
-def _journeys(number: int, seed: int, changes: int) -> Unit:
-    """Update one journey *changes* times, one after another."""
-    names = values(number, changes, f"Reminders {seed}/{number}", "Dunning")
+def _journey(name: str, seed: int, changes: int, kind: int = 0) -> Unit:
+    """Update a journey *changes* times, one after another."""
+    names = values(kind, changes, f"Reminders {seed}/{name}", "Dunning")
     return tuple(
         Step(
-            key=f"sequence-{number}.{index}",
+            key=f"{name}.{index}",
             operation="journeys.update",
-            arguments={"journey": f"jrn_sequence{number}", "name": name},
+            arguments={"journey": f"jrn_{name}", "name": each},
         )
-        for index, name in enumerate(names)
+        for index, each in enumerate(names)
     )
-
-
-def _journey(number: int, seed: int) -> Unit:
-    arguments = {"journey": f"jrn_demo{number}", "name": f"Dunning {seed}/{number}"}
-    return (Step(key=f"journey-{number}", operation="journeys.update", arguments=arguments),)
 
 
 def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
