@@ -45,7 +45,7 @@ def structure_item(cls: type[M], plain: object) -> M:
     try:
         made: M = _hook_of(cls)(plain)
     except MisfitError as misfit:
-        made = restore(cls, {"_rest": Flaws({"": FieldError("$", plain, str(misfit))}, {})})
+        made = restore(cls, {"_rest": Flaws({"": FieldError("$", plain, str(misfit))})})
     return made
 
 

@@ -18,7 +18,7 @@ from invsvc_async.models.portable import Portable
 
 __all__ = ["enc_hook", "object_of", "plain_of", "unstructure"]
 
-_NO_FLAWS = Flaws({}, {})
+_NO_FLAWS = Flaws()
 _AS_THEY_ARE: frozenset[type[object]] = frozenset({str, int, bool, Decimal, type(None)})
 
 

@@ -101,7 +101,7 @@ class Received(msgspec.Struct):
 Place: TypeAlias = "Received | tuple[Place, *tuple[str | int, ...]]"
 
 
-class Flaws:
+class Flaws(msgspec.Struct):
     """
     The parts of an item that do not fit its fields.
 
@@ -109,9 +109,8 @@ class Flaws:
     the different form in which it was received (``3.0`` for 3).
     """
 
-    def __init__(self, problems: dict[str, FieldError], spelt: dict[str, tuple[object, object]]) -> None:
-        self.problems = problems
-        self.spelt = spelt
+    problems: dict[str, FieldError] = {}
+    spelt: dict[str, tuple[object, object]] = {}
 
 
 @once
@@ -170,7 +169,7 @@ class Model(Portable):
         if given["extra"]:
             object.__setattr__(self, "extra", MappingProxyType(dict(given["extra"])))
         if broken:
-            object.__setattr__(self, "_rest", Flaws(broken, {}))
+            object.__setattr__(self, "_rest", Flaws(broken))
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:  # noqa: ARG002 - knows its parts
         from invsvc_async.codec.encode import object_of
@@ -301,7 +300,7 @@ def add_flaws(model: Model) -> Flaws:
     """Return the flaws of a *model* that is being filled, to add to them."""
     flaws = flaws_of(model)
     if flaws is None:
-        flaws = Flaws({}, {})
+        flaws = Flaws()
         object.__setattr__(model, "_rest", flaws)
     return flaws
 
