@@ -69,6 +69,8 @@ class Dispatcher:
         self._newest: dict[str, int] = {}  # by thing: the last place of those under way
         # By lane: after which place it is read next; None once it was read to its end.
         self._places: dict[int, int | None] = {}
+        self.reads: int = 0  # of the store
+        self._read_last: dict[int, int] = {}  # by lane: which of them was its last
         self._passed: set[str] = set()  # things with an entry that was passed over, because a newer one runs
         self._turn = asyncio.Lock()  # for adding items
         self.woken: asyncio.Event = asyncio.Event()  # there may be something to send
@@ -76,6 +78,7 @@ class Dispatcher:
         self._beating: asyncio.Task[None] | None = None
         self._engine: Engine | None = None  # while this process sends
         self._is_hungry = False
+        self._shown = Sign(sends=False)  # what others know
         self._has_divided = False
 
     # --- signs of life
@@ -83,7 +86,7 @@ class Dispatcher:
     async def begin(self) -> None:
         """Begin to give signs of life."""
         await self.leases.forget_the_dead()
-        self.living = await self.leases.beat(self._sign())
+        await self._show()
         self._beating = asyncio.create_task(self._beat())
 
     async def feed(self, engine: Engine, is_over: Callable[[], Awaitable[bool]] | None = None) -> None:
@@ -95,11 +98,10 @@ class Dispatcher:
 
         """
         self._engine = engine
-        store, pause = self._entries.store, pause_of(self._entries.silence)
-        if self.living > 1:  # one that only looked on so far is not counted
-            await store.tell("beat")
-            if self._sending.rate is not None:  # until the others have noticed, and leave a part of it
-                await asyncio.sleep(_JOINED * pause)
+        pause = pause_of(self._entries.silence)
+        await self._show()
+        if self.living > 1 and self._sending.rate is not None:
+            await asyncio.sleep(_JOINED * pause)  # until the others have noticed, and leave a part of it
         self._beat_now.set()
         listening = asyncio.create_task(self._listen(engine))
         try:
@@ -152,6 +154,14 @@ class Dispatcher:
         status = None if self.say is None else self.say(len(self.leases.lanes))
         return Sign(sends=self._engine is not None, hungry=self._is_hungry, status=status)
 
+    async def _show(self) -> None:
+        """Give a sign of life; others learn at once that this process sends, or has nothing to send."""
+        sign, before = self._sign(), self._shown
+        self.living = await self.leases.beat(sign)
+        self._shown = sign
+        if self.living > 1 and (sign.sends > before.sends or sign.hungry > before.hungry):
+            await self._entries.store.tell("beat")
+
     async def _beat(self) -> None:
         """
         Store signs of life until stopped.
@@ -162,7 +172,7 @@ class Dispatcher:
             while True:
                 self._beat_now.clear()
                 try:
-                    self.living = await self.leases.beat(self._sign())
+                    await self._show()
                     if self._engine is not None:
                         await self._divide(self._engine)
                         self.read_again(self.leases.lanes)  # also the poll, in case no notification arrives
@@ -249,12 +259,13 @@ class Dispatcher:
                 self._places[lane] = after if place is None else min(place, after)
         self.woken.set()
 
-    async def add(self, items: Sequence[Item], numbers: Sequence[int], *, wait: bool) -> None:
+    async def add(self, items: Sequence[Item], numbers: Sequence[int], *, since: int, wait: bool) -> None:
         """
-        Add new *items*, whose entries have just been stored under *numbers*.
+        Add new *items*, whose entries have just been stored under *numbers*, *since* so many ``reads``.
 
         Nobody else has stored any since this process did. Those for which there is no room now, unless they
-        may *wait* for it, and those of other processes' lanes, are read from the store later.
+        may *wait* for it, those of other processes' lanes, and those that may have been read from the store
+        meanwhile, are left to the next read.
         """
         if self.earlier.any:
             await self.earlier.look_up(items)
@@ -265,8 +276,8 @@ class Dispatcher:
             async with self._turn:
                 lane = self._entries.lane_of(item.key, item.thing)
                 mine = self._lanes_to_send().get(lane)
-                has_room = engine is not None and (wait or engine.has_room)
-                if mine is None or engine is None or not has_room or self._places.get(lane, 0) is not None:
+                was_read = self._places.get(lane, 0) is None and self._read_last.get(lane, 0) <= since
+                if mine is None or engine is None or not (was_read and (wait or engine.has_room)):
                     self.read_again([lane])
                     item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
                     continue
@@ -327,6 +338,8 @@ class Dispatcher:
         if not places:
             return []
         self._places.update(dict.fromkeys(places))
+        self.reads += 1
+        self._read_last.update(dict.fromkeys(places, self.reads))
         each = ceil(_AT_ONCE / len(places))
         found = await self._entries.open_in(places, list(self._held), each)
         counts, last = Counter(entry.lane for entry in found), {entry.lane: entry.place for entry in found}

@@ -151,9 +151,7 @@ class BatchEntries(Entries):
             found |= {key: Known(*known) for key, *known in await self.store.rows(KNOWN, some)}
         return found
 
-    async def add(
-        self, entries: Sequence[Entry], reader: str, checkpoint: Checkpoint | None
-    ) -> Added:
+    async def add(self, entries: Sequence[Entry], reader: str, checkpoint: Checkpoint | None) -> Added:
         """
         Store new *entries*, at most 256, in their order.
 
@@ -222,9 +220,7 @@ class BatchEntries(Entries):
 
     async def creates_webhooks(self) -> bool:
         """Return whether a write that is not done creates a webhook."""
-        text = (
-            "SELECT 1 FROM {s}entries WHERE done_at IS NULL AND operation = 'webhooks.create' LIMIT 1"
-        )
+        text = "SELECT 1 FROM {s}entries WHERE done_at IS NULL AND operation = 'webhooks.create' LIMIT 1"
         return bool(await self.store.rows(text))
 
     # --- for people
@@ -299,8 +295,13 @@ def _worker(row: Sequence[Any], silence: float) -> Worker:  # Any: as the column
 
 
 def _add(
-    entries: Sequence[Entry], commons: Mapping[int, str], reader: str, checkpoint: Checkpoint | None, *,
-    part: int | None, ours: set[int],
+    entries: Sequence[Entry],
+    commons: Mapping[int, str],
+    reader: str,
+    checkpoint: Checkpoint | None,
+    *,
+    part: int | None,
+    ours: set[int],
 ) -> Script[dict[str, tuple[int, str, int, int | None]]]:
     known = (yield from add(entries, commons, part=part, ours=ours)) if entries else {}
     if checkpoint is not None:

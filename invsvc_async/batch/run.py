@@ -157,6 +157,7 @@ class Run:
         if not entries.is_shared:
             return
         now, pause = await entries.now(), _SOON
+        await entries.store.tell("beat")  # those that live say so at once
         while await entries.is_undecided(now, self._dispatcher.leases.name):
             await asyncio.sleep(pause)
             pause = min(2 * pause, entries.silence / 4)
@@ -343,6 +344,7 @@ class Run:
             entry = item.new_entry(entries.commons)
             entry.lane = entries.lane_of(item.key, item.thing)
             made.append(entry)
+        reads = dispatcher.reads
         added = await entries.add(made, dispatcher.leases.name, reached)
         for key, known in added.others.items():  # another process has stored them meanwhile
             spec, digest = specs[key]
@@ -352,7 +354,7 @@ class Run:
         fresh = [item for item in items if item.key in added.new]
         if added.is_next:
             numbers = [added.new[item.key] for item in fresh]
-            await dispatcher.add(fresh, numbers, wait=dispatcher.living == 1)
+            await dispatcher.add(fresh, numbers, since=reads, wait=dispatcher.living == 1)
         else:  # what others have stored comes first
             for item in fresh:
                 item.spec = None  # it refers to its item: break the cycle, so that both are freed at once

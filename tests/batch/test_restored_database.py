@@ -141,7 +141,9 @@ async def test_tables_that_are_restored_under_a_running_worker(service, client):
         if key in holds:
             await holds[key].wait()
 
-    connection = await asyncpg.connect(database().address, server_settings={"search_path": "invoicing_batch_alive"})
+    connection = await asyncpg.connect(
+        database().address, server_settings={"search_path": "invoicing_batch_alive"}
+    )
     with pytest.raises(JournalError, match="the tables were made anew"):
         async with Batch.open(
             database().journal("alive"), client, concurrency=1, on_secret=on_secret
@@ -166,7 +168,9 @@ async def test_tables_that_were_made_anew(service, client):
     """A dump that was restored is refused; with *moved*, it goes on."""
     journal = database().journal("dumped")
     await run(journal, client, creates(client, 3))
-    connection = await asyncpg.connect(database().address, server_settings={"search_path": "invoicing_batch_dumped"})
+    connection = await asyncpg.connect(
+        database().address, server_settings={"search_path": "invoicing_batch_dumped"}
+    )
     await connection.execute(
         "CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew SELECT * FROM entries;"
         "ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries; ALTER TABLE anew RENAME TO entries"

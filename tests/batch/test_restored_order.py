@@ -42,7 +42,9 @@ class DatabaseJournal:
         self.address = database().journal(self.name, silence=1)
 
     async def back_up(self):
-        await self._call("pg_dump", "--clean", "--schema", f"invoicing_batch_{self.name}", "--file", self.dump)
+        await self._call(
+            "pg_dump", "--clean", "--schema", f"invoicing_batch_{self.name}", "--file", self.dump
+        )
 
     async def put_back(self):
         await self._call("psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", self.dump)

@@ -14,6 +14,8 @@ import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Timeouts, Verdict
 from invsvc_async.batch import Batch
+from invsvc_async.batch.entries import BatchEntries
+from invsvc_async.batch.run import Run
 from invsvc_async.reconcile.compare import url_key
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates, unlisted
@@ -101,6 +103,31 @@ async def test_clock_of_the_database_that_steps(service, shared):
                 assert (await owner.settle(intent)).verdict is Verdict.APPLIED
     urls = [entry.body["url"] for entry in service.ledger.effects()]
     assert (summary.verdicts, len(urls), len(set(urls))) == ({Verdict.APPLIED: 90}, 90, 90)
+
+
+async def test_write_that_is_read_right_after_it_was_stored(service, client, journal, monkeypatch):
+    """A look at the journal finds it before its own process has taken it in: it is done once."""
+    store, take_in, taken = BatchEntries.add, Run._store, asyncio.Event()
+
+    async def storing(entries, made, *more):
+        added = await store(entries, made, *more)
+        batch._run._dispatcher.read_again({entry.lane for entry in made})
+        await service.arrived("webhooks.create", len(made))
+        return added
+
+    async def taking_in(*arguments):
+        await take_in(*arguments)
+        taken.set()
+
+    async def on_secret(_key, _hook):
+        await taken.wait()  # until then it is under way
+
+    monkeypatch.setattr(BatchEntries, "add", storing)
+    monkeypatch.setattr(Run, "_store", taking_in)
+    async with asyncio.timeout(60), Batch.open(journal, client, on_secret=on_secret) as batch:
+        results = await all_of(batch, creates(client, 3))
+    assert [result.verdict for result in results] == [Verdict.APPLIED] * 3
+    assert service.arrivals("webhooks.create") == 3
 
 
 async def test_clock_of_this_machine_that_steps(service, client, journal, monkeypatch):

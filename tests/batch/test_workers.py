@@ -13,18 +13,11 @@ import pytest
 from invsvc_async import ConfigurationError, JournalError, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.places import entries_of, name_of
-from invsvc_async.batch.journals.postgres_schema import Database, Settings
 from invsvc_async.simulator import Simulator
 from tests.batch.killing import FAULTS, kill_often, kill_others, running, seed, verdicts_of, violations
 from tests.support.database import database
 
-pytestmark = pytest.mark.untraced
-
-
-@pytest.fixture
-def journal(request):
-    """Return the address of a journal for this test, in which a silent worker counts as dead after 1 s."""
-    return database().journal(f"t{abs(hash(request.node.name))}", silence=1)
+pytestmark = [pytest.mark.untraced, pytest.mark.silence(1)]
 
 
 async def ended(service, journal, asked):
@@ -34,73 +27,73 @@ async def ended(service, journal, asked):
     return Counter(verdicts.values()), violations(service, asked, verdicts)
 
 
-async def test_shared_batch_killed_at_random_moments(tmp_path, journal):
+async def test_shared_batch_killed_at_random_moments(tmp_path, shared):
     """Killed three times under faults, each write has happened once or is named unknown, and every verdict is true."""
     file = tmp_path / "writes.jsonl"
     async with Simulator(seed=12, faults=FAULTS, latency=0.005) as service:
         asked = seed(service, 400, file)
-        await kill_often(service, journal, file, 3, random.Random(12))  # noqa: S311 - moments, not secrets
-        verdicts, found = await ended(service, journal, asked)
+        await kill_often(service, shared, file, 3, random.Random(12))  # noqa: S311 - moments, not secrets
+        verdicts, found = await ended(service, shared, asked)
     assert found == []
     assert verdicts[Verdict.UNKNOWN] <= 4
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-async def test_workers_share_a_batch_though_one_is_killed(tmp_path, journal, workers):
+async def test_workers_share_a_batch_though_one_is_killed(tmp_path, shared, workers):
     """Of several workers one is killed, and the others do its part: every write is applied once."""
     file = tmp_path / "writes.jsonl"
     async with Simulator(latency=0.01) as service:
         asked = seed(service, 1000, file)
         async with AsyncExitStack() as stack:
-            first = await stack.enter_async_context(running(service, journal, file))
+            first = await stack.enter_async_context(running(service, shared, file))
             others = [
-                await stack.enter_async_context(running(service, journal, "-")) for _ in range(workers - 1)
+                await stack.enter_async_context(running(service, shared, "-")) for _ in range(workers - 1)
             ]
             await service.arrived("webhooks.update", 200)
             others[0].kill()
             assert await first.wait() == 0
-        verdicts, found = await ended(service, journal, asked)
+        verdicts, found = await ended(service, shared, asked)
     assert found == []
     assert verdicts == {Verdict.APPLIED: len(asked)}
 
 
-async def test_worker_that_was_stopped_and_wakes_sends_nothing(tmp_path, journal):
-    """A worker that is stopped past its silence and woken finds its chunk taken over, and nothing happens twice."""
+async def test_worker_that_was_stopped_and_wakes_sends_nothing(tmp_path, shared):
+    """A worker that is stopped past its silence and woken finds its lanes taken over, and nothing happens twice."""
     file = tmp_path / "writes.jsonl"
     async with Simulator(latency=0.01) as service:
         asked = seed(service, 1000, file)
-        async with running(service, journal, file) as first, running(service, journal, "-") as other:
+        async with running(service, shared, file) as first, running(service, shared, "-") as other:
             await service.arrived("webhooks.update", 300)
             other.send_signal(signal.SIGSTOP)
             await asyncio.sleep(2.5)
             other.send_signal(signal.SIGCONT)
             assert await first.wait() == 0
-        verdicts, found = await ended(service, journal, asked)
+        verdicts, found = await ended(service, shared, asked)
     assert found == []
     assert verdicts[Verdict.UNKNOWN] == 0
 
 
-async def test_workers_stopped_and_killed_under_faults(tmp_path, journal):
+async def test_workers_stopped_and_killed_under_faults(tmp_path, shared):
     """Workers join, are stopped and woken or killed, under faults: nothing happens twice, every verdict is true."""
     file, chance = tmp_path / "writes.jsonl", random.Random(3)  # noqa: S311 - moments, not secrets
     async with Simulator(seed=3, faults=FAULTS, latency=0.05) as service:
         asked = seed(service, 1000, file)
-        assert await kill_others(service, journal, file, 3, chance) > 0
-        verdicts, found = await ended(service, journal, asked)
+        assert await kill_others(service, shared, file, 3, chance) > 0
+        verdicts, found = await ended(service, shared, asked)
     assert found == []
     assert verdicts[Verdict.UNKNOWN] <= 8
 
 
-async def test_database_restarted_in_the_middle(tmp_path, journal):
+async def test_database_restarted_in_the_middle(tmp_path, shared):
     """A restart of the database holds the batch up, and ends nothing."""
     file = tmp_path / "writes.jsonl"
     async with Simulator(latency=0.01) as service:
         asked = seed(service, 800, file)
-        async with running(service, journal, file) as first:
+        async with running(service, shared, file) as first:
             await service.arrived("webhooks.update", 200)
             await database().restart()
             assert await first.wait() == 0
-        verdicts, found = await ended(service, journal, asked)
+        verdicts, found = await ended(service, shared, asked)
     assert found == []
     assert verdicts[Verdict.APPLIED] == len(asked)
 
@@ -121,26 +114,21 @@ async def test_database_that_is_not_there(client, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "more", ["batch=A-B", "slots=-1", "slots=x", "silence=0.1", "silence=nan", "silence=inf"]
+    "more", ["batch=A-B", "outbox=june", "silence=0.1", "silence=x", "silence=nan", "silence=inf"]
 )
 def test_address_that_cannot_work(more):
     """A setting in the address that cannot work is refused at once."""
-    with pytest.raises(ConfigurationError, match="the journal's address"):
-        Settings.of(f"postgresql://host/db?{more}")
+    with pytest.raises(ConfigurationError, match="the batch's address"):
+        entries_of(f"postgresql://host/db?{more}")
 
 
 @pytest.mark.parametrize("reading", [False, True])
 async def test_batch_that_is_not_there(reading):
     """What only looks at a batch, or makes of it to do again, makes none of a mistyped name, and says so."""
     address = database().journal("mistyped")
-    with pytest.raises(JournalError, match="there is no batch 'mistyped'"):
-        await entries_of(address, create=False, reading=reading).open()
-    other = Database(database().journal("other"))
-    await other.open()
-    try:
-        assert await other.fetch("SELECT 1 FROM pg_namespace WHERE nspname = 'invsvc_mistyped'") == []
-    finally:
-        await other.aclose()
+    for _ in range(2):
+        with pytest.raises(JournalError, match="it has no batch 'mistyped'"):
+            await entries_of(address, create=False, reading=reading).open()
 
 
 def test_name_of_a_journal():
@@ -154,13 +142,3 @@ def test_name_of_a_journal():
     by_socket = "postgresql://me:hunter2@/batches?host=/run/pg&port=5433&silence=3&batch=june"
     assert name_of(by_socket) == "postgresql:///batches?host=/run/pg&port=5433&batch=june"
     assert name_of("runs/june.db") == "runs/june.db"
-
-
-def test_address_keeps_what_is_postgresqls():
-    """Only the journal's own settings are taken out of the address."""
-    settings = Settings.of("postgresql://host/db?sslmode=require&batch=may&slots=4")
-    assert (settings.address, settings.batch, settings.slots) == (
-        "postgresql://host/db?sslmode=require",
-        "may",
-        4,
-    )
