@@ -487,6 +487,7 @@ def _dialect_in(schema: str, part: int | None, kind: str) -> PostgresDialect:
         part=str(part),
         serial="bigserial PRIMARY KEY",
         filled="WITH (fillfactor = 40)",
+        ms="floor(extract(epoch FROM clock_timestamp()) * 1000)",
         durably=DURABLY,
         now="extract(epoch FROM clock_timestamp())::float8",
     )

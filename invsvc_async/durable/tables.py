@@ -47,7 +47,7 @@ _TABLES: Final = (
     CREATE TABLE {s}entries (
         seq {serial}, place bigint NOT NULL, key text NOT NULL UNIQUE, lane bigint NOT NULL, thing text,
         digest text NOT NULL, operation text NOT NULL, state smallint NOT NULL, common bigint, intent text,
-        verdict text, outcome text, claim text, done_at bigint
+        verdict text, outcome text, claim text, done_at bigint, added_at bigint NOT NULL DEFAULT ({ms})
     ) {filled}
     """,
     "CREATE TABLE {s}unheard (seq bigint PRIMARY KEY, taker text)",
