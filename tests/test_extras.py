@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.one_python
 
-LATE = {"aiohttp.web", "asyncpg", "opentelemetry", "pgqueuer", "pyarrow", "rich", "sqlite3", "typer"}
+LATE = {"aiohttp.web", "asyncpg", "opentelemetry", "pyarrow", "rich", "sqlite3", "typer"}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ except ConfigurationError as error:
 @pytest.mark.parametrize(
     ("use", "module", "extra"),
     [
-        ("await Batch.open('postgresql://nowhere.example/x', client).__aenter__()", "pgqueuer", "postgres"),
+        ("await Batch.open('postgresql://nowhere.example/x', client).__aenter__()", "asyncpg", "postgres"),
         ("await Outbox.open('postgresql://nowhere.example/x', client).__aenter__()", "asyncpg", "postgres"),
         ("Client('https://h/v2', OAuthToken('x'), journal='postgresql://n/x')", "asyncpg", "postgres"),
         ("await open_store('postgresql://nowhere.example/x').open()", "asyncpg", "postgres"),
