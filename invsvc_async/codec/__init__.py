@@ -11,14 +11,6 @@ from invsvc_async.codec.decoder import decode, decode_items, many, member, meta_
 from invsvc_async.codec.encode import enc_hook, unstructure
 
 __all__ = [
-    "decode",
-    "decode_items",
-    "enc_hook",
-    "many",
-    "member",
-    "meta_of",
-    "one",
-    "structure",
-    "unstructure",
-    "with_meta",
-]
+    "decode", "decode_items", "enc_hook", "many", "member", "meta_of", "one", "structure",
+    "unstructure", "with_meta",
+]  # fmt: skip

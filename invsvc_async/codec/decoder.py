@@ -20,16 +20,8 @@ if TYPE_CHECKING:
     from invsvc_async.codec.envelope import Envelope
 
 __all__ = [
-    "decode",
-    "decode_items",
-    "many",
-    "member",
-    "meta_of",
-    "one",
-    "page_from",
-    "structure",
-    "with_meta",
-]
+    "decode", "decode_items", "many", "member", "meta_of", "one", "page_from", "structure", "with_meta",
+]  # fmt: skip
 
 T = TypeVar("T", bound=Model)
 P = TypeVar("P", bound=Page[Any])

@@ -25,24 +25,9 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "ELEMENTS",
-    "EPOCH",
-    "EXACT_UNTIL",
-    "MEMBERS",
-    "UNREADABLE",
-    "Wire",
-    "bare",
-    "check",
-    "dumps",
-    "exact",
-    "holds_broken",
-    "is_array",
-    "is_object",
-    "loads",
-    "salvage",
-    "utc",
-    "without_halves",
-]
+    "ELEMENTS", "EPOCH", "EXACT_UNTIL", "MEMBERS", "UNREADABLE", "Wire", "bare", "check", "dumps",
+    "exact", "holds_broken", "is_array", "is_object", "loads", "salvage", "utc", "without_halves",
+]  # fmt: skip
 
 
 Wire: TypeAlias = Any  # JSON as Python values, in a shape that the service determines

@@ -112,36 +112,30 @@ def _encoder(
 
 def _without_none(hint: Any, plain: Any) -> Any:  # Any: a type, and its wire form
     """Leave out the fields that are null. Other data, such as metadata, stays as it is."""
-    types = _wire_types_of(hint)
-    if is_array(plain):
-        item = _item_of(hint)
-        return plain if item is None else [_without_none(item, each) for each in plain]
-    if types is None or not is_object(plain):
-        return plain
-    return {
-        name: _without_none(types[name], value) if name in types else value
-        for name, value in plain.items()
-        if value is not None or name not in types
-    }
+    types, found = _wire_types_of(hint), _by_part(_without_none, hint, plain)
+    if types is None or not is_object(found):
+        return found
+    return {name: value for name, value in found.items() if value is not None or name not in types}
 
 
 def with_decimals(hint: Any, plain: Any) -> Any:  # Any: a type, and its wire form
     """Replace texts by numbers where *hint* has decimals, which :func:`jsonable` writes as texts."""
-    hint = _without_null(hint)
-    if hint is Decimal and isinstance(plain, str):
+    if _without_null(hint) is Decimal and isinstance(plain, str):
         with suppress(ArithmeticError):
             number = exact(plain)
             return number if number.is_finite() else plain
-        return plain
-    if is_array(plain):
-        item = _item_of(hint)
-        return plain if item is None else [with_decimals(item, each) for each in plain]
+    return _by_part(with_decimals, hint, plain)
+
+
+def _by_part(convert: Callable[[Any, Any], Any], hint: Any, plain: Any) -> Any:  # Any: a type, its wire form
+    """Convert each item or field of *plain*, given its type.  What has no declared type stays as it is."""
+    if is_array(plain) and get_origin(_without_null(hint)) is tuple:
+        (item, *_) = get_args(_without_null(hint))
+        return [convert(item, each) for each in plain]
     types = _wire_types_of(hint)
     if types is None or not is_object(plain):
         return plain
-    return {
-        name: with_decimals(types[name], value) if name in types else value for name, value in plain.items()
-    }
+    return {name: convert(types[name], value) if name in types else value for name, value in plain.items()}
 
 
 def _wire_types_of(hint: Any) -> dict[str, Any] | None:  # Any: types
@@ -151,12 +145,6 @@ def _wire_types_of(hint: Any) -> dict[str, Any] | None:  # Any: types
     if not (isinstance(cls, type) and issubclass(cls, Portable)):
         return None
     return {name: each for name, (each, _) in cls._wire_types(get_args(hint)).items()}
-
-
-def _item_of(hint: Any) -> Any:  # Any: a type
-    """Return the type of the items of a tuple, or ``None`` if *hint* is another type."""
-    hint = _without_null(hint)
-    return get_args(hint)[0] if get_origin(hint) is tuple else None
 
 
 def _without_null(hint: Any) -> Any:  # Any: a type

@@ -22,16 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
-    "ExportError",
-    "Form",
-    "Sink",
-    "TextSink",
-    "csv_row",
-    "escaped_formula",
-    "named",
-    "present",
+    "ExportError", "Form", "Sink", "TextSink", "csv_row", "escaped_formula", "named", "present",
     "text_of",
-]
+]  # fmt: skip
 
 Form = Literal["jsonl", "csv", "parquet"]
 _FORMULA = re.compile(r"[=+\-@\t\r\n]")

@@ -12,15 +12,9 @@ import attrs
 from invsvc_async.models.common import ABSENT, Address, Model
 
 __all__ = [
-    "Brand",
-    "EmailSettings",
-    "Integration",
-    "Member",
-    "Periodicity",
-    "SatState",
-    "Team",
+    "Brand", "EmailSettings", "Integration", "Member", "Periodicity", "SatState", "Team",
     "TeamSettings",
-]
+]  # fmt: skip
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
