@@ -1,1 +1,0 @@
-"""Journals that an earlier commit has made, as text, and what makes them."""

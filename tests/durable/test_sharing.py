@@ -1,0 +1,236 @@
+"""Processes that share a batch: their list, their signals, what an idle one costs, and how they divide the writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import time
+
+import pytest
+from invsvc_async.cli.commands.views import plain_worker
+
+from invsvc_async import Verdict
+from invsvc_async.batch import Batch
+from invsvc_async.batch.places import entries_of
+from invsvc_async.batch.results import Results
+from invsvc_async.client import options_of
+from invsvc_async.durable.leases import Leases, Sign
+from tests.batch.conftest import client_of
+from tests.batch.writing import SECRETS, all_of, creates
+from tests.durable.stores import end, fill, opened, store_of
+from tests.support.database import database, failing_at_return
+
+LONG, SHORT = 3600, 1  # s of silence: what happens at beats alone, and what need not wait for one
+
+
+@pytest.fixture
+def address(request):
+    return database().journal(f"w{abs(hash(request.node.nodeid))}", silence=SHORT)
+
+
+async def work(batch):
+    return [result async for result in batch.work()]
+
+
+async def until(condition):
+    """Wait until *condition* returns something true."""
+    async with asyncio.timeout(60):
+        while not (found := await condition()):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def done(batch, number):
+    return (await batch.summary()).done == number
+
+
+async def shared(service, address, number, *, latency, **settings):
+    """Do *number* writes with two workers, the second with *settings*; return how many each has done."""
+    service._app.latency = latency
+    async with (
+        client_of(service) as client,
+        client_of(service) as other,
+        Batch.open(address, client, **SECRETS) as one,
+        Batch.open(address, other, **SECRETS, **settings) as two,
+        asyncio.timeout(300),
+    ):
+        helping = asyncio.create_task(work(two))
+        await until(one.entries.workers)
+        first = await all_of(one, creates(client, number))
+        await two.stop()
+        second = await helping
+    assert len({each.key for each in (*first, *second)}) == len(first) + len(second) == number
+    assert len(service.ledger.effects()) == number
+    return len(first), len(second)
+
+
+async def test_two_workers_share_few_writes(service, address):
+    """Of 200 writes, each gets its part; the run does not wait for a sign of life to see that all is done."""
+    assert (
+        min(await shared(service, address.replace("silence=1", f"silence={LONG}"), 200, latency=0.05)) >= 40
+    )
+
+
+async def test_unequal_workers(service, address):
+    """One with a single write in flight leaves most of its lanes to the other, which is hungry."""
+    fast, slow = await shared(service, address, 400, latency=0.1, concurrency=1)
+    assert 0 < slow < fast / 2
+
+
+async def test_idle_worker_asks_seldom(client, address, monkeypatch):
+    """It asks for little at each sign of life, and for nothing in between."""
+    asked = []
+    async with Batch.open(address, client, **SECRETS) as batch:
+        running = asyncio.create_task(work(batch))
+        await until(batch.entries.workers)
+        steadily = batch.entries.store.steadily
+        monkeypatch.setattr(batch.entries.store, "steadily", lambda act: asked.append(act) or steadily(act))
+        await until(lambda: asks_seldom(asked, 8 * SHORT / 4))
+        monkeypatch.undo()
+        assert asked
+        await batch.stop()
+        await running
+
+
+async def asks_seldom(asked, seconds):
+    """Return whether at most two transactions for each sign of life were asked for in the next *seconds*."""
+    begun, earlier = time.monotonic(), len(asked)
+    await asyncio.sleep(seconds)
+    return len(asked) - earlier <= 2 + 2 * (time.monotonic() - begun) / (SHORT / 4)
+
+
+async def test_idle_worker_is_told_of_work(service, client, address):
+    """It begins at once, not at its next sign of life, and so does one that joins."""
+    address = address.replace("silence=1", f"silence={LONG}")
+    service._app.latency = 0.05
+    async with (
+        client_of(service) as other,
+        Batch.open(address, client, concurrency=1, **SECRETS) as one,
+        Batch.open(address, other, **SECRETS) as two,
+        asyncio.timeout(300),
+    ):
+        helping = asyncio.create_task(work(two))
+        await until(one.entries.workers)
+        assert len(await all_of(one, creates(client, 60))) < 60
+        await two.stop()
+        assert await helping
+
+
+async def test_database_that_sends_no_notifications(service, address, monkeypatch):
+    """As behind a pooler in transaction mode: work is found at signs of life."""
+    monkeypatch.setattr(
+        "invsvc_async.durable.postgres_store._TELL", "SELECT {arg 1 text} FROM {rows 2 a:text}"
+    )
+    assert sum(await shared(service, address, 100, latency=0.05)) == 100
+
+
+async def test_list_of_workers(service, client, address):
+    """Who they are, where, what they have done, and which of them are silent."""
+    async with Batch.open(address, client, **SECRETS) as batch:
+        gone = Leases(batch.entries.store, options_of(client).session.clock)
+        await gone.beat(said("gone", 7, 1.5, 2))
+        await batch.entries.store.rows("UPDATE {s}members SET seen = seen - 4, begun = begun - 3600")
+        running = asyncio.create_task(work(batch))
+        await until(lambda: listed(batch, 2))
+        async with client_of(service) as other, Batch.open(address, other, **SECRETS) as more:
+            await all_of(more, creates(other, 30))
+        await until(lambda: done(batch, 30))
+        silent, mine, left = await batch.workers()
+        await batch.stop()
+        await running
+        ended = (await batch.workers())[1]
+    assert (silent.done, silent.rate, silent.lanes, silent.alive, silent.ended) == (7, 1.5, 2, False, False)
+    assert 4 <= silent.silent < 100
+    assert (mine.host, mine.pid, mine.alive) == (socket.gethostname(), os.getpid(), True)
+    assert (left.ended, left.alive, ended.ended) == (True, False, True)
+    assert ended.done + left.done == 30
+
+
+def said(host, done, rate, lanes):
+    return Sign(status=json.dumps({"host": host, "pid": 1, "done": done, "rate": rate, "lanes": lanes}))
+
+
+async def listed(batch, number):
+    return len(await batch.workers()) == number
+
+
+async def test_command_that_lists_workers(client, address):
+    """It prints each worker, with its state; as JSON, all fields of it."""
+    address = address.replace("silence=1", f"silence={LONG}")
+    entries = entries_of(address)
+    await entries.open()
+    for host, number, rate, lanes in (("one", 1234, 5.25, 2), ("two", 0, 0.0, 0)):
+        leases = Leases(entries.store, options_of(client).session.clock)
+        await leases.beat(said(host, number, rate, lanes))
+    await leases.end()
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "invsvc_async.cli", "batch", "workers", address, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await child.communicate()
+    assert child.returncode == 0
+    lines = [line.split("\t")[2:6] for line in out.decode().splitlines()]
+    assert lines[1:] == [["working", "1,234", "5.2", "2"], ["ended", "0", "0.0", "0"]]
+    one, two = [plain_worker(each) for each in await entries.workers()]
+    assert (one["done"], one["rate"], one["alive"], two["ended"]) == (1234, 5.25, True, True)
+    assert json.dumps([one, two])
+    await entries.aclose()
+
+
+async def test_worker_that_listens_on_a_connection_that_ends(service, client, address, monkeypatch):
+    """It listens on another one, and meanwhile looks for work by itself."""
+    monkeypatch.setattr("invsvc_async.durable.postgres_store._RECONNECT", 0.2)
+    async with Batch.open(address, client, **SECRETS) as batch:
+        running = asyncio.create_task(work(batch))
+        listening = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+        for _ in range(2):
+            rows = await until(lambda: batch.entries.store.rows(listening))
+            await batch.entries.store.rows("SELECT pg_terminate_backend($1)", rows[0][0])
+        async with client_of(service) as other, Batch.open(address, other, **SECRETS) as more:
+            await all_of(more, creates(other, 30))
+        await batch.stop()
+        await running
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 30}
+
+
+async def test_listening_that_is_cancelled_as_its_connection_ends(monkeypatch, tmp_path, request):
+    """It ends, also if returning the connection raises in place of the cancellation."""
+    async with opened(store_of("PostgreSQL", tmp_path, request.node.nodeid)) as store:
+        heard = []
+        monkeypatch.setattr(store, "lent", failing_at_return(store.lent))
+        listening = asyncio.create_task(store.hear(heard.append))
+        await until(lambda: asyncio.sleep(0, heard))
+        listening.cancel()
+        ended, _ = await asyncio.wait([listening], timeout=30)
+        assert ended
+        assert heard == [""]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_results_of_a_process_that_was_silent(client, tmp_path, request, lost):
+    """It gives what nobody has taken over meanwhile, and all that it finishes from then on."""
+    clock = options_of(client).session.clock
+    async with opened(store_of("PostgreSQL", tmp_path, request.node.nodeid, lanes=1)) as store:
+        entries = entries_of(database().journal("unused"))
+        entries._store = store
+        silent, other = Leases(store, clock, gives=True), Leases(store, clock, gives=True)
+        await silent.beat()
+        (lane,) = await silent.take(1)
+        first, second = await fill(store, "first", "second")
+        first.taker = before = silent.taker
+        await end(lane, first)
+        await store.rows("UPDATE {s}members SET seen = seen - 3600")
+        silent.until = 0.0
+        if lost:
+            await other.beat()
+            given = [entry.key async for entry, _ in Results(entries, other, clock).left()]
+            assert given == ["first"]
+        await silent.beat()
+        second.taker = silent.taker
+        await end(lane, second)
+        mine = Results(entries, silent, clock)
+        assert await mine.is_mine(first, before) is not lost
+        assert await mine.is_mine(second, silent.taker)
+        assert [entry.key async for entry, _ in Results(entries, other, clock).left()] == []
