@@ -4,41 +4,72 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from invsvc_async.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["checked", "first_row"]
+    from invsvc_async.storage.dialect import Script
 
+__all__ = ["Database", "check", "run", "run_now"]
+
+T = TypeVar("T")
 Database: TypeAlias = Literal["PostgreSQL", "SQLite"]
+Kinds: TypeAlias = dict[tuple[str, str], str]
 
-_SUPPORTED = (
+# The classes of connections, by module and name: whose they are.  A library that is not imported cannot have
+# made one.
+_AWAITED: Final[Kinds] = {
+    ("asyncpg", "Connection"): "asyncpg",
+    ("asyncpg.pool", "PoolConnectionProxy"): "asyncpg",
+    ("psycopg", "AsyncConnection"): "psycopg",
+    ("aiosqlite", "Connection"): "sqlite3",
+    ("sqlalchemy.ext.asyncio", "AsyncSession"): "session",
+    ("sqlalchemy.ext.asyncio", "AsyncConnection"): "sqlalchemy",
+}
+_CALLED: Final[Kinds] = {
+    ("psycopg", "Connection"): "psycopg",
+    ("sqlite3", "Connection"): "sqlite3",
+    ("sqlalchemy.orm", "Session"): "session",
+    ("sqlalchemy.engine", "Connection"): "sqlalchemy",
+    ("django.utils.connection", "ConnectionProxy"): "django",
+    ("django.db.backends.base.base", "BaseDatabaseWrapper"): "django",
+}
+_SCOPED: Final[Kinds] = {
+    ("sqlalchemy.ext.asyncio", "async_scoped_session"): "",
+    ("sqlalchemy.orm", "scoped_session"): "",
+}
+_TO_AWAIT = (
     "Pass one of asyncpg, psycopg 3 (AsyncConnection), aiosqlite, or an AsyncSession or AsyncConnection of "
-    "SQLAlchemy."
+    "SQLAlchemy; enqueue_sync takes others."
 )
-_BEGIN = "Begin one on it first: what is enqueued is sent only once your own transaction is committed."
+_TO_CALL = (
+    "Pass one of psycopg 3 (Connection), sqlite3 or Django, or a Session or Connection of SQLAlchemy; "
+    "enqueue takes asynchronous ones."
+)
+_NAMES = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 _PLACE = re.compile(r"\$(\d+)")
 _PSYCOPG_FAILED = 3  # libpq's PQTRANS_INERROR
 _PSYCOPG_OPEN = 2  # libpq's PQTRANS_INTRANS
 _PSYCOPG_BUSY = 1  # libpq's PQTRANS_ACTIVE
 
 
-def checked(connection: object, database: Database) -> None:
+def check(connection: object, database: Database, *, is_awaited: bool) -> None:
     """
     Check that *connection* is of *database*, and in a transaction.
 
     Raises:
-        InvalidRequestError: It is not.
+        InvalidRequestError: It is not, or its statements are not awaited although *is_awaited*, or are.
 
     """
     connection = _current(connection)
-    kind = _kind(connection)
+    kind = _kind(connection, _AWAITED if is_awaited else _CALLED)
     if kind is None:
         name = type(connection).__qualname__
-        raise InvalidRequestError(f"connection: a {name} is not supported", hint=_SUPPORTED)
+        hint = _TO_AWAIT if is_awaited else _TO_CALL
+        raise InvalidRequestError(f"connection: a {name} is not supported", hint=hint)
     theirs, is_open = _state(kind, connection)
     if theirs != database:
         raise InvalidRequestError(
@@ -49,78 +80,100 @@ def checked(connection: object, database: Database) -> None:
         raise _not_open()
 
 
-async def first_row(connection: Any, text: str, values: Sequence[object]) -> Any:  # Any: the drivers' types
+async def run(connection: object, script: Script[T]) -> T:
     """
-    Run one statement, whose parameters are ``$1``, ``$2``, …, and return its first row or ``None``.
+    Run *script*, whose statements have ``$1``, ``$2``, … as parameters; each returns rows.
 
     Nothing is committed, rolled back or tried again.  The errors are those of the driver.
     """
     connection = _current(connection)
-    match _kind(connection):
+    kind = _kind(connection, _AWAITED)
+    rows: Any = None  # Any: what starts a generator is no row
+    while True:
+        try:
+            text, values = script.send(rows)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        rows = await _awaited(kind, connection, text, values)
+
+
+def run_now(connection: object, script: Script[T]) -> T:
+    """Run *script* as :func:`run` does, on a connection whose statements are not awaited."""
+    connection = _current(connection)
+    kind = _kind(connection, _CALLED)
+    rows: Any = None  # Any: as above
+    while True:
+        try:
+            text, values = script.send(rows)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        rows = _called(kind, connection, text, values)
+
+
+async def _awaited(
+    kind: str | None, connection: Any, text: str, values: Sequence[object]
+) -> Any:  # Any: the drivers' types, and their rows
+    match kind:
         case "asyncpg":
-            return await connection.fetchrow(text, *values)
+            return await connection.fetch(text, *values)
         case "psycopg":
-            from psycopg.rows import tuple_row  # pyright: ignore[reportMissingImports]
+            from psycopg.rows import tuple_row
 
             async with connection.cursor(row_factory=tuple_row) as cursor:
-                is_raw = isinstance(cursor, _classes("psycopg", "AsyncRawCursor"))
-                if is_raw:
-                    await cursor.execute(text, values)
-                else:
-                    await cursor.execute(_PLACE.sub(r"%(v\1)s", text), _named(values))
-                return await cursor.fetchone()
-        case "aiosqlite":
+                await cursor.execute(*_for_psycopg(cursor, text, values))
+                return await cursor.fetchall()
+        case "sqlite3":
             async with connection.execute(_PLACE.sub(r"?\1", text), tuple(values)) as cursor:
-                return await cursor.fetchone()
+                return await cursor.fetchall()
         case _:
-            from sqlalchemy import text as sql  # pyright: ignore[reportMissingImports]
+            return await connection.run_sync(lambda sync: _called(kind, sync, text, values))
 
-            if _is_session(connection):
-                connection = await connection.connection()
-                if _level_of(connection.sync_connection) == "AUTOCOMMIT":  # of this connection alone
-                    raise _not_open()
-            return (await connection.execute(sql(_PLACE.sub(r":v\1", text)), _named(values))).first()
+
+def _called(kind: str | None, connection: Any, text: str, values: Sequence[object]) -> Any:  # Any: the same
+    match kind:
+        case "psycopg":
+            from psycopg.rows import tuple_row
+
+            with connection.cursor(row_factory=tuple_row) as cursor:
+                return cursor.execute(*_for_psycopg(cursor, text, values)).fetchall()
+        case "sqlite3":
+            return connection.execute(_PLACE.sub(r"?\1", text), tuple(values)).fetchall()
+        case "django":
+            with connection.cursor() as cursor:
+                cursor.execute(_PLACE.sub(r"%(v\1)s", text), _named(values))
+                return cursor.fetchall()
+        case _:
+            if kind == "session":
+                connection = connection.connection()
+                _check_level(connection)
+            from sqlalchemy import text as clause
+
+            return connection.execute(clause(_PLACE.sub(r":v\1", text)), _named(values)).all()
+
+
+def _for_psycopg(cursor: object, text: str, values: Sequence[object]) -> tuple[str, object]:
+    if _kind(cursor, {("psycopg", "AsyncRawCursor"): "", ("psycopg", "RawCursor"): ""}) is not None:
+        return text, values
+    return _PLACE.sub(r"%(v\1)s", text), _named(values)
 
 
 def _named(values: Sequence[object]) -> dict[str, object]:
     return {f"v{number}": value for number, value in enumerate(values, 1)}
 
 
-def _kind(connection: object) -> Literal["asyncpg", "psycopg", "aiosqlite", "sqlalchemy"] | None:
-    """Return the library of *connection*. A library that is not imported cannot have made it."""
-    if isinstance(connection, _classes("asyncpg", "Connection", "pool.PoolConnectionProxy")):
-        return "asyncpg"
-    if isinstance(connection, _classes("psycopg", "AsyncConnection")):
-        return "psycopg"
-    if isinstance(connection, _classes("aiosqlite", "Connection")):
-        return "aiosqlite"
-    if isinstance(
-        connection,
-        _classes("sqlalchemy.ext.asyncio", "AsyncSession", "AsyncConnection"),
-    ):
-        return "sqlalchemy"
+def _kind(connection: object, kinds: Kinds) -> str | None:
+    for (module, name), kind in kinds.items():
+        found = getattr(sys.modules.get(module), name, None)
+        if isinstance(found, type) and isinstance(connection, found):
+            return kind
     return None
-
-
-def _classes(module: str, *names: str) -> tuple[type, ...]:
-    found: list[type] = []
-    for name in names:
-        place: Any = sys.modules.get(module)  # Any: a module, then what it contains
-        for part in name.split("."):
-            place = getattr(place, part, None)
-        if isinstance(place, type):
-            found.append(place)
-    return tuple(found)
-
-
-def _is_session(connection: object) -> bool:
-    return isinstance(connection, _classes("sqlalchemy.ext.asyncio", "AsyncSession"))
 
 
 def _current(connection: Any) -> Any:  # Any: the drivers' types
     """Return the session of this scope, if *connection* has one for each."""
-    is_scoped = isinstance(connection, _classes("sqlalchemy.ext.asyncio", "async_scoped_session"))
-    return connection() if is_scoped else connection
+    return connection if _kind(connection, _SCOPED) is None else connection()
 
 
 def _state(kind: str, connection: Any) -> tuple[str, bool]:  # Any: the drivers' types
@@ -129,31 +182,38 @@ def _state(kind: str, connection: Any) -> tuple[str, bool]:  # Any: the drivers'
         case "asyncpg":
             return "PostgreSQL", not connection.is_closed() and connection.is_in_transaction()
         case "psycopg":
-            status = connection.info.transaction_status
-            if status == _PSYCOPG_FAILED:
-                raise InvalidRequestError(
-                    "connection: its transaction has failed", hint="Roll it back, and begin another."
-                )
-            if status == _PSYCOPG_BUSY:
-                raise InvalidRequestError(
-                    "connection: waits for earlier statements, perhaps of its pipeline",
-                    hint="Await those first, those of a pipeline by its sync().",
-                )
-            return "PostgreSQL", status == _PSYCOPG_OPEN
-        case "aiosqlite":
+            return "PostgreSQL", _is_open(connection.info.transaction_status)
+        case "sqlite3":
             try:
                 return "SQLite", connection.in_transaction
-            except ValueError:  # it is closed
+            except ValueError:  # aiosqlite's, and closed
                 return "SQLite", False
+        case "django":
+            return _NAMES.get(connection.vendor, str(connection.vendor)), connection.in_atomic_block
         case _:
-            return _sqlalchemy_state(connection)
+            sync = getattr(connection, "sync_connection", connection)
+            bound = connection.get_bind() if kind == "session" else sync
+            is_open = _level_of(bound) != "AUTOCOMMIT" and bool(connection.in_transaction())
+            return _NAMES.get(bound.dialect.name, str(bound.dialect.name)), is_open
 
 
-def _sqlalchemy_state(connection: Any) -> tuple[str, bool]:  # Any: a session or connection
-    bound = connection.get_bind() if _is_session(connection) else connection.sync_connection
-    names = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
-    name = str(names.get(bound.dialect.name, bound.dialect.name))
-    return name, _level_of(bound) != "AUTOCOMMIT" and bool(connection.in_transaction())
+def _is_open(status: int) -> bool:
+    if status == _PSYCOPG_FAILED:
+        raise InvalidRequestError(
+            "connection: its transaction has failed", hint="Roll it back, and begin another."
+        )
+    if status == _PSYCOPG_BUSY:
+        raise InvalidRequestError(
+            "connection: waits for earlier statements, perhaps of its pipeline",
+            hint="Await those first, those of a pipeline by its sync().",
+        )
+    return status == _PSYCOPG_OPEN
+
+
+def _check_level(connection: Any) -> None:  # Any: a connection of SQLAlchemy
+    """Check the isolation level that a session has chosen for *connection* alone."""
+    if _level_of(connection) == "AUTOCOMMIT":
+        raise _not_open()
 
 
 def _level_of(bound: Any) -> Any:  # Any: an engine or connection of SQLAlchemy, and its isolation level
@@ -163,4 +223,7 @@ def _level_of(bound: Any) -> Any:  # Any: an engine or connection of SQLAlchemy,
 
 
 def _not_open() -> InvalidRequestError:
-    return InvalidRequestError("connection: is closed or not in a transaction", hint=_BEGIN)
+    return InvalidRequestError(
+        "connection: is closed or not in a transaction",
+        hint="Begin one on it first: what is enqueued is sent only once your own transaction is committed.",
+    )

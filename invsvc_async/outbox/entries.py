@@ -3,20 +3,63 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import attrs
+
+from invsvc_async.batch.identity import content_of, thing_of
 from invsvc_async.durable.entries import Entries
+from invsvc_async.durable.intents import pack
+from invsvc_async.errors import JournalError, KeyConflictError
+from invsvc_async.writes.new_intent import intent_of
 
 if TYPE_CHECKING:
-    from invsvc_async.outbox.caller_connections import Database
-    from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import ClientState
+    from collections.abc import Callable
 
-__all__ = ["OutboxEntries"]
+    from invsvc_async.durable.intents import Commons, Packed
+    from invsvc_async.outbox.caller_connections import Database
+    from invsvc_async.storage.dialect import Script
+    from invsvc_async.transport.session import ClientState
+    from invsvc_async.writes.spec import WriteSpec
+
+__all__ = ["NewWrite", "OutboxEntries", "not_there"]
+
+_TRIES = 5  # to insert a write whose key others delete at the same time
+
+
+@attrs.frozen(kw_only=True)
+class NewWrite:
+    """A write that is to be enqueued; ``common`` is the text of the common part of its intent."""
+
+    key: str
+    operation: str
+    thing: str | None
+    digest: str
+    packed: Packed
+    common: str
+
+    @classmethod
+    def of(cls, spec: WriteSpec, commons: Commons) -> NewWrite:
+        """Return that of *spec*."""
+        intent = intent_of(spec)
+        packed = pack(intent, commons)
+        return cls(
+            key=intent.key,
+            operation=intent.operation,
+            thing=thing_of(spec.request, spec.team, spec.tag),
+            digest=content_of(spec.request, spec.team, spec.tag).hex(),
+            packed=packed,
+            common=commons.texts[packed.common],
+        )
 
 
 class OutboxEntries(Entries, ABC):
-    """The writes of one outbox."""
+    """
+    The writes of one outbox.
+
+    The statements that run on connections of the application are in the SQL that drivers have in common, with
+    ``$1``, ``$2``, … as parameters; each returns rows.
+    """
 
     database: ClassVar[Database]
 
@@ -24,22 +67,66 @@ class OutboxEntries(Entries, ABC):
     async def open_for(self, session: ClientState, *, same_mode: bool) -> None:
         """Open it, for the base URL and credential of *session*."""
 
-    @abstractmethod
-    async def insert(self, connection: object, intent: Intent, content: bytes, thing: str | None) -> bool:
-        """
-        Insert a write to *thing* in the transaction of *connection*; return whether its key was new.
+    # --- in the transaction of the application
 
-        *content* is the digest of its request.
+    @abstractmethod
+    async def insert(self, connection: object, new: NewWrite) -> None:
+        """Enqueue *new* in the transaction of *connection*, as :meth:`enqueue`."""
+
+    @abstractmethod
+    async def insert_alone(self, new: NewWrite) -> bool:
+        """Enqueue *new* in a transaction of its own; return whether its key was new."""
+
+    @abstractmethod
+    def find(self, session: ClientState, new: NewWrite, *, same_mode: bool) -> Script[str]:
+        """
+        Return where the outbox of *session* is in the database of the script, and prepare it for *new*.
 
         Raises:
-            JournalError: What the entry refers to could not be stored.
-            Exception: The error of the driver.
+            JournalError: It is not there.
 
         """
 
     @abstractmethod
-    async def content_seen_by(self, connection: object, key: str) -> bytes | None:
-        """Return the digest of the entry of *key*, as the transaction of *connection* sees it."""
+    def insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Any, ...]]:  # Any: as the columns
+        """Return the statement that inserts *new* at *place*. It returns no row if the key is not new."""
+
+    @abstractmethod
+    def digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]:  # Any: as above
+        """Return the statement that returns the digest of the write of *key*."""
+
+    def enqueue(self, place: str, new: NewWrite) -> Script[bool]:
+        """
+        Insert *new* at *place*; return whether its key was new.
+
+        Raises:
+            KeyConflictError: The key has another write.
+            JournalError: The rights of the role do not suffice to read what is there.
+
+        """
+        for _ in range(_TRIES):
+            if (yield self.insertion(place, new)):
+                return True
+            found = yield self.digest_of(place, new.key)
+            if found and found[0][0] == new.digest:
+                return False
+            if found:
+                raise KeyConflictError(
+                    f"key: the outbox has another write under the key {new.key!r}",
+                    hint="Give this one its own key.",
+                )
+            # It was deleted between the two statements, so this one can be inserted now.
+        raise JournalError(
+            f"outbox: the write under the key {new.key!r} cannot be read. Nothing was inserted. Check the "
+            "rights of the connection's role, or give this write its own key."
+        )
+
+    def enqueue_there(self, session: ClientState, new: NewWrite, *, same_mode: bool) -> Script[bool]:
+        """Find the outbox of *session*, and insert *new*, as :meth:`find` and :meth:`enqueue`."""
+        place = yield from self.find(session, new, same_mode=same_mode)
+        return (yield from self.enqueue(place, new))
+
+    # --- sending
 
     async def begin_sending(self) -> None:
         """
@@ -50,3 +137,18 @@ class OutboxEntries(Entries, ABC):
 
         """
         await self.store.check_place()
+
+    async def tell_verdicts(self) -> None:
+        """Wake those in other processes that wait for verdicts."""
+
+    async def hear_verdicts(self, woken: Callable[[], None]) -> None:
+        """Call *woken* when other processes have stored verdicts, until cancelled."""
+
+
+def not_there(session: ClientState) -> JournalError:
+    """Return the error for a database without an outbox of *session*."""
+    return JournalError(
+        f"connection: its database has no outbox for {session.base_url} and this credential. Open the outbox "
+        "there once with `async with`, or run `invsvc outbox work`; check the name in its address, and the "
+        "profile. Nothing was inserted."
+    )

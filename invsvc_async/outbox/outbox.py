@@ -6,27 +6,26 @@ import asyncio
 import inspect
 import logging
 import time
-from collections import Counter, deque
-from contextlib import asynccontextmanager, suppress
+from collections import Counter
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from heapq import heappop, heappush
-from itertools import count
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.batch.identity import content_of, thing_of
 from invsvc_async.batch.result import outcome_in, result_in
 from invsvc_async.batch.sending import Sending, check_sending
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.leases import LEASE, pause_of
+from invsvc_async.durable.intents import Commons
+from invsvc_async.durable.results import Consumer
 from invsvc_async.errors import (
     ConfigurationError,
+    DeadlineExceededError,
     InvalidRequestError,
     InvsvcError,
     JournalError,
@@ -34,12 +33,14 @@ from invsvc_async.errors import (
 )
 from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox.dispatch import dispatch
+from invsvc_async.outbox.entries import NewWrite
 from invsvc_async.outbox.places import store_of
-from invsvc_async.writes.new_intent import intent_of, new_tag
-from invsvc_async.writes.write import Write, take_over
+from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.writes.new_intent import new_tag
+from invsvc_async.writes.write import Write, take_over, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
     from pathlib import Path
     from types import TracebackType
 
@@ -52,16 +53,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Outbox"]
 
+T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
 _AT_ONCE = 16  # verdicts taken together
 _POLL = 1.0  # s between looks for verdicts of other processes
-_TICK = 0.2  # s between notes of which verdicts were acknowledged
+_TELL = 0.05  # s between notices to other processes that verdicts were stored
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # s before a try after a failure, one after the other
 _UNTOLD = "untold "  # facts that begin so, by key: the last error of on_result
 _WORDS = 300  # characters of it
 _POLICIES = 1000  # policies remembered
-_TRIES = 5  # to insert a write whose key others delete at the same time
+_DONE_ANEW = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)  # if such a write is sent again
 _NO_READERS = (
     "An outbox stores data, and another process could not call a function of this one. Leave the reader out: "
     "the write is then UNKNOWN if its answer is lost."
@@ -83,7 +85,10 @@ class Outbox:
         self._reading = reading
         self._client = sending.client
         self._sending = sending
-        self._changed = asyncio.Event()  # verdicts were stored, or given back
+        self._apart = Commons(shared=True)  # of what synchronous code enqueues, in any thread
+        self._waiting: set[asyncio.Event] = set()  # those who wait for verdicts
+        self._hearing: asyncio.Task[None] | None = None  # of verdicts that other processes have stored
+        self._stored = asyncio.Event()  # verdicts were stored, of which other processes are to be told
         self._dispatching = False
         self._open = False
         self._loop: asyncio.AbstractEventLoop | None = None  # while it is open
@@ -162,8 +167,12 @@ class Outbox:
         if self._loop is not None and not self._loop.is_closed():
             self._check_loop()
         self._open = False
-        self._changed.set()
+        self._wake()
         try:
+            if self._hearing is not None:
+                self._hearing.cancel()
+                await asyncio.wait([self._hearing])
+                self._hearing = None
             await self._store.aclose()
         finally:
             self._loop = None
@@ -191,33 +200,70 @@ class Outbox:
 
         """
         spec = self._accepted(write)
-        caller_connections.checked(connection, self._store.database)
-        intent = intent_of(spec)
-        content = content_of(spec.request, spec.team, spec.tag)
-        thing = thing_of(spec.request, spec.team, spec.tag)
-        for _ in range(_TRIES):
-            if await self._store.insert(connection, intent, content, thing):
-                return intent.key
-            stored = await self._store.content_seen_by(connection, intent.key)
-            if stored == content:
-                return intent.key
-            if stored is not None:
-                raise InvalidRequestError(
-                    f"key: the outbox has another write under the key {intent.key!r}",
-                    hint="Give this one its own key.",
-                )
-            # It was deleted between the two statements, so this one can be inserted now.
-        raise JournalError(
-            f"outbox: the write under the key {intent.key!r} cannot be read. Nothing was inserted. Check the "
-            "rights of the connection's role, or give this write its own key."
-        )
+        self._check_open()
+        caller_connections.check(connection, self._store.database, is_awaited=True)
+        new = NewWrite.of(spec, self._store.commons)
+        await self._store.insert(connection, new)
+        return new.key
+
+    def enqueue_sync(self, connection: object, write: Write[Any]) -> str:  # Any: of any operation
+        """
+        Do the same as :meth:`enqueue`, from code without an event loop. The outbox need not be open.
+
+        *connection* is a ``Connection`` of psycopg 3 or sqlite3, a ``Session`` or ``Connection`` of
+        SQLAlchemy, or ``django.db.connection`` inside ``atomic()``. Where the outbox is in its database is
+        found by statements on it, so the outbox must have been opened there once. Any thread may call this.
+
+        Raises:
+            InvalidRequestError: As :meth:`enqueue`. Nothing was inserted.
+            JournalError: The database has no such outbox, or this one was opened with ``reading=True``.
+                Nothing was inserted.
+            Exception: An error of the driver, as it is.
+
+        """
+        spec = self._accepted(write)
+        self._check_writing()
+        caller_connections.check(connection, self._store.database, is_awaited=False)
+        new, session = NewWrite.of(spec, self._apart), options_of(self._client).session
+        script = self._store.enqueue_there(session, new, same_mode=self._sending.same_mode)
+        caller_connections.run_now(connection, script)
+        return new.key
+
+    async def send(self, write: Write[T]) -> T:
+        """
+        Enqueue *write* in a transaction of its own, wait for its verdict, and return what awaiting it would.
+
+        It is sent by a process that dispatches this outbox, by this one if it does so; without any, this
+        waits until there is one. If this call is cancelled or fails, the write is sent all the same: give it
+        a key, to be able to call this again.
+
+        A key whose write was APPLIED or SUPERSEDED gives that outcome again. After another verdict it is done
+        anew, as :meth:`retry` does. The secret of a new webhook is in no store: it goes to ``on_secret`` of
+        the process that sends.
+
+        Raises:
+            WriteError, ServiceError: As awaiting it does.
+            InvalidRequestError: As :meth:`enqueue`.
+            JournalError: The outbox is not open, or was closed meanwhile, or the database stayed away.
+
+        """
+        spec = self._accepted(write)
+        self._check_open()
+        new = NewWrite.of(spec, self._store.commons)
+        if not await self._store.insert_alone(new):
+            await self._store.do_again([new.key], verdicts=_DONE_ANEW)
+        outcome: Outcome[T] = await self.wait(new.key)
+        return value_of(write, outcome)
 
     def _check_open(self) -> None:
         if not self._open:
-            raise JournalError("outbox: it is not open. Use it with `async with`.")
+            raise _not_open()
+        self._check_writing()
+        self._check_loop()
+
+    def _check_writing(self) -> None:
         if self._reading:
             raise JournalError("outbox: it was opened with reading=True. Open it without for anything else.")
-        self._check_loop()
 
     def _check_loop(self) -> None:
         if self._loop is not None and self._loop is not asyncio.get_running_loop():
@@ -230,7 +276,6 @@ class Outbox:
         if not isinstance(write, Write):
             raise InvalidRequestError(f"write: must be a write, not a {type(write).__name__}")
         spec = take_over(write)
-        self._check_open()
         operation = spec.operation.name
         if spec.options.session is not options_of(self._client).session:
             raise InvalidRequestError(
@@ -242,9 +287,9 @@ class Outbox:
         tag = spec.tag
         if tag is None and self._sending.tag and spec.creates_webhook:
             tag = new_tag()
-        return replace(spec, key=key, tag=tag, policy=self._waiting(spec.policy))
+        return replace(spec, key=key, tag=tag, policy=self._patient(spec.policy))
 
-    def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:
+    def _patient(self, policy: ReconcilePolicy) -> ReconcilePolicy:
         """Return *policy* with ``wait_when_limited=True``; one object for each, so that it is packed once."""
         known = self._policies.get(id(policy))
         if known is None or known[0] is not policy:
@@ -282,7 +327,10 @@ class Outbox:
         options_of(self._client).session.transport.check_loop()
         self._dispatching = True
         send = partial(self._send, grace)
-        tasks = [asyncio.create_task(self._steadily("nothing is sent", send))]
+        tasks = [
+            asyncio.create_task(self._steadily("nothing is sent", send)),
+            asyncio.create_task(self._tell()),
+        ]
         if on_result is not None:
             deliver = partial(self._deliver, on_result)
             tasks.append(asyncio.create_task(self._steadily("no verdict is given", deliver)))
@@ -300,9 +348,22 @@ class Outbox:
     async def _send(self, grace: float) -> None:
         await self._store.begin_sending()
         try:
-            await dispatch(self._sending, self._store, grace=grace, on_verdict=self._changed.set)
+            await dispatch(self._sending, self._store, grace=grace, on_verdict=self._note_stored)
         finally:
             self._store.store.forget_place()
+
+    def _note_stored(self) -> None:
+        self._wake()
+        self._stored.set()
+
+    async def _tell(self) -> None:
+        """Wake those that wait for verdicts in other processes, at most every few milliseconds."""
+        while True:
+            await self._stored.wait()
+            self._stored.clear()
+            with suppress(JournalError):  # they look now and then
+                await self._store.tell_verdicts()
+            await asyncio.sleep(_TELL)
 
     async def _steadily(self, what: str, act: Callable[[], Awaitable[None]]) -> None:
         """Run *act* until cancelled, again after each failure, which is logged."""
@@ -367,58 +428,70 @@ class Outbox:
         *failed* has how often that was so.
         """
         self._check_open()
-        store, clock = self._store, options_of(self._client).session.clock
-        taker = token_hex(16)
-        noted, until = clock.now(), clock.now() + LEASE * store.silence  # nobody else takes them until then
-        await store.show_life(taker)
-        living = asyncio.create_task(self._live(taker))
-        again: list[tuple[float, int]] = []  # a heap: when, and the number of the entry
-        try:
-            for number in count():
-                self._changed.clear()
-                due: list[int] = []
-                while again and again[0][0] <= clock.now():
-                    due.append(heappop(again)[1])
-                if due:
-                    await store.release_verdicts(taker, due)
-                name = f"{taker}.{number}"
-                taken = deque(await store.take_verdicts(name, _AT_ONCE))
-                if not taken:
-                    await set_within(self._changed, _POLL)
-                acknowledged: list[int] = []
-                try:
-                    while taken:
-                        if clock.now() > until:  # this process may have been stopped
-                            until = clock.now() + LEASE * store.silence
-                            kept = await store.keep_verdicts(name, [entry.seq for entry in taken])
-                            taken = deque(entry for entry in taken if entry.seq in kept)
+        async with Consumer(self._store, options_of(self._client).session.clock) as consumer:
+            with self._woken() as event:
+                while self._open:
+                    event.clear()
+                    taken = await consumer.take(_AT_ONCE)
+                    for entry in taken:
+                        if not await consumer.has(entry):
                             continue
-                        yield result_in(taken[0], store.commons)
-                        entry = taken.popleft()
+                        yield result_in(entry, self._store.commons)
                         if times := failed[entry.key]:
-                            heappush(again, (clock.now() + _pause_after(times), entry.seq))
+                            consumer.give_back(entry, _pause_after(times))
                         else:
-                            acknowledged.append(entry.seq)
-                        if clock.now() > noted + _TICK:
-                            await store.acknowledge(name, acknowledged)
-                            noted = clock.now()
-                            acknowledged.clear()
-                finally:
-                    await store.acknowledge(name, acknowledged)
-                if not self._open:
-                    return
-        finally:
-            living.cancel()
-            with suppress(JournalError):
-                await store.leave(taker)  # what is not acknowledged is free again
-            self._changed.set()
+                            await consumer.acknowledge(entry)
+                    if not taken:
+                        await set_within(event, _POLL)
+        self._wake()  # others may have what is not acknowledged
 
-    async def _live(self, taker: str) -> None:
-        """Show that the consumer *taker* lives, so that nobody else gets what it is about to acknowledge."""
-        while True:
-            await asyncio.sleep(pause_of(self._store.silence))
-            with suppress(JournalError):
-                await self._store.show_life(taker)
+    @contextmanager
+    def _woken(self) -> Generator[asyncio.Event]:
+        """Give an event that is set when verdicts were stored or given back, or the outbox is closed."""
+        if self._hearing is None and self._open:
+            self._hearing = asyncio.create_task(self._store.hear_verdicts(self._wake))
+        event = asyncio.Event()
+        self._waiting.add(event)
+        try:
+            yield event
+        finally:
+            self._waiting.discard(event)
+
+    def _wake(self) -> None:
+        for event in self._waiting:
+            event.set()
+
+    async def wait(self, key: str, timeout: float | None = None) -> Outcome[Any]:  # Any: as in get
+        """
+        Wait until the write of *key* has a verdict, and return its outcome, as :meth:`get` does.
+
+        The key need not be known yet. Some process must dispatch this outbox, by :meth:`dispatching` or
+        ``invsvc outbox work``; without any, this waits until there is one, or for *timeout* seconds. Stored
+        verdicts wake it, and it looks each second in case it was not told.
+
+        Raises:
+            DeadlineExceededError: There was none within *timeout* seconds. The write stays as it is.
+            JournalError: The outbox is not open, or was closed meanwhile, or the database stayed away.
+
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._wait(key)
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"outbox: the write of {key!r} got no verdict within {timeout} s. Wait again, and check that "
+                "a process dispatches this outbox, and that the transaction was committed."
+            ) from None
+
+    async def _wait(self, key: str) -> Outcome[Any]:  # Any: as above
+        self._check_loop()
+        with self._woken() as event:
+            while self._open:
+                event.clear()
+                if (outcome := await self.get(key)) is not None:
+                    return outcome
+                await set_within(event, _POLL)
+        raise _not_open()
 
     async def get(self, key: str) -> Outcome[Any] | None:  # Any: the operation says what its value is
         """
@@ -519,6 +592,10 @@ class Outbox:
             raise InvalidRequestError(f"older_than: must be 0 or more seconds, not {older_than!r}")
         before = time.time_ns() // 1_000_000 - round(1000 * older_than)
         return await self._store.delete_done(before, unacknowledged=unacknowledged)
+
+
+def _not_open() -> JournalError:
+    return JournalError("outbox: it is not open. Use it with `async with`.")
 
 
 def _pause_after(failures: int) -> float:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from invsvc_async.durable.intents import pack
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.restored import PlaceError
-from invsvc_async.outbox import caller_connections
-from invsvc_async.outbox.entries import OutboxEntries
+from invsvc_async.outbox.caller_connections import run
+from invsvc_async.outbox.entries import OutboxEntries, not_there
 from invsvc_async.storage.postgres_pool import PATIENCE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from invsvc_async.outbox.caller_connections import Database
-    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.outbox.entries import NewWrite
+    from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["PostgresOutbox"]
@@ -35,6 +38,11 @@ FROM numbered ON CONFLICT (key) DO NOTHING RETURNING seq
 """
 _LOCK = "SELECT pg_advisory_xact_lock(CAST($10 AS bigint)) AS done"
 _NO_LOCK = "SELECT CAST($10 AS bigint) AS done"
+_COMMON = """
+INSERT INTO {schema}.commons (number, text) VALUES (CAST($1 AS bigint), CAST($2 AS text))
+    ON CONFLICT DO NOTHING RETURNING number
+"""
+_VERDICTS = "verdicts"  # what those that wait for verdicts are told
 # Of each place, because a copy may contain the note of an earlier restore.
 _NOTED = "copied through at "
 _NOTE_LAST = """
@@ -70,6 +78,7 @@ class PostgresOutbox(OutboxEntries):
     """The writes of the outbox at *address*, in PostgreSQL."""
 
     database: ClassVar[Database] = "PostgreSQL"
+
     def __init__(
         self, address: str, *, create: bool = True, restored: bool = False, moved: bool = False
     ) -> None:
@@ -93,23 +102,39 @@ class PostgresOutbox(OutboxEntries):
         """Open it, for the base URL and credential of *session*."""
         await self.store.open_for(session, same_mode=same_mode)
 
-    async def insert(self, connection: object, intent: Intent, content: bytes, thing: str | None) -> bool:
-        """Insert a write to *thing* in the transaction of *connection*; return whether its key was new."""
-        packed, schema = pack(intent, self.commons), self._base.schema
-        await self._base.store_commons()  # on a connection of our own, and only if it is new
-        lane = self.lane_of(intent.key, thing)
-        text = _INSERT.format(schema=schema, lock=_NO_LOCK if thing is None else _LOCK)
-        values = (
-            schema, str(lane), intent.key, lane, thing, content.hex(), intent.operation, packed.common,
-            packed.text, _number(f"{schema} {thing}"),
-        )  # fmt: skip
-        return await caller_connections.first_row(connection, text, values) is not None
+    # --- in the transaction of the application
 
-    async def content_seen_by(self, connection: object, key: str) -> bytes | None:
-        """Return the digest of the entry of *key*, as the transaction of *connection* sees it."""
-        text = f"SELECT digest FROM {self._base.schema}.entries WHERE key = CAST($1 AS text)"  # noqa: S608 - our own text
-        row = await caller_connections.first_row(connection, text, (key,))
-        return None if row is None else bytes.fromhex(row[0])
+    async def insert(self, connection: object, new: NewWrite) -> None:
+        """Enqueue *new* in the transaction of *connection*."""
+        await self._base.store_commons()  # on a connection of our own, and only if it is new
+        await run(connection, self.enqueue(self._base.schema, new))
+
+    async def insert_alone(self, new: NewWrite) -> bool:
+        """Enqueue *new* in a transaction of its own; return whether its key was new."""
+        await self._base.store_commons()
+        return await self._base.run(partial(self.enqueue, self._base.schema, new))
+
+    def find(self, session: ClientState, new: NewWrite, *, same_mode: bool) -> Script[str]:
+        """Return the schema of the outbox of *session*, and store the common part of *new* there."""
+        base_url, mine = session.base_url, session.credential.fingerprint(session.base_url) or ""
+        schema = yield from self._base.find(base_url, mine, same_mode=same_mode)
+        if schema is None:
+            raise not_there(session)
+        yield _COMMON.format(schema=schema), (new.packed.common, new.common)
+        return schema
+
+    def insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Any, ...]]:  # Any: as the columns
+        """Return the statement that inserts *new* in the schema *place*."""
+        lane = self.lane_of(new.key, new.thing)
+        text = _INSERT.format(schema=place, lock=_NO_LOCK if new.thing is None else _LOCK)
+        return text, (
+            place, str(lane), new.key, lane, new.thing, new.digest, new.operation, new.packed.common,
+            new.packed.text, _number(f"{place} {new.thing}"),
+        )  # fmt: skip
+
+    def digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]:  # Any: as above
+        """Return the statement that returns the digest of the entry of *key*."""
+        return f"SELECT digest FROM {place}.entries WHERE key = CAST($1 AS text)", (key,)  # noqa: S608 - our own text
 
     # --- sending
 
@@ -117,6 +142,18 @@ class PostgresOutbox(OutboxEntries):
         """Check the place of the database, and send in no other one from now on."""
         self._base.patience = PATIENCE
         await super().begin_sending()
+
+    async def hear(self, woken: Callable[[str, int], None]) -> None:
+        """Call *woken* with the number of each lane that has something new, but not for verdicts."""
+        await self._base.hear(lambda what: None if what == _VERDICTS else woken(what, 0))
+
+    async def tell_verdicts(self) -> None:
+        """Wake those in other processes that wait for verdicts."""
+        await self._base.tell(_VERDICTS)
+
+    async def hear_verdicts(self, woken: Callable[[], None]) -> None:
+        """Call *woken* when other processes have stored verdicts, until cancelled."""
+        await self._base.hear(lambda what: woken() if what in ("", _VERDICTS) else None)
 
 
 def _number(text: str) -> int:

@@ -12,19 +12,18 @@ from functools import partial
 from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.intents import pack
 from invsvc_async.durable.records import verdict_of_lost
 from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.scripts import may_drop
-from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.errors import InvalidRequestError, JournalError
-from invsvc_async.outbox import caller_connections
+from invsvc_async.durable.sqlite_store import DIALECT, SqliteStore
+from invsvc_async.errors import InvalidRequestError, JournalError, KeyConflictError
 from invsvc_async.outbox import sqlite_rows as rows
-from invsvc_async.outbox.entries import OutboxEntries
+from invsvc_async.outbox.caller_connections import run
+from invsvc_async.outbox.entries import OutboxEntries, not_there
 from invsvc_async.storage.same_file import SameFile
 from invsvc_async.storage.sqlite_writer import Writer
 
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.store import Store
     from invsvc_async.outbox.caller_connections import Database
+    from invsvc_async.outbox.entries import NewWrite
     from invsvc_async.outbox.sqlite_rows import Row
-    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
@@ -73,6 +72,7 @@ class SqliteOutbox(OutboxEntries):
     """The writes of the outbox in the application's file at *path*."""
 
     database: ClassVar[Database] = "SQLite"
+
     def __init__(
         self,
         path: str | Path,
@@ -207,27 +207,48 @@ class SqliteOutbox(OutboxEntries):
 
     # --- in the transaction of the application
 
-    async def insert(self, connection: object, intent: Intent, content: bytes, thing: str | None) -> bool:
+    async def insert(self, connection: object, new: NewWrite) -> None:
+        """Enqueue *new* in the transaction of *connection*."""
+        await run(connection, self.enqueue(self._base_url, new))
+        self._look_now()
+
+    async def insert_alone(self, new: NewWrite) -> bool:
+        """Enqueue *new* in a transaction of its own; return whether its key was new."""
+        try:
+            is_new = await self._app.run(DIALECT, partial(self.enqueue, self._base_url, new))
+        except JournalError as error:
+            if isinstance(error.__cause__, KeyConflictError):
+                raise error.__cause__ from None
+            raise
+        self._look_now()
+        return is_new
+
+    def _look_now(self) -> None:
+        self._fast_until = asyncio.get_running_loop().time() + _FAST_FOR
+        self._enqueued.set()
+
+    def find(self, session: ClientState, new: NewWrite, *, same_mode: bool) -> Script[str]:
+        """Return the base URL of *session*, if the file has an outbox for it."""
+        del new, same_mode  # the row has its common part; the credential is checked by who sends
+        there = yield rows.IS_THERE, ()
+        if not there or not (yield rows.IS_USED, (session.base_url,)):
+            raise not_there(session)
+        return session.base_url
+
+    def insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Any, ...]]:  # Any: as the columns
         """
-        Insert a write in the transaction of *connection*; return whether its key was new.
+        Return the statement that inserts *new* for the base URL *place*.
 
         SQLite has one writer at a time, so the numbers are in the order of the commits.
         """
-        packed = pack(intent, self.commons)
-        values = (
-            self._base_url, intent.key, thing, content.hex(), intent.operation, packed.common,
-            self.commons.texts[packed.common], packed.text,
+        return rows.INSERT, (
+            place, new.key, new.thing, new.digest, new.operation, new.packed.common, new.common,
+            new.packed.text,
         )  # fmt: skip
-        row = await caller_connections.first_row(connection, rows.INSERT, values)
-        self._fast_until = asyncio.get_running_loop().time() + _FAST_FOR
-        self._enqueued.set()
-        return row is not None
 
-    async def content_seen_by(self, connection: object, key: str) -> bytes | None:
-        """Return the digest of the write of *key*, as the transaction of *connection* sees it."""
-        text = "SELECT digest FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
-        row = await caller_connections.first_row(connection, text, (self._base_url, key))
-        return None if row is None else bytes.fromhex(row[0])
+    def digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]:  # Any: as above
+        """Return the statement that returns the digest of the write of *key*."""
+        return "SELECT digest FROM invsvc_outbox WHERE base_url = $1 AND key = $2", (place, key)
 
     # --- sending
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INSERT",
+    "IS_THERE",
+    "IS_USED",
     "Row",
     "connected",
     "count_new",
@@ -42,6 +44,8 @@ INSERT = """
 INSERT INTO invsvc_outbox (base_url, key, thing, digest, operation, number, common, intent)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING seq
 """
+IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'invsvc_outbox_journal'"
+IS_USED = "SELECT 1 FROM invsvc_outbox_journal WHERE base_url = $1"
 _ROWS = """
 SELECT seq, key, thing, digest, operation, number, common, intent FROM invsvc_outbox
     WHERE base_url = ? AND moved = ?

@@ -1,0 +1,215 @@
+"""Waiting for a verdict: in the process that sends and in others, and a write that is enqueued and awaited at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from invsvc_async import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    JournalError,
+    KeyConflictError,
+    Outbox,
+    PermissionDeniedError,
+    SecretLostError,
+    Verdict,
+)
+from invsvc_async.outbox import outbox as module
+from tests.batch.conftest import HOOK, client_of
+from tests.outbox.test_dispatch import enqueue
+
+
+@pytest.fixture(params=["PostgreSQL", "SQLite"])
+def place(request, address, tmp_path):
+    """Give the place of an outbox in each database."""
+    return address if request.param == "PostgreSQL" else tmp_path / "app.db"
+
+
+@pytest.fixture
+async def outbox(place, client):
+    async with Outbox.open(place, client) as opened:
+        yield opened
+
+
+def update(client, service, text="mine", hook=None):
+    return client.webhooks.update(hook or service.seed_webhook().id, description=text)
+
+
+async def within(seconds, awaitable):
+    async with asyncio.timeout(seconds):
+        return await awaitable
+
+
+# --- send
+
+
+async def test_sent_write_returns_its_model(service, client, outbox):
+    """It is in a transaction of its own, and sent once."""
+    async with outbox.dispatching():
+        hook = await within(60, outbox.send(update(client, service)))
+    assert (hook.description, service.arrivals("webhooks.update")) == ("mine", 1)
+
+
+async def test_key_again(service, client, outbox):
+    """An applied write gives its outcome again; one that was refused is done anew; another write is refused."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "403")
+
+    def send(text, key):
+        return within(60, outbox.send(update(client, service, text, hook).keyed(key)))
+
+    async with outbox.dispatching():
+        with pytest.raises(PermissionDeniedError):
+            await send("first", "a")
+        for _ in range(2):
+            assert (await send("first", "a")).description == "first"
+        with pytest.raises(KeyConflictError, match="another write under the key 'a'"):
+            await send("second", "a")
+    assert service.arrivals("webhooks.update") == 2
+    assert [entry.body["description"] for entry in service.ledger.effects()] == ["first"]
+
+
+async def test_key_that_two_send_at_once(service, client, outbox):
+    """Both get the verdict of the one write."""
+    hook = service.seed_webhook().id
+    async with outbox.dispatching():
+        writes = [update(client, service, "x", hook).keyed("a") for _ in range(2)]
+        both = await within(60, asyncio.gather(*(outbox.send(write) for write in writes)))
+    assert [each.description for each in both] == ["x", "x"]
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_secret_of_a_sent_create(service, client, place, outbox):
+    """Nobody had it: that is raised as awaiting the create would; or ``on_secret`` had it, and it is returned."""
+    async with outbox.dispatching():
+        with pytest.raises(SecretLostError):
+            await within(60, outbox.send(client.webhooks.create(**HOOK)))
+        kept = await within(60, outbox.send(client.webhooks.create(**HOOK, on_lost_secret="keep")))
+        assert kept.secret is None
+    await outbox.__aexit__(None, None, None)
+    secrets = {}
+
+    def keep(key, hook):
+        secrets[key] = hook.secret
+
+    async with Outbox.open(place, client, on_secret=keep) as other, other.dispatching():
+        hook = await within(60, other.send(client.webhooks.create(**HOOK).keyed("a")))
+    assert hook.secret is None
+    assert secrets["a"]
+
+
+async def test_call_that_is_cancelled(service, client, outbox):
+    """The write is sent all the same, and another call with its key gets the outcome."""
+    hook = service.seed_webhook().id
+    waiting = asyncio.create_task(outbox.send(update(client, service, "x", hook).keyed("a")))
+    while await outbox.entry("a") is None:  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.01)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    async with outbox.dispatching():
+        await within(60, outbox.send(update(client, service, "x", hook).keyed("a")))
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_what_cannot_be_sent(service, client, outbox):
+    """It is refused as by ``enqueue``, and nothing is stored."""
+    with pytest.raises(InvalidRequestError, match="reader: cannot be stored"):
+        await outbox.send(client.write("POST", "/things", reader=lambda *_: None))
+    async with client_of(service) as other:
+        with pytest.raises(InvalidRequestError, match="another client"):
+            await outbox.send(update(other, service))
+    assert await outbox.entries() == []
+
+
+# --- wait
+
+
+async def test_nobody_dispatches(service, client, outbox):
+    """After the time that was given, the error says what to check. The write stays."""
+    with pytest.raises(DeadlineExceededError, match=r"no verdict within 0\.05 s\. .*dispatches this outbox"):
+        await outbox.wait("a", timeout=0.05)
+    hook = service.seed_webhook().id
+    with pytest.raises(TimeoutError):
+        await within(0.2, outbox.send(update(client, service, "x", hook).keyed("a")))
+    assert await outbox.get("a") is None
+    async with outbox.dispatching():
+        assert (await outbox.wait("a", timeout=60)).verdict is Verdict.APPLIED
+    assert (await outbox.wait("a", timeout=0.5)).value.description == "x"
+
+
+async def test_outbox_that_is_closed_meanwhile(client, place):
+    """Who waits is told; and a closed one is not waited for."""
+    async with Outbox.open(place, client) as outbox:
+        waiting = asyncio.create_task(outbox.wait("a"))
+        await asyncio.sleep(0.1)
+    with pytest.raises(JournalError, match="not open"):
+        await within(60, waiting)
+    with pytest.raises(JournalError, match="not open"):
+        await within(60, outbox.wait("a"))
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_verdict_that_another_process_has_stored(
+    service, client, address, connection, monkeypatch, is_told
+):
+    """A notification wakes those that wait for it; without one, they look now and then."""
+    monkeypatch.setattr(module, "_POLL", 600.0 if is_told else 0.2)
+    async with (
+        client_of(service) as other,
+        Outbox.open(address, other) as here,
+        Outbox.open(address, client) as there,
+        there.dispatching(),
+    ):
+        if not is_told:
+            monkeypatch.setattr(there._store, "tell_verdicts", asyncio.Event().wait)
+        first = anext(results := here.results())
+        writes = [update(client, service).keyed(key) for key in ("a", "b")]
+        waiting = [asyncio.create_task(within(60, each)) for each in (here.wait("a"), here.wait("b"), first)]
+        await asyncio.sleep(0.2)
+        await enqueue(there, connection, *writes)
+        one, two, result = await asyncio.gather(*waiting)
+        await results.aclose()
+    assert [one.verdict, two.verdict, result.verdict] == [Verdict.APPLIED] * 3
+
+
+async def test_verdicts_wake_no_dispatcher(service, client, address, connection):
+    """What is told of verdicts costs those that send no look for writes."""
+    async with Outbox.open(address, client) as outbox, outbox.dispatching():
+        await enqueue(outbox, connection, update(client, service).keyed("a"))
+        await outbox.wait("a", timeout=60)
+        heard = []
+        hearing = asyncio.create_task(outbox._store.hear(lambda what, _: heard.append(what)))
+        while heard != [""]:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        await outbox._store.tell_verdicts()
+        await outbox._store.store.tell("7")
+        while len(heard) < 2:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        hearing.cancel()
+        await asyncio.wait([hearing])
+    assert heard == ["", "7"]
+
+
+async def test_many_wait_at_once(service, client, outbox, monkeypatch):
+    """Each is woken, whoever else looks meanwhile."""
+    monkeypatch.setattr(module, "_POLL", 600.0)
+    async with outbox.dispatching():
+        sent = [outbox.send(update(client, service, str(number))) for number in range(30)]
+        hooks = await within(60, asyncio.gather(*sent))
+    assert [hook.description for hook in hooks] == [str(number) for number in range(30)]
+
+
+async def test_process_that_only_reads(service, client, place, outbox):
+    """It may wait, too."""
+    async with client_of(service) as other, outbox.dispatching():
+        await within(60, outbox.send(update(client, service).keyed("a")))
+        async with Outbox.open(place, other, reading=True) as reader:
+            waiting = asyncio.create_task(reader.wait("b", timeout=60))
+            assert (await reader.wait("a", timeout=60)).verdict is Verdict.APPLIED
+            await within(60, outbox.send(update(client, service).keyed("b")))
+            assert (await waiting).verdict is Verdict.APPLIED
+            with pytest.raises(JournalError, match="reading=True"):
+                await reader.send(update(other, service))
