@@ -207,7 +207,7 @@ async def verdicts_of(journal: Path | str) -> dict[str, str]:
 
 async def order_of(journal: Path | str) -> dict[str, int]:
     """Read the place of each key in the order of the journal."""
-    return {entry.key: entry.seq for entry in await _done(journal)}
+    return {entry.key: entry.place for entry in await _done(journal)}
 
 
 async def _done(journal: Path | str) -> list[Entry]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from invsvc_async.batch.journals.protocol import Entries
+    from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.simulator import Simulator
     from tests.support.door import Door
 
@@ -83,7 +83,7 @@ class Troubles:
         return self._chance.sample(failed, min(len(failed), most))
 
     @asynccontextmanager
-    async def _entries(self) -> AsyncIterator[Entries]:
+    async def _entries(self) -> AsyncIterator[BatchEntries]:
         entries = entries_of(self._journal)
         await entries.open()
         try:
@@ -98,7 +98,7 @@ class Troubles:
             async with self._entries() as entries:
                 failed = [entry for each in FAILED for entry in await entries.done(each, 0, 1_000_000)]
                 await reopened(keys=keys, force=True)(entries)
-            self.moved += [Moved(at, entry.key, entry.seq) for entry in failed if entry.key in keys]
+            self.moved += [Moved(at, entry.key, entry.place) for entry in failed if entry.key in keys]
             self.count["forced"] += len(keys)
 
     # --- troubles

@@ -39,7 +39,7 @@ SCRIPT = 0.03  # s of any other group
 SILENCE = 2.0  # s after which a worker counts as dead
 SLOW = 1.2  # s that a transaction takes if the schedule says so
 TOLD = 0.001  # s that a notification takes
-LANES = 8  # in the database; the journey and the webhook are in two of them
+LANES = 3  # in the database: of the webhook, of the journey and, by its key, of a create
 
 
 class InlineWriter(Writer):

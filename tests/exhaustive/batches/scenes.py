@@ -13,6 +13,8 @@ from tests.exhaustive.batches.stage import FROZEN, Play, keys_of, seed, writes
 from tests.interleavings.scene import Scene
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from tests.exhaustive.batches.stage import BatchStage, Process
 
 LONG_AGO = 30.0  # s: no window of a write that was done before is open
@@ -225,6 +227,37 @@ def shared(
     return scene
 
 
+def fed_slowly(*asked: tuple[str, str], pause: float) -> Play:
+    """Return a scene where p1 has an input with pauses, and p2 works beside it, so that both have lanes; p1 may be killed."""
+
+    async def scene(stage: BatchStage) -> None:
+        seed(stage)
+        stage.rank(*keys_of(asked))
+        one, two = stage.process("p1"), stage.process("p2")
+
+        async def slowly(process: Process) -> AsyncIterator[Any]:
+            for each in writes(process, asked):
+                await asyncio.sleep(pause)
+                yield each
+
+        async def feed(process: Process) -> None:
+            await stage.take(process, slowly(process))
+
+        async def lasting(process: Process) -> None:
+            await stage.take(process, lasting=True)
+
+        async def last(process: Process) -> None:
+            await two.batch.stop(0.0)
+            await stage.take(process, writes(process, asked))
+
+        stage.run(one, feed)
+        stage.run(two, lasting)
+        stage.loop.call_later(FROZEN, stage.run, stage.process("p3"), last, context=Context())
+        stage.offer_kill(one)
+
+    return scene
+
+
 def one_after_the_other(*asked: tuple[str, str], then: tuple[tuple[str, str], ...]) -> Play:
     """Return a scene where p1 ends with an unknown result, and p2 then feeds *then*; the windows may be open."""
 
@@ -307,6 +340,7 @@ ENDS = ("ok", "lost", "landed", "late", "500 late", "unsent")
 LEFT = ("ok", "lost", "late")
 A, B, C = (("rename", key) for key in "ABC")
 D, E = (("change", key) for key in "DE")
+F = ("create", "F")
 SCENES: tuple[Scene, ...] = (
     *JOURNAL_SCENES,
     _scene("file: killed: two renames", killed(A, B), {"A": ENDS, "B": LEFT}),
@@ -351,7 +385,8 @@ SCENES: tuple[Scene, ...] = (
     _scene("database: unknown: then another rename", one_after_the_other(A, D, then=(B, E)),
            {"A": ("late", "lost"), "D": ("late", "ok"), "B": ("ok", "late")}),
     _scene("database: both feed", both_feed((A, D), (B, E), 0.15), {"A": LEFT, "D": ("ok", "late")}),
-    _scene("database: both feed at once", both_feed((A, D), (B, E), 0.0), {"A": ("late",), "B": ("ok",), "D": LEFT}),
+    _scene("database: fed slowly", fed_slowly(A, C, D, pause=2.0), {"A": ("late", "slow"), "C": ("ok",)}),
+    _scene("database: helped", shared(D, A, F), {"F": ("slow", "late"), "D": ("late",), "A": ("slow",)}),
     _scene("database: both feed the same", both_feed((A, D), (A, D), 0.0), {"A": LEFT, "D": ("ok", "late")}),
     _scene("database: retried: a worker waits", retried_beside(A, B, C),
            {"A": ("refused", "late"), "B": ("ok", "refused")}),
