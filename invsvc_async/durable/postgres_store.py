@@ -20,7 +20,7 @@ from invsvc_async.durable.entry import LostLaneError
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import SETTLED, PlaceError, place_of, wrong_with_place
 from invsvc_async.durable.scripts import COMMONS
-from invsvc_async.durable.store import ENTRY, SENT, Owned, columns_of, entry_in, flags_in, keep, note_fact
+from invsvc_async.durable.store import ENTRY, SENT, columns_of, entry_in, flags_in, keep, note_fact
 from invsvc_async.durable.tables import create
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
+    from invsvc_async.durable.leases import Lane
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
@@ -115,7 +116,7 @@ class _Given:
     """An entry to be stored, if *lane* is still owned."""
 
     entry: Entry
-    lane: Owned
+    lane: Lane
     left: Left | None
     done: asyncio.Future[None]
 
@@ -154,6 +155,7 @@ class PostgresStore(Pool):
         self._restored, self._moved = restored, moved  # until the place is checked: they are about one start
         self._place: dict[str, str] | None = None  # once it is checked
         self.schema: str = ""  # once it is open
+        self.marks: int = 0
         self._dialect = _dialect_in(self.schema, self.part, self._kind)
         self.commons: Commons = Commons(shared=True)
         self._stored_commons: set[int] = set()
@@ -307,6 +309,7 @@ class PostgresStore(Pool):
         for name, value in place.items():
             await run(note_fact(f"place {name}", value))
         if is_copy:
+            self.marks += 1
             await run(restored.mark_restored(await self._last_of_copy(connection)))
         return place
 
@@ -405,7 +408,7 @@ class PostgresStore(Pool):
 
     # --- storing
 
-    def put(self, entry: Entry, lane: Owned, left: Left | None = None) -> asyncio.Future[None]:
+    def put(self, entry: Entry, lane: Lane, left: Left | None = None) -> asyncio.Future[None]:
         """Store *entry* and the state in which it *left* its thing, if *lane* is still owned."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         before = self._pending.get(name := (entry.key, entry.seq))

@@ -15,7 +15,7 @@ from invsvc_async.durable.epoch import Epoch
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.sqlite_file import APPLICATION, SqliteFile
-from invsvc_async.durable.store import ENTRY, SENT, Owned, columns_of, entry_in, keep
+from invsvc_async.durable.store import ENTRY, SENT, columns_of, entry_in, keep
 from invsvc_async.durable.tables import create
 from invsvc_async.storage.dialect import MOST, SqliteDialect
 from invsvc_async.storage.slices import slices
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
+    from invsvc_async.durable.leases import Lane
     from invsvc_async.errors import JournalError
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
@@ -73,6 +74,7 @@ class SqliteStore(SqliteFile):
     """
 
     silence: float = inf
+    marks: int = 0  # at its opening alone
 
     def __init__(
         self, path: str | Path, kind: str, *, it: str | None = None, lanes: int = 0, counted: bool = False,
@@ -119,7 +121,7 @@ class SqliteStore(SqliteFile):
             await self.ask(self._load_commons)  # another process has the file
         return made
 
-    def put(self, entry: Entry, lane: Owned, left: Left | None = None) -> asyncio.Future[None]:
+    def put(self, entry: Entry, lane: Lane, left: Left | None = None) -> asyncio.Future[None]:
         """Store *entry* together with others; the future completes once it is on the disk."""
         return self._open_writer.store((entry, lane, left))
 
@@ -201,7 +203,7 @@ class SqliteStore(SqliteFile):
         super()._release()
 
     def _store_group(
-        self, connection: sqlite3.Connection, values: list[tuple[Entry, Owned, Left | None]]
+        self, connection: sqlite3.Connection, values: list[tuple[Entry, Lane, Left | None]]
     ) -> list[LostLaneError | None]:
         last = {
             (entry.key, entry.seq): (entry, lane, left) for entry, lane, left in values

@@ -1,30 +1,27 @@
-"""The protocol of a store of writes, in a file or a database, and what both have in common."""
+"""What stores of writes in files and in databases have in common."""
 
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from invsvc_async.durable.entry import Entry, entry_of
 from invsvc_async.durable.restored import FACT, FIND, SET, closed
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Mapping, Sequence
 
-    from invsvc_async.durable.intents import Commons
-    from invsvc_async.durable.last_writes import Left
-    from invsvc_async.errors import JournalError
+    from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.postgres_store import PostgresStore
+    from invsvc_async.durable.sqlite_store import SqliteStore
     from invsvc_async.storage.dialect import Script
-    from invsvc_async.transport.session import ClientState
+
+    Store: TypeAlias = SqliteStore | PostgresStore  # both have the same methods
 
 __all__ = [
-    "ENTRY", "SENT", "TAKER", "Owned", "Store", "close_restored", "columns_of", "count", "entry_in",
+    "ENTRY", "SENT", "TAKER", "Store", "close_restored", "columns_of", "count", "entry_in",
     "flags_in", "keep", "note_fact",
 ]  # fmt: skip
-
-T = TypeVar("T")
 
 # The columns of an entry, in the order of `entry_in`.
 ENTRY: Final = (
@@ -62,109 +59,7 @@ RETURNING key
 """  # noqa: S608 - our own text
 
 
-class Owned(Protocol):
-    """A lane that a process owns, as long as its token is on it."""
-
-    number: int
-    token: str
-
-    def doubt(self) -> None:
-        """Note that something was not stored, so another process may have it."""
-        ...
-
-
-class Store(Protocol):
-    """The writes of one kind, in one file or one schema of a database."""
-
-    commons: Commons
-    silence: float  # s without a sign of life after which a process counts as dead; infinite in a file
-    part: int | None  # of the counts to which this process adds; None: they are not kept
-
-    async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
-        """
-        Open it for the base URL and credential of *session*; create it if it does not exist.
-
-        A file may be opened without a session.
-
-        Raises:
-            JournalError: It cannot be used, or it is of another version.
-
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Store what is pending, and close it."""
-        ...
-
-    async def run(self, script: Callable[[], Script[T]]) -> T:
-        """Run a new *script* in a transaction, and return its result."""
-        ...
-
-    async def rows(self, text: str, *values: Any) -> Sequence[Any]:  # Any: as the columns
-        """Run one statement, which is its own transaction, and return its rows."""
-        ...
-
-    def put(self, entry: Entry, lane: Owned, left: Left | None = None) -> asyncio.Future[None]:
-        """
-        Store *entry*, and the state in which it *left* its thing, with others, if *lane* is still owned.
-
-        The future completes once it is durable, or fails with LostLaneError.
-        """
-        ...
-
-    async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
-        """
-        Return entries that are not done, in their order; not those of *held*, which has their numbers.
-
-        *places* has the lanes, and after which place to look in each. *each* limits the entries of one lane.
-        """
-        ...
-
-    async def hear(self, woken: Callable[[str], None]) -> None:
-        """
-        Call *woken* with the number of each lane that has something new, until cancelled.
-
-        ``""`` stands for all lanes, and ``"beat"`` says that another process has joined, needs writes, or has
-        left.
-        """
-        ...
-
-    async def tell(self, *what: str) -> None:
-        """Wake those that hear, in all processes, with the number of a lane, or ``"beat"``."""
-        ...
-
-    async def check_place(self) -> None:
-        """
-        Check that it is where it was used before, and use it nowhere else from now on.
-
-        Raises:
-            JournalError: It is not, so it may lack sends that were made.
-
-        """
-        ...
-
-    def forget_place(self) -> None:
-        """Note that nothing is sent any more, so its place does not matter."""
-        ...
-
-    def is_away(self, error: JournalError) -> bool:
-        """Return whether *error* says that it cannot be reached, and not that it refused a statement."""
-        ...
-
-    async def entries(self, where: str, *values: Any) -> list[Entry]:  # Any: as the columns
-        """Select entries; *where* is our own text, and calls the table *e*."""
-        ...
-
-    async def idle(self) -> None:
-        """Wait until everything pending is stored."""
-        ...
-
-    def hurried(self) -> AbstractAsyncContextManager[None]:
-        """Wait only briefly for the statements in the block."""
-        ...
-
-
-def keep(given: Sequence[tuple[Entry, Owned]]) -> tuple[str, Sequence[Any]]:  # Any: as the columns
+def keep(given: Sequence[tuple[Entry, Lane]]) -> tuple[str, Sequence[Any]]:  # Any: as the columns
     """
     Return the statement that inserts or updates entries by their keys, and its values.
 
