@@ -63,6 +63,7 @@ log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 _PAGE: Final = 256  # entries read or removed at once
 _PATIENCE: Final = 10.0  # s that a write waits for a database that is away
+_NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an address
 _HEARD_AFTER: Final = 0.05  # s until verdicts that the application has had are removed, together
 _DEAD_AT_ONCE: Final = 20  # lanes of dead processes taken over in one transaction
 _KEYED: Final = (
@@ -93,8 +94,9 @@ class ClientJournal:
         self._store: Store = _store_of(address)
         self.session: ClientState | None = None
         self.keys: Keys = Keys(
-            self, self._store, namespace=named.get("namespace"), same_mode=named.get("same_mode") == "true"
-        )
+            self, self._store, namespace=named.get("namespace"), same_mode="same_mode" in named,
+            complete="complete" in named,
+        )  # fmt: skip
         self.opened: float = 0.0  # local s
         self._living = 1  # processes that use it
         self._leases: Leases | None = None
@@ -539,7 +541,7 @@ def _move(taken: list[Lane], to: Lane) -> Script[tuple[list[str], set[str]]]:
 
 def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
     """
-    Take ``namespace`` and ``same_mode`` out of the query of *address*, which may also be a path.
+    Take ``namespace``, ``same_mode`` and ``complete`` out of the query of *address*; it may be a path, too.
 
     Raises:
         ConfigurationError: One of them is invalid.
@@ -547,11 +549,12 @@ def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
     """
     place, mark, query = str(address).partition("?")
     asked = parse_qsl(query, keep_blank_values=True)
-    named = {name: value for name, value in asked if name in ("namespace", "same_mode")}
+    named = {name: value for name, value in asked if name in _NAMES}
     if not re.fullmatch(r"[\w.-]{1,64}", named.get("namespace", "x"), re.ASCII):
         raise ConfigurationError("journal: namespace is invalid. Use 1 to 64 of a-z, A-Z, 0-9, _, - and .")
-    if named.get("same_mode", "true") != "true":
-        raise ConfigurationError("journal: same_mode is invalid. Use same_mode=true, or leave it out.")
+    for name in _NAMES[1:]:
+        if named.get(name, "true") != "true":
+            raise ConfigurationError(f"journal: {name} is invalid. Use {name}=true, or leave it out.")
     rest = urlencode([pair for pair in asked if pair[0] not in named], safe="/,:@")
     return (f"{place}?{rest}" if rest else place) if mark and named else address, named
 

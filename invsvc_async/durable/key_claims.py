@@ -94,8 +94,8 @@ class Found(NamedTuple):
     An entry of a key, as it was seen.
 
     ``owner`` is the token of its lane; ``lives`` is whether that process does.  ``untold`` is 0 if the secret
-    of a new webhook was returned, or there is none; 1 if a living process is about to return it, 2 if one that
-    is gone was.
+    of a new webhook was returned, or there is none; 1 if a living process is about to return it; 2 if one
+    that is gone was.
     """
 
     entry: Entry

@@ -1,4 +1,4 @@
-"""The namespaces of keys, and the digests by which another write under a key is recognised."""
+"""What a key stands for: its namespace, the write under it, and whether the journal has all keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from invsvc_async.errors import ConfigurationError, KeyConflictError
+from invsvc_async.durable.restored import FACT, Mark
+from invsvc_async.durable.store import close_restored
+from invsvc_async.errors import ConfigurationError, JournalError, KeyConflictError
 from invsvc_async.reconcile.findings import is_unique
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Namespaces", "check_same", "digests_of", "key_in"]
+__all__ = ["Doubts", "Namespaces", "check_same", "digests_of", "key_in"]
 
 _FACT: Final = "SELECT value FROM {s}facts WHERE name = $1"
 _NOTE: Final = "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
@@ -67,6 +69,45 @@ class Namespaces:
             "another data mode. If it is of the same, add same_mode=true to the query of the journal's "
             "address; otherwise name a namespace: namespace=NAME. Nothing was sent."
         )
+
+
+class Doubts:
+    """
+    Whether *store* was restored from a copy, which lacks the keys of later writes.
+
+    A person who has looked for those writes opens it once as *complete*.
+    """
+
+    def __init__(self, store: Store, *, complete: bool) -> None:
+        self._store, self._complete = store, complete
+        self._read_at = -1  # marks of the store when this was read
+        self._mark: Mark | None = None
+
+    async def through(self) -> int:
+        """Return the number of the last entry of the copy; 0 if there is none."""
+        if self._read_at != self._store.marks:
+            if self._complete and self._read_at < 0:
+                await self._store.run(close_restored)
+            self._read_at = self._store.marks
+            found = await self._store.rows(_FACT, FACT)
+            self._mark = msgspec.json.decode(found[0][0], type=Mark) if found else None
+        return 0 if self._mark is None else self._mark.through
+
+    async def check(self) -> None:
+        """
+        Check that a write without a key in the store was not made before.
+
+        Raises:
+            JournalError: It may have been, after the copy was made.
+
+        """
+        await self.through()
+        if self._mark is not None and self._mark.is_open:
+            raise JournalError(
+                "journal: it was restored from a copy, or moved, so it may lack keys, and a write under one "
+                "of these would be made twice. Nothing was sent. Look for what was written since the copy was "
+                "made; then open the journal once with complete=true in the query of its address."
+            )
 
 
 def key_in(name: str) -> str:

@@ -39,8 +39,9 @@ from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.intents import in_doubt
 from invsvc_async.durable.key_claims import ENDED, FREED, Claims
-from invsvc_async.durable.key_names import Namespaces, check_same, digests_of, key_in
+from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
 from invsvc_async.durable.key_waits import Waits
 from invsvc_async.durable.keyed_run import KeyedRun, KeyTakenError
 from invsvc_async.durable.last_writes import LastWrite, learn
@@ -110,13 +111,14 @@ class Keys:
     """The keys of one journal.  *namespace* is the one that its address names."""
 
     def __init__(
-        self, journal: ClientJournal, store: Store, *, namespace: str | None, same_mode: bool
+        self, journal: ClientJournal, store: Store, *, namespace: str | None, same_mode: bool, complete: bool
     ) -> None:
         self._journal = journal
         self.store: Store = store
         self.claims: Claims = Claims(store, is_shared=journal.is_shared)
         self.waits: Waits = Waits(journal, store, self.claims)
         self._names = Namespaces(store, named=namespace, same_mode=same_mode)
+        self._doubts = Doubts(store, complete=complete)
         self._turns: dict[str, _Turn] = {}  # by the keys of entries
         self._tasks: set[asyncio.Task[None]] = set()
         self.ended: bool = False
@@ -321,6 +323,8 @@ class Keys:
             intent.policy, deadline=spec.policy.deadline, resend=spec.policy.resend,
             max_resends=spec.policy.max_resends, journey_reader=spec.policy.journey_reader,
         )  # fmt: skip
+        if entry.seq <= await self._doubts.through():
+            intent = in_doubt(intent)
         newest = False if overtaken else None if self._journal.is_shared else intent.newest
         intent = with_reader(attrs.evolve(intent, newest=newest, policy=policy), spec.reader)
         return await self._driven(run, self._taken_up(run, spec.options, intent, gone=gone, spec=spec))
@@ -338,6 +342,7 @@ class Keys:
 
     async def _first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any]:
         """Run a write of which nothing was sent."""
+        await self._doubts.check()
         spec = replace(spec, options=run.bound(spec.options))
         if spec.creates_webhook and self.session.on_secret is None:
             self.session.warn_once("on_secret", _NO_SECRETS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from contextlib import asynccontextmanager
@@ -511,3 +512,27 @@ async def test_key_that_is_pruned_while_it_is_awaited(service, shared):
         with pytest.raises(JournalError, match="forgotten while its verdict was awaited"):
             await waiting
     assert service.arrivals("webhooks.create") == 1
+
+
+async def test_journal_that_was_put_back_from_a_copy(service, tmp_path):
+    """What the copy does not have may have been sent since: it is not sent until a person has looked."""
+    path, copy = tmp_path / "calls.db", tmp_path / "copy"
+    async with client_of(service, journal=path) as client:
+        await create(client, "before", url="https://b.example/")
+    shutil.copy(path, copy)
+    async with client_of(service, journal=path) as client:
+        await create(client, "after", url="https://a.example/")
+    for file in tmp_path.glob("calls.db-*"):
+        file.unlink()
+    copy.replace(path)
+
+    for _ in range(2):
+        async with client_of(service, journal=path) as client:
+            assert (await create(client, "before", url="https://b.example/").outcome()).replayed
+            with pytest.raises(JournalError, match="may lack keys.*complete=true"):
+                await create(client, "after", url="https://a.example/")
+    assert service.arrivals("webhooks.create") == 2
+    async with client_of(service, journal=f"{path}?complete=true") as client:
+        assert (await create(client, "new", url="https://n.example/").outcome()).applied
+    async with client_of(service, journal=path) as client:
+        assert (await create(client, "newer", url="https://n.example/2").outcome()).applied
