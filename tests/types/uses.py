@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, assert_type
 
-from invsvc_async import CallOptions, Timeouts, Verdict, models
+from invsvc_async import CallOptions, Client, Outbox, Portal, Timeouts, Verdict, models
 from invsvc_async.events import ResourceEvent
 from invsvc_async.models import (
     Deleted,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from invsvc_async import EventType
     from invsvc_async.batch import Batch
-    from invsvc_async.client import Client
     from invsvc_async.events import Handling, Receiver
     from invsvc_async.reconcile.intent import Intent
 
@@ -54,6 +53,23 @@ async def writes(client: Client, intent: Intent) -> None:
     assert_type(await client.sheets.save_mapping({"a": "b"}), SheetConnection)
     assert_type(client.teams.create(legal_name="A"), Write[Team])
     assert_type(await client.settle(intent), Outcome[Any])
+    assert_type(write.to_line(), dict[str, Any])
+    assert_type(client.write_from(write.to_line()), Write[Any])
+    client.write_from("{}")
+
+
+def from_a_thread(make: Callable[[], Client]) -> None:
+    with Portal(make) as portal:
+        write = portal.client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        assert_type(portal.call(write), Webhook)
+        assert_type(portal.call(write.outcome()), Outcome[Webhook])
+        assert_type(portal.call(portal.client.invoices.egress()), Page[Invoice])
+        for invoice in portal.iterate(portal.client.invoices.egress()):
+            assert_type(invoice, Invoice)
+        outbox = portal.enter(Outbox.open("app.db", portal.client))
+        assert_type(outbox, Outbox)
+        made = Portal(Client.from_env)
+    assert_type(made, Portal)  # the block cannot end early
 
 
 def narrowing(outcome: Outcome[Webhook]) -> None:
