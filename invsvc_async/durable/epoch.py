@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from invsvc_async.durable.restored import SETTLED
-from invsvc_async.durable.sqlite_file import fact
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.private_file import own_private
 from invsvc_async.storage.sqlite_writer import transaction
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["Epoch", "Standing", "wrong_with"]
+__all__ = ["Epoch", "Standing", "fact", "wrong_with"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -76,6 +75,12 @@ _OTHERWISE = (
     "Nothing was sent. If nothing newer exists, run {it} with --restored (restored=True), which settles "
     "what may have been sent before it sends"
 )
+
+
+def fact(connection: sqlite3.Connection, name: str) -> str | None:
+    """Return a fact about the whole journal."""
+    row = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
 
 
 class Epoch:

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, nullcontext
+import sqlite3
+import threading
+from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from msgspec.structs import astuple
 
 from invsvc_async.durable.entry import LostLaneError, State
-from invsvc_async.durable.epoch import Epoch
+from invsvc_async.durable.epoch import Epoch, fact
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import mark_restored
-from invsvc_async.durable.sqlite_file import APPLICATION, SqliteFile
 from invsvc_async.durable.store import ENTRY, SENT, columns_of, entry_in, keep
 from invsvc_async.durable.tables import create
+from invsvc_async.errors import JournalError
+from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect
+from invsvc_async.storage.file_lock import FileLock, check_names
+from invsvc_async.storage.private_file import make_database_private
+from invsvc_async.storage.same_file import SameFile
 from invsvc_async.storage.slices import slices
-from invsvc_async.storage.sqlite_writer import transaction
+from invsvc_async.storage.sqlite_check import check_file, opened_as
+from invsvc_async.storage.sqlite_errors import in_words
+from invsvc_async.storage.sqlite_writer import Writer, transaction
+from invsvc_async.storage.table_version import check_version
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-    from pathlib import Path
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.errors import JournalError
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
@@ -45,6 +52,10 @@ DIALECT = SqliteDialect(
     durably="1",
     now="((julianday('now') - 2440587.5) * 86400.0)",
 )
+_APPLICATION = 0x1A5C_BA7C  # marks the file as one of this package
+_CANNOT_WRITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
+_PATIENCE = 5.0  # s to wait for a lock of another program
+_LOOK_EVERY = 10_000  # steps of SQLite, a millisecond, between looks whether the opening was given up
 # The lock of the file shows that whoever had it before is dead.
 _FREE = "UPDATE lanes SET owner = NULL"
 _STORE: Final = f"""
@@ -63,7 +74,7 @@ WHERE true ON CONFLICT (thing) DO UPDATE SET place = max(s.place, excluded.place
 """
 
 
-class SqliteStore(SqliteFile):
+class SqliteStore:
     """
     The store of *kind* in the file at *path*.
 
@@ -71,8 +82,11 @@ class SqliteStore(SqliteFile):
     errors advise to run; without it, that is logged, and what is open is settled as if it had been sent
     since.  *restored* and *moved* are as in :class:`Epoch`.  A new file has so many *lanes*, and with
     *counted*, it counts its entries.
+
+    With *reading*, nothing is changed, and another process may own the file.
     """
 
+    in_use: ClassVar[str] = "Wait for that process, stop it, or use another path."
     silence: float = inf
     marks: int = 0  # at its opening alone
 
@@ -80,7 +94,15 @@ class SqliteStore(SqliteFile):
         self, path: str | Path, kind: str, *, it: str | None = None, lanes: int = 0, counted: bool = False,
         reading: bool = False, restored: bool = False, moved: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(path, kind, reading=reading)
+        self.path: Path = Path(path).resolve()  # the file has one owner, also through links
+        check_path(str(path), "journal")
+        self._name = f"journal {self.path}"
+        self._kind, self._reading = kind, reading
+        self._same = SameFile(self.path, self._name, "all that use it")
+        self._lock = FileLock(self.path, self._name, self.in_use)
+        self._writer: Writer | None = None
+        self._starting: Writer | None = None  # its connection is being opened
+        self._given_up = threading.Event()  # the opening: the check of a large file takes a minute
         self._lanes = lanes
         self.part: int | None = 0 if counted else None
         self._told = asyncio.Event()  # something was changed for whoever sends
@@ -93,7 +115,7 @@ class SqliteStore(SqliteFile):
 
     async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
         """
-        Acquire the file, or create it.
+        Acquire the file; create it with mode 0600 if it does not exist. If cancelled, it has to be closed.
 
         Raises:
             JournalError: Another process owns it; it is damaged, not of this kind, or of another version; the
@@ -101,7 +123,44 @@ class SqliteStore(SqliteFile):
 
         """
         del session, same_mode  # of each entry that is settled
-        await self.open()
+        if self._starting is None:
+            if self._reading:
+                self._lock.share()
+            else:
+                self._check_program()
+                self._lock.acquire()
+            self._given_up = threading.Event()
+            self._starting = Writer(
+                self._name,
+                self._connect,
+                self._store_group,
+                check=self._same.check,
+                ended=self._group_ended,
+            )
+            self._starting.start_thread()
+        try:
+            await self._starting.opened()
+        except asyncio.CancelledError:
+            raise  # its thread still uses the file: opening again, or closing, takes it up
+        except BaseException:
+            self._starting = None
+            self._release()
+            raise
+        self._writer, self._starting = self._starting, None
+
+    async def aclose(self) -> None:
+        """Store everything and release the file. An opening that is under way ends soon."""
+        self._given_up.set()
+        writer, self._writer, self._starting = self._writer or self._starting, None, None
+        if writer is not None:
+            if not self._reading:
+                writer.act(_note_closed)
+            try:
+                await writer.stop()
+            except asyncio.CancelledError:  # its thread still stores what was requested
+                writer.when_ended(self._release)
+                raise
+            self._release()
 
     async def run(self, script: Callable[[], Script[T]]) -> T:
         """Run a new *script* in a transaction, after all earlier requests."""
@@ -171,7 +230,99 @@ class SqliteStore(SqliteFile):
         del error
         return False
 
+    def ask(self, act: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        """
+        Run *act* on the writer's thread, in a transaction, after all earlier requests.
+
+        The future has its result; *act* runs even if nothing awaits it.
+        """
+        return self._open_writer.act(act)
+
+    @property
+    def _open_writer(self) -> Writer:
+        if self._writer is None:
+            raise JournalError(f"{self._name}: it is not open. Open it first.")
+        return self._writer
+
+    def _check_program(self) -> None:
+        """
+        Check that the file is no other program's, before anything but SQLite opens it.
+
+        To close it, as the lock then does, would end the locks that SQLite has on it in this process.
+        """
+        with suppress(OSError, sqlite3.Error):  # the next opening says what is wrong
+            if not self.path.is_file():
+                return
+            log = self.path.with_name(f"{self.path.name}-wal")
+            place = f"{self.path.as_uri()}?mode=ro"
+            if not log.exists():  # it would be created
+                place += "&immutable=1"
+            with closing(sqlite3.connect(place, uri=True, timeout=0)) as connection:
+                self._check_application(connection)
+
+    def _check_application(self, connection: sqlite3.Connection) -> bool:
+        """Return whether the file has no tables; raise if they are another program's."""
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        empty = not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        if not empty and application != _APPLICATION:
+            raise JournalError(f"{self._name}: the file is another program's database. Choose another path.")
+        return empty
+
     # --- on the writer's thread
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            check_names(self.path, self._name)
+            connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise in_words(self._name, error) from error
+        try:
+            connection.set_progress_handler(self._given_up.is_set, _LOOK_EVERY)
+            self._prepare(connection)
+            connection.set_progress_handler(None, 0)
+        except BaseException as error:
+            connection.close()
+            if self._reading and getattr(error, "sqlite_errorcode", 0) & 0xFF in _CANNOT_WRITE:
+                raise JournalError(
+                    f"{self._name}: SQLite reads a journal that is not in use by files beside it, and cannot "
+                    f"write there ({error}). Copy it, with its -wal if there is one, and read the copy."
+                ) from error
+            raise
+        return connection
+
+    def _make_private(self) -> None:
+        """Set the file's mode to 0600, once it is known to be a journal: its log gets the same mode."""
+        try:
+            make_database_private(self.path)
+        except OSError as error:
+            raise in_words(self._name, error) from error
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        empty = self._check_application(connection)
+        if not empty:
+            check_version(self._name, fact(connection, "schema"))
+        if self._reading and empty:
+            raise JournalError(f"{self._name}: the file has no journal yet. Check the path, or run it first.")
+        if self._reading:
+            connection.execute("PRAGMA query_only = 1")
+        else:
+            self._make_private()
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        if empty:
+            self._create(connection)
+        elif fact(connection, "open") not in {None, opened_as(self.path)}:
+            check_file(connection, self._name)  # a key that an index lost would be sent again as new
+        if (kind := fact(connection, "kind")) != self._kind:
+            raise JournalError(f"{self._name}: it is {kind}, not {self._kind}. Choose another path.")
+        self._load_commons(connection)
+        if not self._reading:
+            connection.execute("INSERT OR REPLACE INTO facts VALUES ('open', ?)", (opened_as(self.path),))
+            self._epoch.begin(connection)
+            connection.execute(_FREE)
+            connection.execute("DELETE FROM members")
+        self._same.remember()
 
     def _do(self, script: Callable[[], Script[T]], connection: sqlite3.Connection) -> T:
         return DIALECT.run(connection, script())
@@ -179,19 +330,8 @@ class SqliteStore(SqliteFile):
     def _create(self, connection: sqlite3.Connection) -> None:
         with transaction(connection, "BEGIN IMMEDIATE"):
             counted = self.part is not None
-            self._do(lambda: create(lanes=self._lanes, counted=counted, kind=self.kind), connection)
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        super()._prepare(connection)
-        if not self._reading:
-            self._epoch.begin(connection)
-            connection.execute(_FREE)
-            connection.execute("DELETE FROM members")
-
-    def _load(self, connection: sqlite3.Connection) -> None:
-        super()._load(connection)
-        self._load_commons(connection)
+            self._do(lambda: create(lanes=self._lanes, counted=counted, kind=self._kind), connection)
+            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
 
     def _load_commons(self, connection: sqlite3.Connection) -> None:
         for number, text in connection.execute("SELECT number, text FROM commons"):
@@ -199,8 +339,9 @@ class SqliteStore(SqliteFile):
             self._stored_commons.add(number)
 
     def _release(self) -> None:
+        """Release the file, which nothing uses any more."""
         self._epoch.close()
-        super()._release()
+        self._lock.release()
 
     def _store_group(
         self, connection: sqlite3.Connection, values: list[tuple[Entry, Lane, Left | None]]
@@ -256,6 +397,10 @@ def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[int]]:
     if left := [(seq, *astuple(each)) for seq, each in kept]:
         yield _LEFT, (left,)
     return lost
+
+
+def _note_closed(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM facts WHERE name = 'open'")
 
 
 def _dropped(key: str) -> LostLaneError:

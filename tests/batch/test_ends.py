@@ -27,7 +27,7 @@ from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.pacing import Slots
 from invsvc_async.batch.sending import Sending
-from invsvc_async.durable import sqlite_file
+from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.batch.conftest import HOOK, client_of
@@ -309,7 +309,7 @@ async def test_end_that_is_cancelled(service, client, tmp_path):
 
 async def test_opening_that_is_cancelled(client, tmp_path, monkeypatch):
     """The journal is closed, so that it can be opened again."""
-    begun, may_end, real = threading.Event(), threading.Event(), sqlite_file.check_file
+    begun, may_end, real = threading.Event(), threading.Event(), sqlite_store.check_file
     async with Batch.open(tmp_path / "run.db", client):
         pass
     cut_power(tmp_path / "run.db")
@@ -319,7 +319,7 @@ async def test_opening_that_is_cancelled(client, tmp_path, monkeypatch):
         may_end.wait(30)
         real(*values)
 
-    monkeypatch.setattr(sqlite_file, "check_file", check)
+    monkeypatch.setattr(sqlite_store, "check_file", check)
     opening = asyncio.create_task(Batch.open(tmp_path / "run.db", client).__aenter__())
     await asyncio.to_thread(begun.wait, 30)
     opening.cancel()

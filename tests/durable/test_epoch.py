@@ -161,7 +161,7 @@ async def test_closing_that_is_cancelled(journal):
     await asyncio.wait([closing])
     assert closing.cancelled()
     with pytest.raises(JournalError, match="is in use"):
-        await SqliteStore(store.path, "test").open()
+        await SqliteStore(store.path, "test").open_for(None, same_mode=False)
     may_end.set()
     for thread in [each for each in threading.enumerate() if str(store.path) in each.name]:
         await asyncio.to_thread(thread.join, 30)

@@ -17,7 +17,7 @@ import pytest
 from invsvc_async import JournalError, NotFoundError, Verdict
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.clock import SystemClock
-from invsvc_async.durable import sqlite_file
+from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.reconcile.history import Attempt
 from tests.batch.conftest import HOOK, client_of
@@ -324,7 +324,7 @@ async def test_opening_that_is_cancelled(tmp_path, monkeypatch, then):
         begun.set()
         may_end.wait(30)
 
-    monkeypatch.setattr(sqlite_file, "check_file", check)
+    monkeypatch.setattr(sqlite_store, "check_file", check)
     journal = ClientJournal(path)
     opening = asyncio.create_task(journal.open())
     await asyncio.to_thread(begun.wait, 30)
@@ -504,7 +504,7 @@ async def test_corrupt_page_is_told(service, client, tmp_path):
 
 async def test_file_that_another_program_locks(tmp_path, monkeypatch):
     """A file that another program has locked is refused after a short wait."""
-    monkeypatch.setattr(sqlite_file, "_PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite_store, "_PATIENCE", 0.05)
     path = tmp_path / "journal.db"
     assert await kept(path) == []
     other = sqlite3.connect(path, isolation_level=None)

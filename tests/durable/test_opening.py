@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from invsvc_async import Client, ConfigurationError, Verdict, Webhook
-from invsvc_async.durable import sqlite_file
+from invsvc_async.durable import sqlite_store
 from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, client_of
 from tests.support.power_cut import cut_power
@@ -28,7 +28,7 @@ async def test_client_is_cancelled_while_its_large_journal_is_checked(service, t
         connection.execute(ENDLESS)
 
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite_file, "check_file", check)
+        patched.setattr(sqlite_store, "check_file", check)
         entering = asyncio.create_task(client_of(service, journal=path).__aenter__())
         await asyncio.to_thread(begun.wait, 30)
         entering.cancel()

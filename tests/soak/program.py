@@ -106,7 +106,7 @@ def in_virtual_time(loop: VirtualLoop, chance: random.Random) -> Generator[None]
     """
     with ExitStack() as stack:
         stack.enter_context(
-            patch("invsvc_async.durable.sqlite_file.Writer", partial(InlineWriter, chance=chance))
+            patch("invsvc_async.durable.sqlite_store.Writer", partial(InlineWriter, chance=chance))
         )
         stack.enter_context(patch("aiohttp.connector.monotonic", loop.time))
         # That a client has left a hanging exchange need not be noticed at once: each look costs a turn.

@@ -13,7 +13,7 @@ import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.batch.places import entries_of
-from invsvc_async.durable import sqlite_file
+from invsvc_async.durable import sqlite_store
 from invsvc_async.storage import sqlite_check
 from tests.support.power_cut import cut_power
 
@@ -42,7 +42,7 @@ async def use(path, *, reading=False):
 def checked(monkeypatch):
     """Return the names of the files that are checked."""
     names = []
-    monkeypatch.setattr(sqlite_file, "check_file", lambda _, name: names.append(name))
+    monkeypatch.setattr(sqlite_store, "check_file", lambda _, name: names.append(name))
     return names
 
 

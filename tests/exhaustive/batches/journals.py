@@ -88,7 +88,7 @@ class InlineWriter(Writer):
 @contextmanager
 def inline_writers() -> Iterator[None]:
     """Make journals in files commit on the loop."""
-    with patch("invsvc_async.durable.sqlite_file.Writer", InlineWriter):
+    with patch("invsvc_async.durable.sqlite_store.Writer", InlineWriter):
         yield
 
 
@@ -195,7 +195,8 @@ class _Server:
         names = self.fetch(f"SELECT tablename FROM pg_tables WHERE schemaname = '{first.schema}'")  # noqa: S608 - its own
         # The clock of the database is that of the scene.
         self.dialect._known.clear()
-        self.dialect._names["now"] = f"(SELECT last_value / 1e6 FROM {first.schema}.walk_clock)::float8"
+        now = f"(SELECT last_value / 1e6 FROM {first.schema}.walk_clock)::float8"  # noqa: S608 - its own sequence
+        self.dialect._names["now"] = now
         self._tables = [name for (name,) in names if name != "lanes"]
 
     def empty(self) -> None:
