@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Faults
 
 __all__ = [
-    "EscapeFormulas", "InsecureHttp", "IntentFile", "Json", "Moved", "NoSecrets", "Profile", "Rate",
-    "Restored", "SameCredential", "SameMode", "SecretsFile", "SecretsTo", "Story", "Team", "Yes",
-    "check_outputs", "check_secrets", "check_url", "client_of", "confirm", "content_of",
-    "fault_plan", "handled", "intent_in", "is_insecure", "named", "stop_signals", "unhandled",
+    "EscapeFormulas", "InsecureHttp", "IntentFile", "Json", "NoSecrets", "Profile", "SameMode", "SecretsFile",
+    "SecretsTo", "Story", "Team", "Yes", "check_outputs", "check_secrets", "check_url", "client_of",
+    "confirm", "content_of", "fault_plan", "handled", "intent_in", "is_insecure", "named", "stop_signals",
+    "unhandled",
 ]  # fmt: skip
 
 _SQLITE = b"SQLite format 3\0"
@@ -63,15 +63,6 @@ SameMode = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a delete.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and errors as JSON on stderr.")]
-
-Rate = Annotated[float | None, typer.Option(min=0.001, help="Sends per second, evenly spaced.")]
-SameCredential = Annotated[
-    bool, typer.Option("--same-mode", help="The credential is new, but has the same team and data mode.")
-]
-Restored = Annotated[
-    bool, typer.Option("--restored", help="It is an older copy: settle what may have been sent first.")
-]
-Moved = Annotated[bool, typer.Option("--moved", help="It is complete, although it is in another place.")]
 
 EscapeFormulas = Annotated[
     bool,

@@ -15,7 +15,7 @@ import pytest
 from invsvc_async import Outbox, WriteError
 from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run
-from invsvc_async.cli.commands.stores import BATCH, JOURNAL, OUTBOX, opened
+from invsvc_async.cli.commands.stores import JOURNAL, At, opened
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
 from tests.outbox.conftest import outbox_at, verdict_of
@@ -23,7 +23,7 @@ from tests.support.database import database
 
 pytestmark = pytest.mark.one_python
 
-KINDS = {"batch": BATCH, "outbox": OUTBOX, "journal": JOURNAL}
+KINDS = ("batch", "outbox", "journal")
 FORMS = ("file", "database")
 
 
@@ -186,7 +186,7 @@ async def test_retry(service, stored, invsvc):
     options = {"journal": stored.place} if stored.kind == "journal" else {}
     async with client_of(service, **options) as client:
         if stored.kind == "journal":
-            async with opened(JOURNAL, stored.place, reading=True) as entries:
+            async with opened(JOURNAL, At(stored.place), reading=True) as entries:
                 [(thing,)] = await entries.store.rows("SELECT thing FROM {s}entries WHERE key LIKE '% refused'")
             write = client.webhooks.update(thing.rpartition("/")[2], description="private").keyed("refused")
             assert (await write.outcome()).applied

@@ -13,21 +13,10 @@ from invsvc_async.cli.commands.report import report
 from invsvc_async.cli.commands.stores import BATCH, Place, attach
 from invsvc_async.cli.commands.upkeep import drop, prune, retry
 from invsvc_async.cli.commands.views import list_, show, workers
-from invsvc_async.cli.options import (
-    Json,
-    Moved,
-    NoSecrets,
-    Profile,
-    Rate,
-    Restored,
-    SameCredential,
-    SecretsFile,
-    Team,
-    check_outputs,
-    check_secrets,
-    existing_file,
-)
+from invsvc_async.cli.option_groups import expanded
+from invsvc_async.cli.options import check_outputs, existing_file
 from invsvc_async.cli.output import DONE, USAGE, counted, emit_json, fail, note
+from invsvc_async.cli.sending import Concurrency, Sending  # noqa: TC001 - typer reads the types
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -42,7 +31,6 @@ Journal = Annotated[str, typer.Option(help="The journal: a file, or postgresql:/
 Input = Annotated[
     Path, typer.Argument(help="One write per line, as JSON; - is stdin.", callback=existing_file)
 ]
-Concurrency = Annotated[int, typer.Option(min=1, help="Maximum writes in flight in this process.")]
 
 _CORRECT = "Correct these lines, or skip them with --skip-bad"
 _FORM = 'The input must have one write per line: {"operation": …, "arguments": {…}, "key": …}'
@@ -72,27 +60,20 @@ app: typer.Typer = typer.Typer(
 
 
 @app.command()
-def run(  # noqa: PLR0913 - each is an option of its own
+@expanded
+def run(
     file: Input,
     *,
     journal: Journal,
     concurrency: Concurrency = 200,
-    rate: Rate = None,
     tag: Annotated[bool, typer.Option(help="Tag new webhooks, so that they can be identified.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file without sending.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines and list them.")] = False,
-    secrets_to: SecretsFile = None,
-    no_secrets: NoSecrets = False,
-    same_mode: SameCredential = False,
     stop_after: Annotated[
         str | None,
         typer.Option(help="Stop after so many writes, or such a share (0.05), that were not applied."),
     ] = None,
-    restored: Restored = False,
-    moved: Moved = False,
-    json_: Json = False,
-    profile: Profile = None,
-    team: Team = None,
+    sending: Sending,
 ) -> None:
     """
     Start or resume a batch: `invsvc batch FILE.jsonl --journal run.db`.
@@ -109,12 +90,8 @@ def run(  # noqa: PLR0913 - each is an option of its own
     from invsvc_async.batch.file_check import rereadable
     from invsvc_async.cli.commands.batch_run import BatchOptions
 
-    check_outputs({"--secrets-to": secrets_to}, input=file, journal=journal)
-    settings = {
-        "concurrency": concurrency, "rate": rate, "tag": tag, "same_mode": same_mode,
-        "stop_after": _limit(stop_after), "restored": restored, "moved": moved,
-    }  # fmt: skip
-    options = BatchOptions(journal, secrets_to, no_secrets, profile, team, settings, as_json=json_)
+    check_outputs({"--secrets-to": sending.secrets_to}, input=file, journal=journal)
+    options = BatchOptions(journal, sending, concurrency, tag, _limit(stop_after))
     # Outside the event loop, so that Ctrl-C interrupts reading from a silent pipe.
     with rereadable(file) as lines:
         raise typer.Exit(until_done(_run(options, file, lines, dry_run=dry_run, skip_bad=skip_bad)))
@@ -133,12 +110,12 @@ async def _run(options: BatchOptions, file: Path, lines: BinaryIO, *, dry_run: b
     from invsvc_async.batch.places import checkpoint_at, is_shared
     from invsvc_async.cli.commands.batch_run import write
 
-    async with options.client() as client:
+    async with options.sending.client(options.concurrency) as client:
         writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad)
         checked = check_file(writes, None if dry_run else await checkpoint_at(options.journal))
         _name_problems(file, writes, checked, skip_bad=skip_bad)
         if dry_run:
-            if options.as_json:
+            if options.sending.json_:
                 emit_json(_plain(checked))
             valid, invalid = counted(writes.total, "valid write"), counted(checked.bad, "invalid line")
             note(f"{valid}, {invalid}; nothing was sent")
@@ -148,7 +125,7 @@ async def _run(options: BatchOptions, file: Path, lines: BinaryIO, *, dry_run: b
             return USAGE
         # A run on a shared journal also sends what other runs put into it.
         may_create = checked.creates_webhooks or is_shared(options.journal)
-        check_secrets(options.secrets_to, no_secrets=options.no_secrets, may_create=may_create)
+        options.sending.check_secrets(may_create=may_create)
         return await write(options, client, writes, total=writes.total, bad=writes.bad)
 
 
@@ -167,20 +144,8 @@ def _plain(checked: Checked) -> dict[str, Any]:  # Any: JSON values
 
 
 @app.command()
-def worker(
-    place: Place,
-    *,
-    concurrency: Concurrency = 200,
-    rate: Rate = None,
-    secrets_to: SecretsFile = None,
-    no_secrets: NoSecrets = False,
-    same_mode: SameCredential = False,
-    restored: Restored = False,
-    moved: Moved = False,
-    json_: Json = False,
-    profile: Profile = None,
-    team: Team = None,
-) -> None:
+@expanded
+def worker(place: Place, *, concurrency: Concurrency = 200, sending: Sending) -> None:
     """
     Process a batch shared by several machines, until interrupted.  Workers can join and leave at any time.
 
@@ -188,13 +153,8 @@ def worker(
     """
     from invsvc_async.cli.commands.batch_run import BatchOptions, work
 
-    check_secrets(secrets_to, no_secrets=no_secrets, may_create=True)
-    settings = {
-        "concurrency": concurrency, "rate": rate, "same_mode": same_mode, "restored": restored,
-        "moved": moved,
-    }  # fmt: skip
-    options = BatchOptions(place, secrets_to, no_secrets, profile, team, settings, as_json=json_)
-    raise typer.Exit(until_done(work(options)))
+    sending.check_secrets(may_create=True)
+    raise typer.Exit(until_done(work(BatchOptions(place, sending, concurrency))))
 
 
 attach(app, BATCH, list_, show, report, watch, workers, retry, drop, prune)

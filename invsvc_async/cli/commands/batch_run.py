@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.cli.options import check_secrets, client_of, handled, stop_signals
+from invsvc_async.cli.options import handled, stop_signals
 from invsvc_async.cli.output import (
     DONE,
     FAILED,
@@ -30,14 +30,14 @@ from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterable
-    from pathlib import Path
 
     from invsvc_async.batch import Batch, Progress, Result, Summary
     from invsvc_async.batch.reports.not_applied import Group
+    from invsvc_async.cli.sending import Sending
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
-__all__ = ["BatchOptions", "secret_sink", "work", "write"]
+__all__ = ["BatchOptions", "work", "write"]
 
 INTERRUPTED = 130  # the exit code of shells for SIGINT
 _EVERY = 10.0  # s between lines of progress
@@ -46,20 +46,13 @@ GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
 @attrs.frozen
 class BatchOptions:
-    """Options of a run or a worker; *settings* are those of ``Batch.open``."""
+    """Options of a run or a worker."""
 
     journal: str
-    secrets_to: Path | None
-    no_secrets: bool
-    profile: str | None
-    team: str | None
-    settings: dict[str, Any]  # Any: as the parameters
-    as_json: bool = attrs.field(kw_only=True)
-
-    def client(self) -> Client:
-        """Return a client whose limit leaves room for settling reads beside the batch's writes."""
-        concurrency = self.settings["concurrency"]
-        return client_of(self.profile, self.team, max_concurrency=concurrency + max(10, concurrency // 4))
+    sending: Sending
+    concurrency: int
+    tag: bool = True
+    stop_after: float | None = None
 
 
 async def write(
@@ -74,16 +67,15 @@ async def write(
     from invsvc_async.batch.reports.not_applied import groups_of
 
     async with AsyncExitStack() as stack:
-        show = stack.enter_context(_bar(total, shown=not options.as_json))
+        show = stack.enter_context(_bar(total, shown=not options.sending.json_))
         batch = await _opened(stack, options, client, on_progress=show)
-        if options.secrets_to is None and not options.no_secrets and not batch.entries.is_shared:
-            left = await batch.entries.creates_webhooks()  # by an earlier run; this one would do them
-            check_secrets(None, no_secrets=False, may_create=left)
+        if not batch.entries.is_shared:  # what an earlier run has left, this one would do
+            options.sending.check_secrets(may_create=await batch.entries.creates_webhooks())
         stopped = stack.enter_context(_signals(batch))
         stop_reason = await _all_taken(batch.run(writes))
         summary, progress = await batch.summary(), batch.progress
         groups = await groups_of(batch.entries, name_of(options.journal))
-    _print_summary(summary, progress, groups, bad=bad, as_json=options.as_json)
+    _print_summary(summary, progress, groups, bad=bad, as_json=options.sending.json_)
     if stop_reason is not None:
         fail(str(stop_reason))
         return FAILED
@@ -96,13 +88,13 @@ async def write(
 async def work(options: BatchOptions) -> int:
     """Work on a shared batch until interrupted; report writes that were not applied, then the totals."""
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(options.client())
+        client = await stack.enter_async_context(options.sending.client(options.concurrency))
         batch = await _opened(stack, options, client)
         stack.enter_context(_signals(batch))
         note("waiting for work; press Ctrl-C to leave")
         stop_reason = await _all_taken(batch.work(), show=_note_failure)
         summary, progress = await batch.summary(), batch.progress
-    _print_summary(summary, progress, [], as_json=options.as_json)
+    _print_summary(summary, progress, [], as_json=options.sending.json_)
     if stop_reason is not None:
         fail(str(stop_reason))
         return FAILED
@@ -134,20 +126,12 @@ async def _opened(
     """Open the batch.  The secrets file is closed after it."""
     from invsvc_async.batch import Batch
 
-    take = await secret_sink(stack, options.secrets_to)
-    opening = Batch.open(options.journal, client, on_secret=take, on_progress=on_progress, **options.settings)
+    take = await options.sending.secret_sink(stack)
+    opening = Batch.open(
+        options.journal, client, concurrency=options.concurrency, tag=options.tag, on_secret=take,
+        on_progress=on_progress, stop_after=options.stop_after, **options.sending.settings,
+    )  # fmt: skip
     return await stack.enter_async_context(opening)
-
-
-async def secret_sink(stack: AsyncExitStack, secrets_to: Path | None) -> Callable[[str, Any], Any]:
-    """Return the callback that receives the secrets of new webhooks."""
-    if secrets_to is None:  # checked before: there are none, or they are not wanted
-        from invsvc_async.batch.item import discard_secret
-
-        return discard_secret
-    from invsvc_async.cli.secrets_file import SecretsFile
-
-    return (await stack.enter_async_context(SecretsFile(secrets_to))).take
 
 
 def _exit_code_of(summary: Summary, bad: int) -> int:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.commands.stores import Kind, Place  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.commands.stores import At, Kind  # noqa: TC001 - typer reads the types
 from invsvc_async.cli.commands.views import plain_worker, state_of
-from invsvc_async.cli.options import Json, handled
+from invsvc_async.cli.options import handled
 from invsvc_async.cli.output import emit_json
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.errors import JournalError
@@ -38,13 +38,12 @@ _STOP = (signal.SIGINT, signal.SIGTERM)
 
 def watch(
     kind: Kind,
-    place: Place,
+    at: At,
     *,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 0,
     open_: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in a browser, or only print its address.")
     ] = True,
-    json_: Json = False,
 ) -> None:
     """
     Watch a batch on a page: progress, rate, pauses, workers and failures.  Stop with Ctrl-C.
@@ -52,7 +51,7 @@ def watch(
     It only reads, so it can run beside the batch, and after its end.  The page answers only to this machine.
     """
     del kind
-    until_done(_watch(place, port, opens=open_ and not json_, as_json=json_))
+    until_done(_watch(at.place, port, opens=open_ and not at.json_, as_json=at.json_))
 
 
 async def _watch(journal: str, port: int, *, opens: bool, as_json: bool) -> None:

@@ -15,6 +15,7 @@ import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event, did_you_mean
+from invsvc_async.cli.option_groups import expanded
 from invsvc_async.cli.options import Json, Yes, confirm
 from invsvc_async.cli.output import (
     DONE,
@@ -44,28 +45,7 @@ _AGE: Final = re.compile(r"(\d+)([smhd])")
 _LARGEST: Final = 2**63 - 1  # id
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
-StoreOption = Annotated[
-    str,
-    typer.Option(
-        "--store", envvar="INVSVC_EVENT_STORE", show_envvar=True, metavar="FILE",
-        help="The receiver's store: a SQLite file, or postgresql://…",
-    ),
-]  # fmt: skip
-Table = Annotated[str, typer.Option("--table", help="The table in PostgreSQL.")]
-Ids = Annotated[
-    list[int] | None, typer.Argument(max=_LARGEST, help="Ids, as `list` shows them.", metavar="[ID]...")
-]
-All = Annotated[bool, typer.Option("--all", help="All that the other options select.")]
-Type = Annotated[
-    str | None, typer.Option("--type", help="Only events of this type.", autocompletion=complete_event)
-]
-Handler = Annotated[
-    str | None, typer.Option("--handler", help="Only what is for the handler with this name.", metavar="NAME")
-]
-Since = Annotated[
-    str | None, typer.Option(help="Received at this time (UTC) or later; 1d means a day ago.", metavar="TIME")
-]
-Until = Annotated[str | None, typer.Option(help="Received before this time.", metavar="TIME")]
+_TABLE: Final = "invsvc_delivery"
 BodiesAge = Annotated[
     str | None, typer.Option(metavar="AGE", help="Kept bodies: older than this. As --older-than.")
 ]
@@ -73,7 +53,66 @@ DeadAge = Annotated[
     str | None, typer.Option(metavar="AGE", help="Dead letters: older than this. None by default.")
 ]
 
-_TABLE: Final = "invsvc_delivery"
+
+@attrs.frozen
+class At:
+    """The options of each command: where the store is, and how its content is printed."""
+
+    store: Annotated[
+        str,
+        typer.Option(
+            envvar="INVSVC_EVENT_STORE", show_envvar=True, metavar="FILE",
+            help="The receiver's store: a SQLite file, or postgresql://…",
+        ),
+    ]  # fmt: skip
+    table: Annotated[str, typer.Option(help="The table in PostgreSQL.")] = _TABLE
+    json_: Json = False
+
+
+@attrs.frozen
+class Filter:
+    """The options of commands that select events by what is known of them."""
+
+    type_: Annotated[
+        str | None, typer.Option("--type", help="Only events of this type.", autocompletion=complete_event)
+    ] = None
+    handler: Annotated[
+        str | None, typer.Option(help="Only what is for the handler with this name.", metavar="NAME")
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option(help="Received at this time (UTC) or later; 1d means a day ago.", metavar="TIME"),
+    ] = None
+    until: Annotated[str | None, typer.Option(help="Received before this time.", metavar="TIME")] = None
+
+    def selection(self, state: State | None) -> Selection:
+        """Return the events in *state* that these options select."""
+        if self.type_ and self.type_ not in EVENT_TYPES and (words := did_you_mean(self.type_, EVENT_TYPES)):
+            note(f"--type: {self.type_!r} is not in the specification. {words}")
+        return Selection(
+            state=state,
+            type=self.type_,
+            handler=self.handler,
+            since=0.0 if self.since is None else _moment(self.since, "--since"),
+            until=float("inf") if self.until is None else _moment(self.until, "--until"),
+        )
+
+
+@attrs.frozen
+class Choice(Filter):
+    """The options of commands that change events, which are named, or all that the filter selects."""
+
+    ids: Annotated[
+        list[int] | None, typer.Argument(max=_LARGEST, help="Ids, as `list` shows them.", metavar="[ID]...")
+    ] = None
+    all_: Annotated[bool, typer.Option("--all", help="All that the other options select.")] = False
+
+    def selection(self, state: State | None) -> Selection:
+        """Return the events in *state* that these options select."""
+        if bool(self.ids) == self.all_:
+            raise typer.BadParameter("use either ids or --all")
+        return attrs.evolve(super().selection(state), ids=self.ids or ())
+
 
 app: typer.Typer = typer.Typer(
     add_completion=False, rich_markup_mode="markdown", no_args_is_help=True,
@@ -82,7 +121,7 @@ app: typer.Typer = typer.Typer(
 
 
 @attrs.frozen(kw_only=True)
-class _Selection:
+class Selection:
     """The events with *ids*, or those in a state, of a type, for a handler, and received in a period."""
 
     ids: Sequence[int] = ()
@@ -112,42 +151,35 @@ class _Selection:
 
 
 @app.command("list")
+@expanded
 def list_(
+    at: At,
     *,
-    store: StoreOption,
-    table_: Table = _TABLE,
     state: Annotated[
         Literal["dead", "open", "handled", "all"],
         typer.Option(help="Dead letters, events that wait, handled ones, or all."),
     ] = "dead",
-    type_: Type = None,
-    handler: Handler = None,
-    since: Since = None,
-    until: Until = None,
+    chosen: Filter,
     after: Annotated[int, typer.Option(min=0, max=_LARGEST, help="Continue after this id.")] = 0,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of events.")] = 100,
-    json_: Json = False,
 ) -> None:
     """
     List events, oldest first: `invsvc events list --store events.db`.
 
     With --json it prints one object per line, not an array.
     """
-    wanted = _selection([], None if state == "all" else state, type_, handler, since, until)
-    until_done(_list(store, table_, wanted, after, limit, as_json=json_))
+    until_done(_list(at, chosen.selection(None if state == "all" else state), after, limit))
 
 
-async def _list(
-    address: str, table_: str, wanted: _Selection, after: int, limit: int, *, as_json: bool
-) -> None:
+async def _list(at: At, wanted: Selection, after: int, limit: int) -> None:
     found: list[StoredEvent] = []
-    async with _opened(address, table_) as store:
+    async with _opened(at) as store:
         async for event in wanted.of(store, after):
             if len(found) == limit:
                 note(f"there are more: continue with --after {found[-1].id}")
                 break
             found.append(event)
-    if as_json:
+    if at.json_:
         for event in found:
             emit_json(_facts(event))
         return
@@ -156,25 +188,22 @@ async def _list(
 
 
 @app.command()
+@expanded
 def show(
-    id_: Annotated[int, typer.Argument(max=_LARGEST, metavar="ID", help="As `list` shows it.")],
-    *,
-    store: StoreOption,
-    table_: Table = _TABLE,
-    json_: Json = False,
+    id_: Annotated[int, typer.Argument(max=_LARGEST, metavar="ID", help="As `list` shows it.")], at: At
 ) -> None:
     """Show one event with its body, which may contain personal data."""
-    raise typer.Exit(until_done(_show(store, table_, id_, as_json=json_)))
+    raise typer.Exit(until_done(_show(at, id_)))
 
 
-async def _show(address: str, table_: str, number: int, *, as_json: bool) -> int:
-    async with _opened(address, table_) as store:
-        found = [event async for event in _Selection(ids=[number], state=None).of(store)]
+async def _show(at: At, number: int) -> int:
+    async with _opened(at) as store:
+        found = [event async for event in Selection(ids=[number], state=None).of(store)]
     if not found:
         return FAILED
     (event,) = found
     facts = _facts(event)
-    if as_json:
+    if at.json_:
         emit_json(facts | _body(event))
         return DONE
     print_facts(
@@ -186,44 +215,27 @@ async def _show(address: str, table_: str, number: int, *, as_json: bool) -> int
 
 
 @app.command()
-def revive(
-    ids: Ids = None,
-    *,
-    store: StoreOption,
-    table_: Table = _TABLE,
-    all_: All = False,
-    type_: Type = None,
-    handler: Handler = None,
-    since: Since = None,
-    until: Until = None,
-    json_: Json = False,
-) -> None:
+@expanded
+def revive(chosen: Choice, at: At) -> None:
     """
     Hand dead letters to the receiver again, with new attempts, once their cause is mended.
 
     Exits with 1 if an event is not a dead letter.
     """
-    wanted = _selection(ids, "dead", type_, handler, since, until, everything=all_)
-    raise typer.Exit(until_done(_change(store, table_, wanted, "revived", as_json=json_)))
+    raise typer.Exit(until_done(_change(at, chosen.selection("dead"), "revived")))
 
 
 @app.command()
+@expanded
 def drop(
-    ids: Ids = None,
+    chosen: Choice,
+    at: At,
     *,
-    store: StoreOption,
-    table_: Table = _TABLE,
-    all_: All = False,
     state: Annotated[
         Literal["dead", "open", "handled"],
         typer.Option(help="With --all: dead letters, events that wait, or kept bodies of handled ones."),
     ] = "dead",
-    type_: Type = None,
-    handler: Handler = None,
-    since: Since = None,
-    until: Until = None,
     yes: Yes = False,
-    json_: Json = False,
 ) -> None:
     """
     Delete events that nobody is to handle; their keys stay, so that late duplicates are not handled either.
@@ -231,48 +243,33 @@ def drop(
     Asks before on a terminal.  Exits with 1 if an event is being handled, or has no body because the service
     will send it again.
     """
-    wanted = _selection(ids, state, type_, handler, since, until, everything=all_)
+    wanted = chosen.selection(state)
     if not yes:
-        what = f"all selected events that are {state}" if all_ else counted(len(wanted.ids), "event")
+        what = f"all selected events that are {state}" if chosen.all_ else counted(len(wanted.ids), "event")
         confirm(f"events drop: delete {what}?")
-    raise typer.Exit(until_done(_change(store, table_, wanted, "dropped", as_json=json_)))
+    raise typer.Exit(until_done(_change(at, wanted, "dropped")))
 
 
 @app.command()
-def replay(
-    ids: Ids = None,
-    *,
-    store: StoreOption,
-    table_: Table = _TABLE,
-    all_: All = False,
-    type_: Type = None,
-    handler: Annotated[
-        str | None,
-        typer.Option(help="Hand the events to this handler only, unless it has had them.", metavar="NAME"),
-    ] = None,
-    since: Since = None,
-    until: Until = None,
-    json_: Json = False,
-) -> None:
+@expanded
+def replay(chosen: Choice, at: At) -> None:
     """
     Hand handled events to the receiver again: `invsvc events replay --all --since 1d --store events.db`.
 
     Their bodies must have been kept: `InboxPolicy(keep_bodies=…)`.  The same handlers are called again, or
-    with --handler only that one, also for events that others have not handled.  Exits with 1 if the body of
-    an event that was given by its id was not kept.
+    with --handler only that one, unless it has had them, also for events that others have not handled.  Exits
+    with 1 if the body of an event that was given by its id was not kept.
     """
+    handler = chosen.handler
     if handler is not None and not handler.strip():  # an unset variable of the shell is not "all handlers"
         raise typer.BadParameter("give the handler's name", param_hint="--handler")
-    wanted = _selection(ids, None if handler else "handled", type_, None, since, until, everything=all_)
-    changing = _change(store, table_, wanted, "replayed", handler=handler, as_json=json_)
-    raise typer.Exit(until_done(changing))
+    wanted = attrs.evolve(chosen.selection(None if handler else "handled"), handler=None)
+    raise typer.Exit(until_done(_change(at, wanted, "replayed", handler=handler)))
 
 
-async def _change(
-    address: str, table_: str, wanted: _Selection, done: str, *, handler: str | None = None, as_json: bool
-) -> int:
+async def _change(at: At, wanted: Selection, done: str, *, handler: str | None = None) -> int:
     changed = failed = bodiless = 0
-    async with _opened(address, table_) as store:
+    async with _opened(at) as store:
         act: Callable[[StoredEvent], Awaitable[bool]] = store.drop if done == "dropped" else store.revive
         if handler:
             act = partial(store.give, handler=handler)
@@ -292,7 +289,7 @@ async def _change(
     if bodiless:
         note(f"{counted(bodiless, 'event')} passed over: no body was kept (InboxPolicy(keep_bodies=…))")
     missing = len(wanted.ids) - changed - failed
-    if as_json:
+    if at.json_:
         emit_json({done: changed, "failed": failed + max(missing, 0)})
     else:
         console().print(f"{changed:,} event{'s' if changed != 1 else ''} {done}")
@@ -302,20 +299,16 @@ async def _change(
 
 
 @app.command()
-def stats(
-    *,
-    store: StoreOption,
-    table_: Table = _TABLE,
-    json_: Json = False,
-) -> None:
+@expanded
+def stats(at: At) -> None:
     """Count the events in each state, with the age of the oldest, and what is due now."""
-    until_done(_stats(store, table_, as_json=json_))
+    until_done(_stats(at))
 
 
-async def _stats(address: str, table_: str, *, as_json: bool) -> None:
-    async with _opened(address, table_) as store:
+async def _stats(at: At) -> None:
+    async with _opened(at) as store:
         found, backlog = await store.stats(), await store.backlog()
-    if as_json:
+    if at.json_:
         states: dict[str, Any] = {state: _counted(one) for state, one in found.items()}
         emit_json(states | {"backlog": attrs.asdict(backlog)})
         return
@@ -338,14 +331,13 @@ def _number(stats: StateStats) -> str:
 
 
 @app.command()
+@expanded
 def prune(
+    at: At,
     *,
-    store: StoreOption,
-    table_: Table = _TABLE,
     older_than: Annotated[str, typer.Option(metavar="AGE", help="Handled longer ago than this.")] = "30d",
     bodies: BodiesAge = None,
     dead: DeadAge = None,
-    json_: Json = False,
 ) -> None:
     """
     Delete handled events that are old, as a running receiver does each hour, and show what is left and why.
@@ -354,15 +346,15 @@ def prune(
     """
     ages = {"older_than": older_than, "bodies": bodies, "dead": dead}
     given = {name: age for name, age in ages.items() if age is not None}
-    until_done(_prune(store, table_, given, as_json=json_))
+    until_done(_prune(at, given))
 
 
-async def _prune(address: str, table_: str, ages: dict[str, str], *, as_json: bool) -> None:
+async def _prune(at: At, ages: dict[str, str]) -> None:
     seconds = {name: _age(age, f"--{name.replace('_', '-')}").total_seconds() for name, age in ages.items()}
-    async with _opened(address, table_) as store:
+    async with _opened(at) as store:
         pruned = await store.prune(**seconds)
         left = await store.stats()
-    if as_json:
+    if at.json_:
         emit_json({"pruned": pruned, "kept": {state: _counted(one) for state, one in left.items()}})
         return
     console().print(f"{pruned:,} event{'s' if pruned != 1 else ''} pruned")
@@ -372,8 +364,8 @@ async def _prune(address: str, table_: str, ages: dict[str, str], *, as_json: bo
 
 
 @asynccontextmanager
-async def _opened(address: str, table_: str) -> AsyncGenerator[HandlerStore]:
-    store = _store_at(address, table_)
+async def _opened(at: At) -> AsyncGenerator[HandlerStore]:
+    store = _store_at(at.store, at.table)
     try:
         yield store
     finally:
@@ -393,24 +385,6 @@ def _store_at(address: str, table_: str) -> HandlerStore:
     if not Path(address).exists():
         raise typer.BadParameter(f"{address}: there is no such file", param_hint="--store")
     return store
-
-
-def _selection(
-    ids: Sequence[int] | None, state: State | None, kind: str | None, handler: str | None,
-    since: str | None, until: str | None, *, everything: bool | None = None,
-) -> _Selection:  # fmt: skip
-    if everything is not None and bool(ids) == everything:
-        raise typer.BadParameter("use either ids or --all")
-    if kind and kind not in EVENT_TYPES and (words := did_you_mean(kind, EVENT_TYPES)):
-        note(f"--type: {kind!r} is not in the specification. {words}")
-    return _Selection(
-        ids=ids or (),
-        state=state,
-        type=kind,
-        handler=handler,
-        since=0.0 if since is None else _moment(since, "--since"),
-        until=float("inf") if until is None else _moment(until, "--until"),
-    )
 
 
 def _moment(text: str, option: str) -> float:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 import typer
 
-from invsvc_async.cli.commands.stores import OUTBOX, Kind, Place, opened
-from invsvc_async.cli.options import Json, Profile, check_outputs
+from invsvc_async.cli.commands.stores import OUTBOX, At, Kind, opened
+from invsvc_async.cli.options import check_outputs
 from invsvc_async.cli.output import console, counted, emit_json, note, print_facts, print_hanging, table
-from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.private_file import create_private, errors_naming, write_private
@@ -43,7 +42,7 @@ _SHOWN = 20  # writes of one group, or without arguments, that are listed
 
 def report(
     kind: Kind,
-    place: Place,
+    at: At,
     *,
     html: Annotated[Path | None, typer.Option(help="Write an HTML page here.")] = None,
     jsonl: Annotated[
@@ -53,8 +52,6 @@ def report(
         Path | None,
         typer.Option(help="Write what is not applied here, as lines of a batch's input; - is stdout."),
     ] = None,
-    json_: Json = False,
-    profile: Profile = None,
 ) -> None:
     """
     Report verdicts, durations, and what to do about each write that is not applied.
@@ -65,34 +62,31 @@ def report(
     applied, or would overwrite a newer one, has a member "check" that says so.  It is not valid until that is
     deleted.
     """
-    named = {"outbox" if kind is OUTBOX else "journal": place}
+    named = {"outbox" if kind is OUTBOX else "journal": at.place}
     check_outputs({"--html": html, "--jsonl": jsonl, "--failed": failed}, **named)
-    until_done(_report(kind, place, profile, html, jsonl, failed, as_json=json_))
+    until_done(_report(kind, at, html, jsonl, failed))
 
 
-async def _report(
-    kind: Kind, place: str, profile: str | None, html: Path | None, jsonl: Path | None,
-    failed: Path | None, *, as_json: bool,
-) -> None:  # fmt: skip
+async def _report(kind: Kind, at: At, html: Path | None, jsonl: Path | None, failed: Path | None) -> None:
     from invsvc_async.batch.places import name_of
     from invsvc_async.batch.reports.summary import report_of, results_of
 
-    async with opened(kind, place, profile, reading=True) as entries:
+    async with opened(kind, at, reading=True) as entries:
         if jsonl is not None:
             with _file(jsonl) as file:
                 async for result in results_of(entries):
                     file.write(line_of(result))
         if failed is not None:
             await _write_failed(entries, failed)
-        if (jsonl or failed) is not None and html is None and not as_json:
+        if (jsonl or failed) is not None and html is None and not at.json_:
             return
-        found = await report_of(entries, name_of(place), kind.name)
+        found = await report_of(entries, name_of(at.place), kind.name)
     if html is not None:
         from invsvc_async.batch.reports.html import page_of
 
         write_private(html, page_of(found))
         note(f"wrote {html}")
-    if as_json:
+    if at.json_:
         emit_json(plain(found))
     elif html is None:
         show(found)
@@ -109,7 +103,7 @@ async def _write_failed(entries: Entries, path: Path) -> None:
             if write.missing is not None:
                 missing.append(f"{write.key}: {write.missing}")
             if write.line is not None:
-                file.write(envelope.dumps(write.line) + b"\n")
+                file.write(_line(write.line))
                 count, checks = count + 1, checks + (write.check is not None)
     note(f"not applied: {counted(count, 'write')}, {checks:,} of them to check before a run")
     for words in missing[:_SHOWN]:
@@ -130,7 +124,13 @@ def _file(path: Path) -> Generator[BinaryIO]:
 
 def line_of(result: Result) -> bytes:
     """Return a result as one line of JSON."""
-    return envelope.dumps(plain_result(result)) + b"\n"
+    return _line(plain_result(result))
+
+
+def _line(plain: dict[str, Any]) -> bytes:  # Any: JSON values
+    from invsvc_async.codec import envelope
+
+    return envelope.dumps(plain) + b"\n"
 
 
 def plain_result(result: Result) -> dict[str, Any]:  # Any: JSON values

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from contextlib import asynccontextmanager
-from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import typer
 
-from invsvc_async.cli.options import client_of
+from invsvc_async.cli.option_groups import expanded
+from invsvc_async.cli.options import Json, Profile, client_of
 from invsvc_async.storage.address import is_postgres
 
 if TYPE_CHECKING:
@@ -19,10 +18,18 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entries import Entries
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["BATCH", "JOURNAL", "OUTBOX", "Keys", "Kind", "Place", "attach", "opened"]
+__all__ = ["BATCH", "JOURNAL", "OUTBOX", "At", "Kind", "Place", "attach", "opened"]
 
 Place = Annotated[str, typer.Argument(help="A file, or postgresql://…", metavar="PLACE", show_default=False)]
-Keys = Annotated[list[str], typer.Argument(help="Keys, as `list` shows them.", metavar="KEY")]
+
+
+@attrs.frozen
+class At:
+    """The options of each command: where the store is, and how its content is printed."""
+
+    place: Place
+    json_: Json = False
+    profile: Profile = None
 
 
 @attrs.frozen
@@ -39,31 +46,19 @@ JOURNAL = Kind("journal", frozenset({"verdict", "force", "failed"}))
 
 
 def attach(app: typer.Typer, kind: Kind, *commands: Callable[..., None]) -> None:
-    """Add *commands*, whose first argument is the kind, to the group of one kind."""
+    """Add *commands*, which get the kind as their first argument, to the group of one kind."""
     for command in commands:
-        app.command(command.__name__.rstrip("_"))(_of_kind(command, kind))
-
-
-def _of_kind(command: Callable[..., None], kind: Kind) -> Callable[..., None]:
-    @wraps(command)
-    def call(**given: Any) -> None:  # Any: the command's own arguments
-        command(kind, **given)
-
-    signature = inspect.signature(command, eval_str=True)
-    shown = [each for each in signature.parameters.values() if each.name not in {"kind", *kind.lacks}]
-    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
-    return call
+        app.command(command.__name__.rstrip("_"))(expanded(command, lacks=kind.lacks, kind=kind))
 
 
 @asynccontextmanager
-async def opened(
-    kind: Kind, place: str, profile: str | None = None, *, reading: bool = False
-) -> AsyncGenerator[Entries]:
+async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator[Entries]:
     """
     Open a store, which must exist; with *reading*, also while another process has it.
 
     Nothing is sent, so the credential need not be that of the writes in a file.
     """
+    place, is_shared = at.place, is_postgres(at.place)
     if kind is BATCH:
         from invsvc_async.batch.places import entries_of
 
@@ -73,12 +68,12 @@ async def opened(
         from invsvc_async.outbox.places import store_of
 
         entries = store_of(place, create=False, reading=reading)
-        opening = entries.open_for(_session(profile), same_mode=not is_postgres(place))
+        opening = entries.open_for(_session(at.profile), same_mode=not is_shared)
     else:
         from invsvc_async.durable.journal_entries import JournalEntries
 
         entries = JournalEntries(place, reading=reading)
-        opening = entries.open_for(_session(profile) if is_postgres(place) else None)
+        opening = entries.open_for(_session(at.profile) if is_shared else None)
     await opening
     try:
         yield entries
@@ -87,7 +82,7 @@ async def opened(
 
 
 def _session(profile: str | None) -> ClientState:
-    """Return what a client knows of its service. It is not opened: it may have a journal of its own."""
+    """Return what a client that is never opened knows of its service."""
     from invsvc_async.client import options_of
 
     return options_of(client_of(profile, None)).session

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.commands.stores import BATCH, Keys, Kind, Place, opened
+from invsvc_async.cli.commands.stores import BATCH, At, Kind, opened
 from invsvc_async.cli.commands.views import UNTOLD, verdict_in
-from invsvc_async.cli.options import Json, Profile, Yes, confirm
+from invsvc_async.cli.options import Yes, confirm
 from invsvc_async.cli.output import DONE, FAILED, console, counted, emit_json, fail
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.enums import Verdict
@@ -34,7 +34,7 @@ _KEPT = {  # why a write was not pruned
 
 def retry(
     kind: Kind,
-    place: Place,
+    at: At,
     keys: Annotated[list[str] | None, typer.Argument(help="Keys of writes.", metavar="KEY")] = None,
     *,
     verdict: Annotated[
@@ -43,8 +43,6 @@ def retry(
     force: Annotated[
         bool, typer.Option("--force", help="Send them even over newer writes to the same resource.")
     ] = False,
-    json_: Json = False,
-    profile: Profile = None,
 ) -> None:
     """
     Mark finished writes as to be done again, by key or verdict; unknown ones are settled first.
@@ -57,10 +55,10 @@ def retry(
     verdicts = [verdict_in(each, "--verdict") for each in verdict or ()]
     if Verdict.APPLIED in verdicts:
         raise typer.BadParameter("applied writes are done, and sending them again would have a second effect")
-    count, missed = until_done(_retry(kind, place, profile, keys or (), verdicts, force=force))
+    count, missed = until_done(_retry(kind, at, keys or (), verdicts, force=force))
     for key in missed:
         fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
-    if json_:
+    if at.json_:
         emit_json({"to_do": count})
     else:
         console().print(f"{counted(count, 'write')} to be done again{_NEXT[kind.name] if count else ''}")
@@ -68,12 +66,11 @@ def retry(
 
 
 async def _retry(
-    kind: Kind, place: str, profile: str | None, keys: Sequence[str], verdicts: Sequence[Verdict], *,
-    force: bool,
-) -> tuple[int, list[str]]:  # fmt: skip
+    kind: Kind, at: At, keys: Sequence[str], verdicts: Sequence[Verdict], *, force: bool
+) -> tuple[int, list[str]]:
     """Return how many writes were marked, and which of *keys* were not."""
     wanted = sorted(verdicts or {*Verdict} - {Verdict.APPLIED})
-    async with opened(kind, place, profile) as entries:
+    async with opened(kind, at) as entries:
         if not keys:
             return await entries.reopen_all(wanted, newest=force), []
         named = {key: await entries.named(key) for key in keys}
@@ -83,12 +80,10 @@ async def _retry(
 
 def drop(
     kind: Kind,
-    place: Place,
-    keys: Keys,
+    at: At,
+    keys: Annotated[list[str], typer.Argument(help="Keys, as `list` shows them.", metavar="KEY")],
     *,
     yes: Yes = False,
-    json_: Json = False,
-    profile: Profile = None,
 ) -> None:
     """
     Delete writes that were not sent yet, so that they are not sent; or, but for a batch, that are finished.
@@ -98,11 +93,11 @@ def drop(
     """
     if not yes:
         confirm(f"{kind.name} drop: delete {', '.join(keys)}?")
-    dropped = until_done(_drop(kind, place, profile, keys))
+    dropped = until_done(_drop(kind, at, keys))
     missed = [key for key in dict.fromkeys(keys) if key not in dropped]
     for key in missed:
         fail(f"{key}: not dropped: there is no such write, or {_why_kept(kind)}")
-    if json_:
+    if at.json_:
         emit_json({"dropped": dropped, "kept": missed})
     else:
         console().print(f"{counted(len(dropped), 'write')} dropped")
@@ -114,8 +109,8 @@ def _why_kept(kind: Kind) -> str:
     return f"{why}, or it is finished: its input would send it again" if kind is BATCH else why
 
 
-async def _drop(kind: Kind, place: str, profile: str | None, keys: Sequence[str]) -> list[str]:
-    async with opened(kind, place, profile) as entries:
+async def _drop(kind: Kind, at: At, keys: Sequence[str]) -> list[str]:
+    async with opened(kind, at) as entries:
         dropped: list[str] = []
         for key in dict.fromkeys(keys):
             whole = await entries.named(key)
@@ -127,14 +122,12 @@ async def _drop(kind: Kind, place: str, profile: str | None, keys: Sequence[str]
 
 def prune(
     kind: Kind,
-    place: Place,
+    at: At,
     *,
     days: Annotated[float, typer.Option(min=0, max=100_000, help="Finished at least so many days ago.")],
     unacknowledged: Annotated[
         bool, typer.Option("--unacknowledged", help="Also those whose verdict nobody has acknowledged.")
     ] = False,
-    json_: Json = False,
-    profile: Profile = None,
 ) -> None:
     """
     Delete finished writes; of a batch their bodies, evidence and stories.
@@ -143,8 +136,8 @@ def prune(
     key of a deleted one is sent as a new one.  Open and unknown writes stay whole.
     """
     before = round(time.time() * 1000 - days * _DAY)
-    pruned, kept = until_done(_prune(kind, place, profile, before, unacknowledged=unacknowledged))
-    if json_:
+    pruned, kept = until_done(_prune(kind, at, before, unacknowledged=unacknowledged))
+    if at.json_:
         emit_json({"pruned": pruned, "kept": kept})
         return
     console().print(f"{counted(pruned, 'write')} pruned")
@@ -153,13 +146,11 @@ def prune(
             console().print(f"  {count:,} left as they are: {_KEPT[why]}")
 
 
-async def _prune(
-    kind: Kind, place: str, profile: str | None, before: int, *, unacknowledged: bool
-) -> tuple[int, dict[str, int]]:
+async def _prune(kind: Kind, at: At, before: int, *, unacknowledged: bool) -> tuple[int, dict[str, int]]:
     """Return how many writes were pruned, and how many were not, by the reason."""
     from invsvc_async.batch.entries import BatchEntries, summary_of
 
-    async with opened(kind, place, profile) as entries:
+    async with opened(kind, at) as entries:
         if isinstance(entries, BatchEntries):
             pruned = await entries.prune(before)
         else:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 import typer
 
-from invsvc_async.cli.commands.stores import Kind, Place, opened
-from invsvc_async.cli.options import Json, Profile  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.commands.stores import At, Kind, opened
 from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note, print_facts, table
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.enums import Verdict
@@ -40,7 +39,7 @@ Row = dict[str, Any]  # Any: JSON values
 
 def list_(
     kind: Kind,
-    place: Place,
+    at: At,
     *,
     state: Annotated[
         str | None,
@@ -49,8 +48,6 @@ def list_(
         ),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
-    json_: Json = False,
-    profile: Profile = None,
 ) -> None:
     """
     List writes, the oldest first, and count them.
@@ -59,9 +56,9 @@ def list_(
     The age is the time since its verdict, or else since it was first sent.
     """
     wanted = state if state in (None, "open", "untold") else verdict_in(state, "--state")
-    rows, total = until_done(_list(kind, place, profile, wanted, limit))
+    rows, total = until_done(_list(kind, at, wanted, limit))
     more = total >= _MOST
-    if json_:
+    if at.json_:
         emit_json({"total": total, "at_least": more, "writes": rows})
         return
     titles = ("namespace", "key", "operation", "thing", "state", "attempts", "age", "")
@@ -76,36 +73,27 @@ def list_(
     )
 
 
-async def _list(
-    kind: Kind, place: str, profile: str | None, state: str | None, limit: int
-) -> tuple[list[Row], int]:
-    async with opened(kind, place, profile, reading=True) as entries:
+async def _list(kind: Kind, at: At, state: str | None, limit: int) -> tuple[list[Row], int]:
+    async with opened(kind, at, reading=True) as entries:
         found, total = await entries.first(limit, state), await entries.count(state, _MOST)
         errors = await entries.facts(UNTOLD)
         rows = [_row(entries, entry, errors.get(f"{UNTOLD}{entry.key}")) for entry in found]
         return rows, max(total, len(rows))
 
 
-def show(
-    kind: Kind,
-    place: Place,
-    key: Annotated[str, typer.Argument(help="The key of the write.")],
-    *,
-    json_: Json = False,
-    profile: Profile = None,
-) -> None:
+def show(kind: Kind, at: At, key: Annotated[str, typer.Argument(help="The key of the write.")]) -> None:
     """
     Show one write: its verdict, or why it waits, and which process has it.
 
     Works beside a process that has the file.  Exits with 0 if it is applied, 3 if the result is unknown, and
     1 otherwise, also while it is open.
     """
-    found = until_done(_show(kind, place, profile, key))
+    found = until_done(_show(kind, at, key))
     if found is None:
         fail(f"{key}: the {kind.name} has no write under this key")
         raise typer.Exit(FAILED)
     row, verdict = found
-    if json_:
+    if at.json_:
         emit_json(row)
     else:
         told = [(name, value) for name, value in row.items() if value not in (None, "", [])]
@@ -114,11 +102,11 @@ def show(
     raise typer.Exit(codes.get(verdict, FAILED))
 
 
-async def _show(kind: Kind, place: str, profile: str | None, key: str) -> tuple[Row, Verdict | None] | None:
+async def _show(kind: Kind, at: At, key: str) -> tuple[Row, Verdict | None] | None:
     from invsvc_async.batch.reports.not_applied import result_of
     from invsvc_async.cli.commands.report import plain_result
 
-    async with opened(kind, place, profile, reading=True) as entries:
+    async with opened(kind, at, reading=True) as entries:
         entry = await entries.entry(await entries.named(key))
         if entry is None:
             return None
@@ -235,12 +223,12 @@ async def _limits(entries: Entries) -> list[str]:
 
 async def _holder_of(entries: Entries, entry: Entry) -> Row | None:
     """Return the process that has the lane of *entry*, as far as it is known."""
-    from invsvc_async.durable.sqlite_file import SqliteFile
+    from invsvc_async.durable.sqlite_store import SqliteStore
 
     owner = await entries.owner_of(entry.lane)
     if owner is None:
         return None
-    if isinstance(entries.store, SqliteFile):  # one process has all lanes
+    if isinstance(entries.store, SqliteStore):  # one process has all lanes
         beside = entries.store.path.with_name(f"{entries.store.path.name}.owner")
         with suppress(OSError, ValueError, KeyError, TypeError):
             said = json.loads(beside.read_bytes())
@@ -264,12 +252,12 @@ def _lives(host: str, pid: int) -> bool:
 # --- workers
 
 
-def workers(kind: Kind, place: Place, *, json_: Json = False) -> None:
+def workers(kind: Kind, at: At) -> None:
     """
     List the workers of a shared batch: where they run, how much and how fast, and their last sign of life.
     """
-    found = until_done(_workers(kind, place))
-    if json_:
+    found = until_done(_workers(kind, at))
+    if at.json_:
         emit_json([plain_worker(each) for each in found])
         return
     titles = ["host", "pid", "state", "done", "per second", "lanes", "seconds since a sign of life"]
@@ -281,10 +269,10 @@ def workers(kind: Kind, place: Place, *, json_: Json = False) -> None:
     table(titles, rows, right=(1, 3, 4, 5, 6))
 
 
-async def _workers(kind: Kind, place: str) -> Sequence[Worker]:
+async def _workers(kind: Kind, at: At) -> Sequence[Worker]:
     from invsvc_async.batch.entries import BatchEntries
 
-    async with opened(kind, place, reading=True) as entries:
+    async with opened(kind, at, reading=True) as entries:
         assert isinstance(entries, BatchEntries)
         return await entries.workers()
 

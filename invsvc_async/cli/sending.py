@@ -1,0 +1,74 @@
+"""The options of commands that send stored writes, and what becomes of the secrets of new webhooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import attrs
+import typer
+
+from invsvc_async.cli.options import (
+    Json,
+    NoSecrets,
+    Profile,
+    SecretsFile,
+    Team,
+    check_secrets,
+    client_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AsyncExitStack
+
+    from invsvc_async.client import Client
+
+__all__ = ["Concurrency", "Sending"]
+
+Concurrency = Annotated[int, typer.Option(min=1, help="Maximum writes in flight in this process.")]
+Rate = Annotated[float | None, typer.Option(min=0.001, help="Sends per second, evenly spaced.")]
+SameMode = Annotated[
+    bool, typer.Option("--same-mode", help="The credential is new, but has the same team and data mode.")
+]
+Restored = Annotated[
+    bool, typer.Option("--restored", help="It is an older copy: settle what may have been sent first.")
+]
+Moved = Annotated[bool, typer.Option("--moved", help="It is complete, although it is in another place.")]
+
+
+@attrs.frozen
+class Sending:
+    """The options that each of these commands has."""
+
+    rate: Rate = None
+    secrets_to: SecretsFile = None
+    no_secrets: NoSecrets = False
+    same_mode: SameMode = False
+    restored: Restored = False
+    moved: Moved = False
+    json_: Json = False
+    profile: Profile = None
+    team: Team = None
+
+    @property
+    def settings(self) -> dict[str, Any]:  # Any: as the parameters
+        """Those of ``Batch.open`` and ``Outbox.open``."""
+        return {name: getattr(self, name) for name in ("rate", "same_mode", "restored", "moved")}
+
+    def check_secrets(self, *, may_create: bool) -> None:
+        """Check, before anything is sent, that the secrets of new webhooks have a place."""
+        check_secrets(self.secrets_to, no_secrets=self.no_secrets, may_create=may_create)
+
+    def client(self, concurrency: int) -> Client:
+        """Return a client whose limit leaves room for settling reads beside the writes."""
+        return client_of(self.profile, self.team, max_concurrency=concurrency + max(10, concurrency // 4))
+
+    async def secret_sink(self, stack: AsyncExitStack) -> Callable[[str, Any], Any]:  # Any: a Webhook
+        """Return the callback that receives the secrets of new webhooks."""
+        if self.secrets_to is None:  # checked before: there are none, or they are not wanted
+            from invsvc_async.batch.item import discard_secret
+
+            return discard_secret
+        from invsvc_async.cli.secrets_file import SecretsFile
+
+        return (await stack.enter_async_context(SecretsFile(self.secrets_to))).take
