@@ -40,6 +40,8 @@ COMMANDS = {
     "receive": "benchmarks.bench_receive",
     "large_events": "benchmarks.bench_large_events 10000000",
     "receivers": "tests.soak.receivers",
+    "engines": "tests.soak.engines",
+    "keys": "tests.soak.keys 1000 3 1 20",
     "audit": "tests.support.audit",
     "fuzz": "tests.support.suites fuzz",
     "hostile": "tests.support.suites hostile",

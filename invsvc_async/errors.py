@@ -32,6 +32,7 @@ __all__ = [
     "InvalidRequestError",
     "InvsvcError",
     "JournalError",
+    "KeyConflictError",
     "MalformedEventError",
     "NotFoundError",
     "NotSentError",

@@ -53,7 +53,7 @@ class Portal:
         self._is_open = False
         self._loop: asyncio.AbstractEventLoop
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # sets no loop of this thread
-        self._thread = threading.Thread(target=self._live, name="invsvc portal", daemon=True)
+        self._thread: threading.Thread
         self._held = AsyncExitStack()
 
     @property
@@ -115,6 +115,8 @@ class Portal:
         if self._process is not None:
             raise _refusal("it was entered before. Share it, or make another one.")
         self._process, self._loop = os.getpid(), self._runner.get_loop()
+        # Not earlier: a thread that was made before a fork counts as ended after it.
+        self._thread = threading.Thread(target=self._live, name="invsvc portal", daemon=True)
         self._thread.start()
         self._is_open = True
         try:
@@ -161,7 +163,7 @@ class Portal:
         if self._process is None:
             return _NOT_ENTERED
         if self._process != os.getpid():
-            return "this process was forked from that of its thread. Make a portal here, after the fork."
+            return "its thread stayed in the process from which this one was forked. Make a portal here."
         if threading.current_thread() is self._thread:
             return "it was called from its own loop, which would wait for itself. Use await there."
         return None if self._is_open else "it has ended. Make another one."
@@ -208,7 +210,7 @@ async def _hold(
     entered: asyncio.Future[T],
     leaving: asyncio.Future[BaseException | None],
 ) -> BaseException | None:
-    """Be in *manager* until *leaving* has a result, and raise that there. Return what comes out."""
+    """Enter *manager*, and leave it with the error that *leaving* gets. Return the error that comes out."""
     try:
         async with manager as given:
             entered.set_result(given)

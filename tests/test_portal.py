@@ -333,21 +333,13 @@ async def test_call_from_another_loop(service):
         assert portal.call(portal.client.journeys.get("jrn_1")).id == "jrn_1"
 
 
-@forks
-@pytest.mark.filterwarnings("default::DeprecationWarning")  # of a fork with threads
-def test_forked_process(portal):
-    """It is refused in words there, ends nothing of the parent's, and both go on."""
+def said_in_a_child(say):
+    """Return what *say* returns in a process that is forked from this one."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        said = "nothing"
         try:
-            try:
-                portal.call(who())
-            except ConfigurationError as error:
-                said = str(error)
-            portal.__exit__(None, None, None)
-            portal._end()
+            said = say()
         except BaseException as error:  # noqa: BLE001 - it must not reach pytest
             said = repr(error)
         os.write(writing, said.encode())
@@ -356,10 +348,38 @@ def test_forked_process(portal):
     with os.fdopen(reading) as pipe:
         said = pipe.read()
     assert os.waitpid(child, 0)[1] == 0
-    assert said == (
-        "portal: this process was forked from that of its thread. Make a portal here, after the fork."
+    return said
+
+
+@forks
+@pytest.mark.filterwarnings("default::DeprecationWarning")  # of a fork with threads
+def test_forked_process(portal):
+    """It is refused in words there, ends nothing of the parent's, and both go on."""
+
+    def say():
+        with pytest.raises(ConfigurationError) as caught:
+            portal.call(who())
+        assert portal.__exit__(None, None, None) is False
+        portal._end()  # as the end of the process does
+        return str(caught.value)
+
+    assert said_in_a_child(say) == (
+        "portal: its thread stayed in the process from which this one was forked. Make a portal here."
     )
     assert portal.call(portal.client.journeys.get("jrn_1")).id == "jrn_1"
+
+
+@forks
+@pytest.mark.filterwarnings("default::DeprecationWarning")
+def test_portal_that_is_entered_after_a_fork(service):
+    """A module makes it, and each worker process enters it."""
+    portal = Portal(made(service))
+
+    def say():
+        with portal:
+            return portal.call(portal.client.journeys.get("jrn_1")).id
+
+    assert [said_in_a_child(say), said_in_a_child(say)] == ["jrn_1", "jrn_1"]
 
 
 # --- interrupts
