@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from invsvc_async.batch.batch import Batch
-from invsvc_async.batch.result import Progress, Result, Summary
-from invsvc_async.batch.worker import Worker
+from invsvc_async.batch.result import Progress, Result, Summary, Worker
 
 __all__ = ["Batch", "Progress", "Result", "Summary", "Worker"]

@@ -13,7 +13,7 @@ from invsvc_async.batch.places import entries_of
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run
-from invsvc_async.batch.sending import Sending, check_sending
+from invsvc_async.batch.sending import Sending
 from invsvc_async.client import options_of
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, takes_secrets
 from invsvc_async.reconcile.history import Verdict
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.intake import Writes
-    from invsvc_async.batch.result import Progress, Summary
-    from invsvc_async.batch.worker import Worker
+    from invsvc_async.batch.result import Progress, Summary, Worker
     from invsvc_async.client import Client
 
-__all__ = ["Batch", "reopened"]
+__all__ = ["Batch"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
@@ -51,22 +50,12 @@ class Batch:
     def __init__(
         self,
         entries: BatchEntries,
-        client: Client,
-        *,
-        concurrency: int,
-        rate: float | None,
-        tag: bool,
-        on_secret: Callable[[str, Any], Awaitable[None] | None] | None,
+        sending: Sending,
         on_progress: Callable[[Progress], None] | None,
-        same_mode: bool,
-        stop_after: float | None = None,
     ) -> None:
-        self.sending: Sending = Sending(
-            client=client, concurrency=concurrency, rate=rate, tag=tag, on_secret=on_secret,
-            same_mode=same_mode, stop_after=stop_after,
-        )  # fmt: skip
         self.entries: BatchEntries = entries
-        self.client: Client = client
+        self.sending: Sending = sending
+        self.client: Client = sending.client
         self.on_progress: Callable[[Progress], None] | None = on_progress
         self._run: Run | None = None
         self._is_open = False
@@ -114,18 +103,16 @@ class Batch:
             ConfigurationError: A setting cannot work.
 
         """
-        check_sending(concurrency=concurrency, rate=rate, on_secret=on_secret)
         if stop_after is not None and not _is_limit(stop_after):
             raise ConfigurationError(
                 f"stop_after: is {stop_after!r}. Pass a number of writes from 1, or a share between 0 and 1."
             )
         check_hooks(on_progress=on_progress)
-        return cls(
-            entries_of(path, restored=restored, moved=moved),
-            client,
-            concurrency=concurrency, rate=rate, tag=tag, on_secret=on_secret, on_progress=on_progress,
+        sending = Sending(
+            client=client, concurrency=concurrency, rate=rate, tag=tag, on_secret=on_secret,
             same_mode=same_mode, stop_after=stop_after,
         )  # fmt: skip
+        return cls(entries_of(path, restored=restored, moved=moved), sending, on_progress)
 
     async def __aenter__(self) -> Self:
         """
@@ -157,9 +144,9 @@ class Batch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._end()
+            await self._end_run()
         except asyncio.CancelledError:
-            await self._end()  # what is under way would go on beside the next owner of the journal
+            await self._end_run()  # what is under way would go on beside the next owner of the journal
             raise
         finally:
             self._is_open = False
@@ -190,10 +177,7 @@ class Batch:
             ConfigurationError: A run of this batch is under way.
 
         """
-        if self._run is not None and not self._run.ended:
-            raise ConfigurationError(
-                "run: a run of this batch is under way. Take all its results first, or stop it."
-            )
+        self._check_idle("run", "Take all its results first, or stop it.")
         self._run = Run(self, writes, lasting=False, before=self._run)
         return self._run
 
@@ -221,7 +205,11 @@ class Batch:
         if self._run is not None:
             await self._run.stop(grace)
 
-    async def _end(self) -> None:
+    def _check_idle(self, what: str, advice: str) -> None:
+        if self._run is not None and not self._run.ended:
+            raise ConfigurationError(f"{what}: a run of this batch is under way. {advice}")
+
+    async def _end_run(self) -> None:
         if self._run is not None:
             await self._run.end()
 
@@ -281,7 +269,20 @@ class Batch:
             InvalidRequestError: Nothing is chosen, a verdict is APPLIED, or there is no such verdict.
 
         """
-        return await reopened(verdict, failed=failed, keys=keys, force=force)(self.entries)
+        if isinstance(keys, str):
+            raise InvalidRequestError("keys: must be several keys, not a text", hint="Pass a list.")
+        named = [verdict] if isinstance(verdict, str) else [*verdict]
+        wanted = {*map(_verdict, named), *(_FAILED if failed else ())}
+        if Verdict.APPLIED in wanted:
+            raise InvalidRequestError(
+                "verdict: applied writes are done, and sending them again would have a second effect"
+            )
+        if keys is not None:
+            chosen = wanted or {*Verdict} - {Verdict.APPLIED}
+            return len(await self.entries.do_again(keys, verdicts=chosen, newest=force))
+        if not wanted:
+            raise InvalidRequestError("retry: nothing is chosen", hint="Pass verdict, failed or keys.")
+        return await self.entries.reopen_all(sorted(wanted), newest=force)
 
     async def close_input(self) -> int:
         """
@@ -294,8 +295,7 @@ class Batch:
             ConfigurationError: A run of this batch is under way.
 
         """
-        if self._run is not None and not self._run.ended:
-            raise ConfigurationError("close_input: a run of this batch is under way. Stop it first.")
+        self._check_idle("close_input", "Stop it first.")
         return await self.entries.close_inputs()
 
     async def prune(self, *, done_before: datetime) -> int:
@@ -334,41 +334,6 @@ class Batch:
                 "client: this batch was begun with another credential",
                 hint="If this one has the same team and mode, pass same_mode=True (invsvc: --same-mode).",
             )
-
-
-def reopened(
-    verdict: Verdict | str | Iterable[Verdict | str] = (),
-    *,
-    failed: bool = False,
-    keys: Iterable[str] | None = None,
-    force: bool = False,
-) -> Callable[[BatchEntries], Awaitable[int]]:
-    """
-    Return a function that marks writes in a journal as to do, and counts them; see :meth:`Batch.retry`.
-
-    Raises:
-        InvalidRequestError: Nothing is chosen, a verdict is APPLIED, or there is no such verdict.
-
-    """
-    if isinstance(keys, str):
-        raise InvalidRequestError("keys: must be several keys, not a text", hint="Pass a list.")
-    named = [verdict] if isinstance(verdict, str) else [*verdict]
-    wanted = {*map(_verdict, named), *(_FAILED if failed else ())}
-    chosen = None if keys is None else [*keys]
-    if Verdict.APPLIED in wanted:
-        raise InvalidRequestError(
-            "verdict: applied writes are done, and sending them again would have a second effect"
-        )
-    if not wanted and chosen is None:
-        raise InvalidRequestError("retry: nothing is chosen", hint="Pass verdict, failed or keys.")
-    wanted = wanted or {*Verdict} - {Verdict.APPLIED}
-
-    async def reopen(entries: BatchEntries) -> int:
-        if chosen is None:
-            return await entries.reopen_all(sorted(wanted), newest=force)
-        return len(await entries.do_again(chosen, verdicts=wanted, newest=force))
-
-    return reopen
 
 
 def _is_limit(value: object) -> bool:

@@ -184,12 +184,11 @@ class CircuitBreaker:
         """Why nothing can be sent now, and the seconds until the service is tried again, if that is known."""
         if self._session.credential.is_fetching:
             return _AWAITED, None
-        return self.why, self.seconds_to_probe
+        return self.why, None if self.why is None else self._seconds_to_probe
 
     @property
-    def seconds_to_probe(self) -> float | None:
-        """The time until the next probe, or ``None`` if the batch is not paused."""
-        return None if self.why is None else max(self._next_probe - self._session.clock.now(), 0.0)
+    def _seconds_to_probe(self) -> float:
+        return max(self._next_probe - self._session.clock.now(), 0.0)
 
     def allows(self, in_flight: int) -> bool:
         """Return whether a write may start, with *in_flight* others being sent."""
@@ -294,7 +293,7 @@ class CircuitBreaker:
 
     async def _probe_later(self) -> str | None:
         """Probe when it is time. Return what is wrong, or ``None`` if nothing is."""
-        if not await self._session.pause(max(self._next_probe - self._session.clock.now(), 0.0)):
+        if not await self._session.pause(self._seconds_to_probe):
             raise BatchStoppedError(
                 f"batch: the client was closed while the batch was paused because {self.why}. "
                 "Run again with an open client."

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from invsvc_async.api.operations import WEBHOOKS_CREATE, WEBHOOKS_LIST
+from invsvc_async.api.operations import WEBHOOKS_LIST
 from invsvc_async.batch.circuit_breaker import CircuitBreaker, FailureLimit
-from invsvc_async.batch.intake import options_for
+from invsvc_async.batch.item import ItemOptions
 from invsvc_async.batch.pacing import Slots
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import LostLaneError
@@ -71,7 +71,8 @@ class Engine:
         self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
         self._waiting: dict[str, Item] = {}  # for user-supplied readers
         self._tasks: set[asyncio.Task[None]] = set()
-        self._listing: asyncio.Task[None] | None = None  # looks whether the list of webhooks is full
+        self._looking = asyncio.Lock()  # whether the list of webhooks is full
+        self._has_looked = False
         self._storing: set[asyncio.Future[None]] = set()  # the results of items that have ended
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
@@ -309,34 +310,28 @@ class Engine:
             await self._run(following)
             following = self._next()
 
-    async def _check_list(self, item: Item) -> None:
-        """Before the first create of a webhook, look once whether the list is full."""
-        intent = item.intent
-        if not (item.creates_webhook or (intent is not None and intent.operation == WEBHOOKS_CREATE.name)):
+    async def _look_at_list(self, item: Item) -> None:
+        """Before the first create of a webhook, warn if the list, which settles all of them, is full."""
+        if not item.creates_webhook:
             return
-        if self._listing is None:
-            look = self._look_at_list(intent or intent_of(cast("WriteSpec", item.spec)))
-            self._listing = self._loop.create_task(look)
-            self._tasks.add(self._listing)
-            self._listing.add_done_callback(self._ended)
-        if not self._listing.done():
-            await asyncio.shield(self._listing)
-
-    async def _look_at_list(self, intent: Intent) -> None:
-        """Warn if the list of webhooks, which settles the creates of this run, is full."""
-        team = self._anywhere.team_of(Request(operation=WEBHOOKS_LIST, team=intent.scope.team))
-        last = self._writes.own.last_list(team)
-        if last is None:
-            looks = StateReader(self._anywhere, intent, lambda: intent, own=None)
-            full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
-        else:
-            full = last.many >= LIST_SIZE
-        if full:
-            log.warning(_FULL, LIST_FULL)
+        async with self._looking:
+            if self._has_looked:
+                return
+            intent = item.intent or intent_of(cast("WriteSpec", item.spec))
+            team = self._anywhere.team_of(Request(operation=WEBHOOKS_LIST, team=intent.scope.team))
+            last = self._writes.own.last_list(team)
+            if last is None:
+                looks = StateReader(self._anywhere, intent, lambda: intent, own=None)
+                full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
+            else:
+                full = last.many >= LIST_SIZE
+            if full:
+                log.warning(_FULL, LIST_FULL)
+            self._has_looked = True
 
     async def _run(self, item: Item) -> None:
         try:
-            await self._check_list(item)
+            await self._look_at_list(item)
             driver = self._taken_up(item) if item.spec is None else new_run(item.spec, item.intent)
             await driver.drive()
             if item.is_put_back:
@@ -429,7 +424,7 @@ class Engine:
             begin = partial(_taken_up, self._view.session, since, item.thing)
         elif intent.sent:  # send anew what provably was not sent
             intent = attrs.evolve(intent, sent=())
-        spec = spec_of_intent(options_for(item, self._anywhere), intent, item.reader)
+        spec = spec_of_intent(ItemOptions.of(item, self._anywhere), intent, item.reader)
         if begin is None and item.times_put_back and item.thing is not None:
             begin = partial(_begun_again, spec, item.thing)
         return Driver(spec, intent, begin=begin, takes_up=item.in_doubt)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import attrs
 import msgspec
 
-from invsvc_async.batch.checkpoint import decoded
-from invsvc_async.batch.result import Summary
-from invsvc_async.batch.worker import Worker
+from invsvc_async.batch.file_check import Checkpoint
+from invsvc_async.batch.result import Summary, Worker
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.leases import dead
@@ -25,7 +24,6 @@ from invsvc_async.storage.slices import slices
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.batch.checkpoint import Checkpoint
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script
@@ -88,16 +86,6 @@ class Added:
     new: dict[str, int]
     others: dict[str, Known]
     is_next: bool
-
-
-class _Status(msgspec.Struct):
-    """What a worker says of itself."""
-
-    host: str
-    pid: int
-    done: int
-    rate: float
-    lanes: int
 
 
 class BatchEntries(Entries):
@@ -173,7 +161,7 @@ class BatchEntries(Entries):
 
     async def checkpoint(self) -> Checkpoint | None:
         """Return how far the latest input was taken in, if all its lines have keys."""
-        return decoded(await self.fact(_CHECKPOINT))
+        return Checkpoint.decoded(await self.fact(_CHECKPOINT))
 
     async def begin_input(self, reader: str) -> float:
         """Note that the process *reader* reads an input; return the time of the store's clock, in seconds."""
@@ -286,23 +274,20 @@ def summary_of(rows: Iterable[Sequence[Any]], open_inputs: int) -> Summary:  # A
 
 def _worker(row: Sequence[Any], silence: float) -> Worker:  # Any: as the columns
     status, begun, seen, silent, sends = row
-    said = msgspec.json.decode(status, type=_Status)
     return Worker(
-        host=said.host, pid=said.pid, done=said.done, rate=said.rate, lanes=said.lanes,
-        begun=datetime.fromtimestamp(begun, UTC), seen=datetime.fromtimestamp(seen, UTC), silent=silent,
-        alive=sends >= 0 and silent < silence, ended=sends < 0,
-    )  # fmt: skip
+        **msgspec.json.decode(status),
+        begun=datetime.fromtimestamp(begun, UTC),
+        seen=datetime.fromtimestamp(seen, UTC),
+        silent=silent,
+        alive=sends >= 0 and silent < silence,
+        ended=sends < 0,
+    )
 
 
 def _add(
-    entries: Sequence[Entry],
-    commons: Mapping[int, str],
-    reader: str,
-    checkpoint: Checkpoint | None,
-    *,
-    part: int | None,
-    ours: set[int],
-) -> Script[dict[str, tuple[int, str, int, int | None]]]:
+    entries: Sequence[Entry], commons: Mapping[int, str], reader: str, checkpoint: Checkpoint | None, *,
+    part: int | None, ours: set[int],
+) -> Script[dict[str, tuple[int, str, int, int | None]]]:  # fmt: skip
     known = (yield from add(entries, commons, part=part, ours=ours)) if entries else {}
     if checkpoint is not None:
         yield SET, (_CHECKPOINT, msgspec.json.encode(checkpoint).decode())

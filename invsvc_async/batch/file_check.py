@@ -1,16 +1,21 @@
-"""A check of a file of writes before anything is sent, in constant memory."""
+"""A file of writes: checked before anything is sent, and then read again, in constant memory."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import stat
+import sys
 from contextlib import asynccontextmanager, closing
+from hashlib import blake2b
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import msgspec
 
-from invsvc_async.batch.checkpoint import Checkpoint
-from invsvc_async.batch.file_reader import Reader, rereadable
 from invsvc_async.batch.jsonl import BadLine, check_line, read_lines
 from invsvc_async.batch.seen_keys import Met
 from invsvc_async.client import options_of
@@ -26,11 +31,37 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
-__all__ = ["Checked", "FileWrites", "check_file", "rereadable", "sound"]
+__all__ = ["Checked", "Checkpoint", "FileWrites", "check_file", "rereadable", "sound"]
 
 _EMPTY = "the file contains no writes"
 _NAMED = 20  # bad lines in an error
 _STEP = 128  # lines checked before other tasks may run
+_BLOCK = 2**20  # bytes read at once up to a checkpoint
+
+
+class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """
+    How far a file of writes was taken in, so that the next run need not parse it from its start.
+
+    It is stored with the writes before it, each of which has a key. ``offset``, ``lines``, ``writes`` and
+    ``bad`` (skipped lines) count what is before it, and ``digest`` identifies it. ``team`` is that of the
+    client.
+    """
+
+    offset: int
+    digest: str
+    lines: int
+    writes: int
+    bad: int = 0
+    team: str | None = None
+
+    @classmethod
+    def decoded(cls, text: str | None) -> Checkpoint | None:
+        """Return the checkpoint in *text*, or ``None`` if there is none."""
+        try:
+            return None if text is None else msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError:
+            return None
 
 
 @attrs.define(kw_only=True)
@@ -54,6 +85,69 @@ class Checked:
             self.creates_webhooks = self.creates_webhooks or line.operation == "webhooks.create"
 
 
+def rereadable(path: Path) -> BinaryIO:
+    """
+    Open the file at *path* for reading it more than once; ``-`` is the standard input.
+
+    If it is not a regular file, such as a pipe, it is copied to an unnamed file first.
+    """
+    file = sys.stdin.buffer if str(path) == "-" else path.open("rb")
+    if file is not sys.stdin.buffer and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    copy: BinaryIO = TemporaryFile()  # noqa: SIM115 - the caller closes it
+    try:
+        shutil.copyfileobj(file, copy)
+    except BaseException:
+        copy.close()
+        raise
+    finally:
+        if file is not sys.stdin.buffer:
+            file.close()
+    return copy
+
+
+class _Reader:
+    """
+    Reads *file* from where *after* is, or from its start. *name* is for errors.
+
+    ``offset`` and ``lines`` count what was read, in bytes and whole lines, and ``digest`` is taken of it.
+    """
+
+    def __init__(self, file: BinaryIO, name: str, after: _Reader | None = None) -> None:
+        self._file, self._name = file, name
+        self.offset: int = 0 if after is None else after.offset
+        self.lines: int = 0 if after is None else after.lines
+        self.digest: blake2b = blake2b(digest_size=16) if after is None else after.digest.copy()
+        self.ends_line: bool = True  # nothing was read, or a whole line at last
+        file.seek(self.offset)
+
+    def readline(self, limit: int) -> bytes:
+        """Return the rest of the line, at most *limit* bytes."""
+        text = self._read(self._file.readline, limit)
+        if text:
+            self.ends_line = text.endswith(b"\n")
+            self.lines += self.ends_line
+        return text
+
+    def skip(self, checkpoint: Checkpoint) -> Iterator[None]:
+        """Read up to *checkpoint*. Yields now and then; ends early if the file does."""
+        while self._read(self._file.read, min(checkpoint.offset - self.offset, _BLOCK)):
+            yield
+        self.lines = checkpoint.lines
+
+    def _read(self, read: Callable[[int], bytes], size: int) -> bytes:
+        try:
+            text = read(size)
+        except OSError as error:
+            # Not the usual advice: it may be the second time, when writes were sent already.
+            raise InvalidRequestError(
+                f"{self._name}: cannot be read ({error})", hint="Check the file."
+            ) from error
+        self.offset += len(text)
+        self.digest.update(text)
+        return text
+
+
 class FileWrites:
     """
     The writes of *file*, which is open for reading it more than once. *name* is for errors.
@@ -68,10 +162,11 @@ class FileWrites:
     ) -> None:
         self._file, self._client, self._name = file, client, name
         self._skips_bad = skips_bad
-        self._begin: Reader | None = None  # the position of the checkpoint
-        self._reader: Reader | None = None  # of the second time
-        self._count = self._bad = 0  # of the second time
-        self._is_keyless = False  # the same
+        self._team = options_of(client).team
+        self._begin: _Reader | None = None  # it is at the checkpoint, and stays there
+        self._reader: _Reader | None = None  # of the second time, as what follows
+        self._count = self._bad = 0
+        self._is_keyless = False
         self.checked: Checked = Checked()
         self.checkpoint: Checkpoint | None = None
 
@@ -87,19 +182,29 @@ class FileWrites:
 
     def check(self, checkpoint: Checkpoint | None = None, *, most: int = 1_000_000) -> Iterator[None]:
         """Check every line after *checkpoint*, or every line if the file was changed. Yields now and then."""
-        self.checked, reader = Checked(most=most), self._new_reader()
-        if checkpoint is not None and self._may_begin_at(checkpoint):
-            yield from reader.skip(checkpoint.offset, checkpoint.lines)
-            if (reader.offset, reader.digest) == (checkpoint.offset, checkpoint.digest):
-                self.checkpoint, self._begin = checkpoint, reader.copy_position()
-            else:
-                reader = self._new_reader()
-        for number, line in enumerate(_checked(reader, self._client)):
+        self.checked = Checked(most=most)
+        # The lines before it are the same writes for this client, and no others.
+        if (
+            checkpoint is not None
+            and checkpoint.team == self._team
+            and (self._skips_bad or not checkpoint.bad)
+        ):
+            yield from self._begin_at(checkpoint)
+        for number, line in enumerate(self._lines(self._new_reader())):
             self.checked.add(line)
             if number % _STEP == 0:
                 yield
         if not self.total and not self.checked.bad:
             self.checked.add(BadLine(0, _EMPTY))
+
+    def _begin_at(self, checkpoint: Checkpoint) -> Iterator[None]:
+        """Skip what is before *checkpoint*, if that is the same for this client, and has no line to name."""
+        if checkpoint.team != self._team or (checkpoint.bad and not self._skips_bad):
+            return
+        reader = self._new_reader()
+        yield from reader.skip(checkpoint)
+        if (reader.offset, reader.digest.hexdigest()) == (checkpoint.offset, checkpoint.digest):
+            self.checkpoint, self._begin = checkpoint, reader
 
     def __iter__(self) -> Iterator[Write[Any]]:  # Any: of any kind
         """
@@ -109,13 +214,10 @@ class FileWrites:
             InvsvcError: There are others than in the check, so the file was changed meanwhile.
 
         """
-        reader = self._reader = self._new_reader()
-        if self._begin is not None:
-            reader.resume_as(self._begin)
+        self._reader, expected = self._new_reader(), self.checked.good
         self._count = self._bad = 0
         self._is_keyless = False
-        expected = self.checked.good
-        for line in _checked(reader, self._client):
+        for line in self._lines(self._reader):
             if isinstance(line, BadLine):
                 self._bad += 1
                 continue
@@ -143,23 +245,24 @@ class FileWrites:
             return None
         return Checkpoint(
             offset=reader.offset,
-            digest=reader.digest,
+            digest=reader.digest.hexdigest(),
             lines=reader.lines,
             writes=self._count + (0 if before is None else before.writes),
             bad=self._bad + (0 if before is None else before.bad),
             team=self._team,
         )
 
-    @property
-    def _team(self) -> str | None:
-        return options_of(self._client).team
+    def _new_reader(self) -> _Reader:
+        return _Reader(self._file, self._name, after=self._begin)
 
-    def _may_begin_at(self, checkpoint: Checkpoint) -> bool:
-        """Return whether the lines before *checkpoint* are the same writes for this client, and no others."""
-        return checkpoint.team == self._team and (self._skips_bad or not checkpoint.bad)
-
-    def _new_reader(self) -> Reader:
-        return Reader(self._file, self._name)
+    def _lines(self, reader: _Reader) -> Iterator[Line | BadLine]:
+        """Yield each line, or what is wrong with it. A key that an earlier line has is wrong too."""
+        with closing(Met()) as keys:
+            for line in read_lines(reader, number=reader.lines):
+                if isinstance(line, BadLine):
+                    yield line
+                    continue
+                yield check_line(self._client, line) or _repeated_key(keys, line) or line
 
 
 def check_file(writes: FileWrites, checkpoint: Checkpoint | None = None) -> Checked:
@@ -196,16 +299,6 @@ async def sound(
             more = [f"and {left:,} more lines"] if (left := checked.bad - len(checked.problems)) else []
             raise InvalidRequestError([*map(str, checked.problems), *more])
         yield found
-
-
-def _checked(reader: Reader, client: Client) -> Iterator[Line | BadLine]:
-    """Yield each line, or what is wrong with it. A key that an earlier line has is wrong too."""
-    with closing(Met()) as keys:
-        for line in read_lines(reader, number=reader.lines):
-            if isinstance(line, BadLine):
-                yield line
-                continue
-            yield check_line(client, line) or _repeated_key(keys, line) or line
 
 
 def _repeated_key(keys: Met, line: Line) -> BadLine | None:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from invsvc_async.batch.entries import BatchEntries, Known
     from invsvc_async.batch.sending import Sending
     from invsvc_async.settings import ReconcilePolicy
-    from invsvc_async.transport.session import ClientOptions
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Intake", "Writes", "chunks"]
@@ -219,7 +218,7 @@ class Intake:
             own=self._session.writes.own,
             restored=restored if restored is not None and restored.is_open else None,
         )
-        options, policy = options_for(item, spec.options), self._waiting(spec.policy)
+        options, policy = ItemOptions.of(item, spec.options), self._waiting(spec.policy)
         item.spec = replace(spec, options=options, key=asked.key, tag=tag, policy=policy)
         return item
 
@@ -237,18 +236,3 @@ def _close(write: object) -> None:
     """Close *write*: it is run by this batch, or not at all."""
     if isinstance(write, Write):
         write.close()
-
-
-def options_for(item: Item, view: ClientOptions) -> ItemOptions:
-    """Return the options under which *item* is sent."""
-    return ItemOptions(
-        session=view.session,
-        timeouts=view.timeouts,
-        reads=view.reads,
-        reconcile=view.reconcile,
-        names=view.names,
-        team=view.team,
-        headers=view.headers,
-        journal=item,
-        item=item,
-    )

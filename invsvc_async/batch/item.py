@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 import msgspec
 
+from invsvc_async.api.operations import WEBHOOKS_CREATE
 from invsvc_async.batch.result import Result
 from invsvc_async.codec.envelope import retry_after
 from invsvc_async.durable.entry import ANSWERED, Entry, State
@@ -127,6 +128,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     @property
     def creates_webhook(self) -> bool:
         """Whether its answer contains a secret."""
+        if self.intent is not None:
+            return self.intent.operation == WEBHOOKS_CREATE.name
         return self.spec is not None and self.spec.creates_webhook
 
     # --- its slot while it is sent
@@ -278,6 +281,12 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
     """The options of one item: its write takes a slot while it is sent."""
 
     item: Item
+
+    @classmethod
+    def of(cls, item: Item, view: ClientOptions) -> ItemOptions:
+        """Return the options of *view* for *item*."""
+        plain = {name: getattr(view, name) for name in ClientOptions.__struct_fields__}
+        return cls(**{**plain, "journal": item, "item": item})
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
         """Send *exchange* as the base class does. A write takes a slot meanwhile."""

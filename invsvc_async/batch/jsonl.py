@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
@@ -12,12 +12,10 @@ from invsvc_async.resources.by_name import as_write, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import BinaryIO
 
-    from invsvc_async.batch.file_reader import Reader
     from invsvc_async.client import Client
 
-__all__ = ["MAX_LINE", "BadLine", "Line", "check_line", "read_lines"]
+__all__ = ["MAX_LINE", "BadLine", "Line", "Readable", "check_line", "read_lines"]
 
 MAX_LINE = 2**20  # bytes
 
@@ -43,9 +41,15 @@ class BadLine:
         return f"line {self.number}: {self.reason}" if self.number else self.reason
 
 
-def read_lines(
-    file: BinaryIO | Reader, *, max_bytes: int = MAX_LINE, number: int = 0
-) -> Iterator[Line | BadLine]:
+class Readable(Protocol):
+    """A file that is open for reading."""
+
+    def readline(self, limit: int, /) -> bytes:
+        """Return the rest of the line, at most *limit* bytes."""
+        ...
+
+
+def read_lines(file: Readable, *, max_bytes: int = MAX_LINE, number: int = 0) -> Iterator[Line | BadLine]:
     """
     Read *file* line by line, and yield each one that is not empty. *number* lines were read before.
 
@@ -72,7 +76,7 @@ def check_line(client: Client, line: Line) -> BadLine | None:
     return None
 
 
-def _skip_rest(file: BinaryIO | Reader, chunk: int) -> int:
+def _skip_rest(file: Readable, chunk: int) -> int:
     skipped = 0
     while text := file.readline(chunk):
         skipped += len(text)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
-from invsvc_async.batch.checkpoint import decoded
 from invsvc_async.batch.entries import LANES, BatchEntries
-from invsvc_async.durable.sqlite_file import fact
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import check_path, is_postgres, without_login
 
 if TYPE_CHECKING:
-    from invsvc_async.batch.checkpoint import Checkpoint
+    from invsvc_async.batch.file_check import Checkpoint
 
 __all__ = ["checkpoint_at", "entries_of", "is_shared", "name_of"]
 
@@ -43,18 +38,15 @@ def name_of(path: str | Path) -> str:
 
 async def checkpoint_at(path: str | Path) -> Checkpoint | None:
     """Return how far the latest input was taken in at *path*, if that is known. It need not exist."""
-    if is_shared(path):
-        return None
-    return await asyncio.to_thread(_checkpoint_in, Path(path))
-
-
-def _checkpoint_in(path: Path) -> Checkpoint | None:
-    """Return the same for the file at *path*, which another process may have."""
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-            return decoded(fact(connection, "checkpoint"))
-    except (sqlite3.Error, ValueError):  # the journal is opened later, which says what is wrong
+        entries = entries_of(path, reading=True)
+        await entries.open()
+    except (ConfigurationError, JournalError):  # the journal is opened later, which says what is wrong
         return None
+    try:
+        return await entries.checkpoint()
+    finally:
+        await entries.aclose()
 
 
 def entries_of(

@@ -15,6 +15,7 @@ from invsvc_async.reconcile.outcome import OutcomeBase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.intents import Commons
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Secret
     from invsvc_async.reconcile.outcome import Outcome
 
-__all__ = ["Progress", "Result", "Summary", "outcome_in", "result_in"]
+__all__ = ["Progress", "Result", "Summary", "Worker", "outcome_in", "result_in"]
 
 
 @attrs.frozen(kw_only=True, slots=False)  # creating one with a dict takes half the time
@@ -216,3 +217,25 @@ class Progress:
     paused: str | None = None
     next_probe: float | None = None
     limited_by: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Worker:
+    """
+    A worker of a shared batch, as it last described itself.
+
+    ``done`` is the number of writes that it has finished, ``rate`` how many per second, and ``lanes`` how
+    many parts of the batch it has now. ``silent`` is the number of seconds since its last sign of life,
+    ``seen``. One that is not ``alive`` has ``ended``, or was killed, or has lost the database.
+    """
+
+    host: str
+    pid: int
+    done: int
+    rate: float
+    lanes: int
+    begun: datetime
+    seen: datetime
+    silent: float
+    alive: bool
+    ended: bool

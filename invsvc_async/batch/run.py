@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Iterable
 
     from invsvc_async.batch.batch import Batch
-    from invsvc_async.batch.checkpoint import Checkpoint
+    from invsvc_async.batch.file_check import Checkpoint
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.result import Result, Summary
     from invsvc_async.durable.entry import Entry
@@ -154,8 +154,6 @@ class Run:
     async def _decided(self) -> None:
         """Wait until it is certain which other runs have ended: most end together."""
         entries = self._batch.entries
-        if not entries.is_shared:
-            return
         now, pause = await entries.now(), _SOON
         await entries.store.tell("beat")  # those that live say so at once
         while await entries.is_undecided(now, self._dispatcher.leases.name):
@@ -277,7 +275,7 @@ class Run:
     async def _is_over(self) -> bool:
         if self._is_giving or self._lasting:
             return False
-        return not (self._batch.entries.is_shared and await self._batch.entries.any_open())
+        return not await self._batch.entries.any_open()
 
     def _prepare(self, item: Item) -> None:
         """Give *item* its reader, of which the journal has only the name; or let it wait for the input's."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.restored import Restored
     from invsvc_async.client import Client
 
-__all__ = ["Sending", "check_sending"]
+__all__ = ["Sending"]
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -38,17 +38,17 @@ class Sending:
     epoch: str = ""
     restored: Restored | None = None
 
+    def __attrs_post_init__(self) -> None:
+        """
+        Check the settings.
 
-def check_sending(*, concurrency: object, rate: object, on_secret: object) -> None:
-    """
-    Check settings.
+        Raises:
+            ConfigurationError: One of them cannot work.
 
-    Raises:
-        ConfigurationError: One of them cannot work.
-
-    """
-    check_count("concurrency", concurrency, least=1)
-    if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
-        raise ConfigurationError(f"rate: must be a number of sends per second above 0, not {rate!r}")
-    if on_secret is not None and not callable(on_secret):
-        raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")
+        """
+        check_count("concurrency", self.concurrency, least=1)
+        rate, on_secret = self.rate, self.on_secret
+        if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
+            raise ConfigurationError(f"rate: must be a number of sends per second above 0, not {rate!r}")
+        if on_secret is not None and not callable(on_secret):
+            raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")

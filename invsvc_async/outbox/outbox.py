@@ -16,7 +16,7 @@ import attrs
 from msgspec.structs import replace
 
 from invsvc_async.batch.result import outcome_in, result_in
-from invsvc_async.batch.sending import Sending, check_sending
+from invsvc_async.batch.sending import Sending
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
@@ -134,7 +134,6 @@ class Outbox:
 
         """
         store = store_of(path, create=create, restored=restored, moved=moved, reading=reading)
-        check_sending(concurrency=concurrency, rate=rate, on_secret=on_secret)
         sending = Sending(
             client=client, concurrency=concurrency, rate=rate, tag=tag, on_secret=on_secret,
             same_mode=same_mode,

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async import Verdict
-from invsvc_async.batch.batch import reopened
 from invsvc_async.batch.places import entries_of
 from invsvc_async.simulator import Faults
 
@@ -97,7 +96,7 @@ class Troubles:
             at = time.monotonic()
             async with self._entries() as entries:
                 failed = [entry for each in FAILED for entry in await entries.done(each, 0, 1_000_000)]
-                await reopened(keys=keys, force=True)(entries)
+                await entries.do_again(keys, newest=True)
             self.moved += [Moved(at, entry.key, entry.place) for entry in failed if entry.key in keys]
             self.count["forced"] += len(keys)
 

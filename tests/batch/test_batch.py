@@ -354,7 +354,7 @@ async def test_list_of_webhooks_that_is_full(service, client, tmp_path, caplog):
     service.script("webhooks.create", "apply, then reset", "reset", "pass", "reset")
     async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
         results = await all_of(batch, creates(client, 5))
-        (group,) = await groups_of(batch.entries)
+        (group,) = await groups_of(batch.entries, "run.db")
     assert caplog.text.count("the list of webhooks is full") == 1
     unknown = [each for each in results if each.verdict is Verdict.UNKNOWN]
     assert (len(results), len(unknown), group.count, group.cause) == (5, 2, 2, "list full")

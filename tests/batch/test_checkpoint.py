@@ -10,8 +10,7 @@ import pytest
 
 from invsvc_async import InvalidRequestError, Timeouts
 from invsvc_async.batch import Batch
-from invsvc_async.batch.file_check import FileWrites
-from invsvc_async.batch.file_reader import rereadable
+from invsvc_async.batch.file_check import FileWrites, rereadable
 from invsvc_async.batch.places import entries_of
 from tests.batch.conftest import client_of
 from tests.batch.writing import SECRETS, all_of

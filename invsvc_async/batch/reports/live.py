@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from invsvc_async.batch.reports.not_applied import Group
-    from invsvc_async.batch.result import Summary
+    from invsvc_async.batch.result import Summary, Worker
     from invsvc_async.batch.run_status import Status
-    from invsvc_async.batch.worker import Worker
 
 __all__ = ["GROUPED", "Live", "Watch"]
 
