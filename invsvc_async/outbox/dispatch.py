@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import time
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.engine import Engine
@@ -35,12 +40,20 @@ async def dispatch(
 
     """
     await _recall_restore(sending, entries)
-    engine = Engine(sending)
+    engine, began, done = Engine(sending), time.monotonic(), 0
+
+    def say(lanes: int) -> str:
+        rate = round(done / max(time.monotonic() - began, 1.0), 3)
+        said = {"host": socket.gethostname(), "pid": os.getpid(), "done": done, "rate": rate, "lanes": lanes}
+        return msgspec.json.encode(said).decode()
+
     dispatcher = Dispatcher(sending, entries, OutboxItem, gives=False, on_unfit=on_verdict)
+    dispatcher.say = say
     await dispatcher.begin()
     feeding = asyncio.create_task(_feed(dispatcher, engine))
     try:
         while await engine.next_finished() is not None:
+            done += 1
             on_verdict()
     finally:
         leaving = asyncio.create_task(_leave(dispatcher, engine, feeding, grace, on_verdict))

@@ -8,7 +8,7 @@ import logging
 import time
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -20,7 +20,7 @@ from invsvc_async.batch.sending import Sending
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.entry import State
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.results import Consumer
 from invsvc_async.errors import (
@@ -62,7 +62,6 @@ _TELL = 0.05  # s between notices to other processes that verdicts were stored
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # s before a try after a failure, one after the other
 _UNTOLD = "untold "  # facts that begin so, by key: the last error of on_result
 _WORDS = 300  # characters of it
-_POLICIES = 1000  # policies remembered
 _DONE_ANEW = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)  # if such a write is sent again
 _NO_READERS = (
     "An outbox stores data, and another process could not call a function of this one. Leave the reader out: "
@@ -92,7 +91,6 @@ class Outbox:
         self._dispatching = False
         self._open = False
         self._loop: asyncio.AbstractEventLoop | None = None  # while it is open
-        self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
 
     @classmethod
     @takes_secrets
@@ -122,7 +120,7 @@ class Outbox:
         *concurrency*, *rate*, *tag* and *on_secret* are those of :meth:`Batch.open`. *same_mode* asserts that
         a new credential has the team and data mode of the earlier one, whose writes it continues. With
         ``create=False`` an outbox that does not exist is an error. With ``reading=True`` it only reads, by
-        :meth:`get`, ``entry`` and ``entries``, also while another process has a file of SQLite.
+        :meth:`get` and :meth:`wait`, also while another process has a file of SQLite.
 
         Nothing is sent from an outbox that may lack sends, because its database was restored or copied,
         unless told how, at one start. *restored* says that it is an older copy: each write that it has as
@@ -238,7 +236,7 @@ class Outbox:
 
         A key whose write was APPLIED or SUPERSEDED gives that outcome again. After another verdict it is done
         anew, as :meth:`retry` does. The secret of a new webhook is in no store: it goes to ``on_secret`` of
-        the process that sends.
+        the process that sends. The verdict is also one of :meth:`results`.
 
         Raises:
             WriteError, ServiceError: As awaiting it does.
@@ -286,16 +284,7 @@ class Outbox:
         tag = spec.tag
         if tag is None and self._sending.tag and spec.creates_webhook:
             tag = new_tag()
-        return replace(spec, key=key, tag=tag, policy=self._patient(spec.policy))
-
-    def _patient(self, policy: ReconcilePolicy) -> ReconcilePolicy:
-        """Return *policy* with ``wait_when_limited=True``; one object for each, so that it is packed once."""
-        known = self._policies.get(id(policy))
-        if known is None or known[0] is not policy:
-            if len(self._policies) > _POLICIES:
-                self._policies.clear()
-            known = self._policies[id(policy)] = policy, attrs.evolve(policy, wait_when_limited=True)
-        return known[1]
+        return replace(spec, key=key, tag=tag, policy=_patient(spec.policy))
 
     # --- out
 
@@ -427,8 +416,10 @@ class Outbox:
         *failed* has how often that was so.
         """
         self._check_open()
-        async with Consumer(self._store, options_of(self._client).session.clock) as consumer:
-            with self._woken() as event:
+        clock = options_of(self._client).session.clock
+        # Others may have what is not acknowledged: they are woken once the consumer has left.
+        with self._woken() as event:
+            async with Consumer(self._store, clock) as consumer:
                 while self._open:
                     event.clear()
                     taken = await consumer.take(_AT_ONCE)
@@ -442,7 +433,6 @@ class Outbox:
                             await consumer.acknowledge(entry)
                     if not taken:
                         await set_within(event, _POLL)
-        self._wake()  # others may have what is not acknowledged
 
     @contextmanager
     def _woken(self) -> Generator[asyncio.Event]:
@@ -455,6 +445,7 @@ class Outbox:
             yield event
         finally:
             self._waiting.discard(event)
+            self._wake()
 
     def _wake(self) -> None:
         for event in self._waiting:
@@ -508,42 +499,6 @@ class Outbox:
             return None
         return outcome_in(entry, self._store.commons)
 
-    async def entries(self, *, state: str | None = None, limit: int = 100) -> list[Entry]:
-        """
-        Return the first writes: all, the ``"open"`` ones, or those of one verdict. For commands.
-
-        ``"untold"`` ones have a verdict that nobody has acknowledged.
-
-        Raises:
-            JournalError: The database stayed away.
-
-        """
-        self._check_loop()
-        return await self._store.first(limit, state)
-
-    async def untold(self) -> dict[str, str]:
-        """
-        Return, by key, the last error of ``on_result`` for each verdict that it has not taken. For commands.
-
-        Raises:
-            JournalError: The database stayed away.
-
-        """
-        self._check_loop()
-        facts = await self._store.facts(_UNTOLD)
-        return {name.removeprefix(_UNTOLD): error for name, error in facts.items()}
-
-    async def entry(self, key: str) -> Entry | None:
-        """
-        Return the write of *key* as it is stored. For commands.
-
-        Raises:
-            JournalError: The database stayed away.
-
-        """
-        self._check_loop()
-        return await self._store.entry(key)
-
     async def retry(self, *keys: str) -> list[str]:
         """
         Mark writes as to be done again, and return the keys of those that are; their verdict is forgotten.
@@ -591,6 +546,11 @@ class Outbox:
             raise InvalidRequestError(f"older_than: must be 0 or more seconds, not {older_than!r}")
         before = time.time_ns() // 1_000_000 - round(1000 * older_than)
         return await self._store.delete_done(before, unacknowledged=unacknowledged)
+
+
+@lru_cache(1000)  # one object for each, so that it is packed once
+def _patient(policy: ReconcilePolicy) -> ReconcilePolicy:
+    return attrs.evolve(policy, wait_when_limited=True)
 
 
 def _not_open() -> JournalError:

@@ -8,6 +8,7 @@ that one.  A row that was moved but not marked so is recognised by its key.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from functools import partial
 from hashlib import blake2b
 from itertools import takewhile
@@ -18,22 +19,21 @@ from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_of_lost
 from invsvc_async.durable.restored import mark_restored
-from invsvc_async.durable.scripts import may_drop
+from invsvc_async.durable.scripts import KNOWN, add, may_drop
 from invsvc_async.durable.sqlite_store import DIALECT, SqliteStore
 from invsvc_async.errors import InvalidRequestError, JournalError, KeyConflictError
-from invsvc_async.outbox import sqlite_rows as rows
 from invsvc_async.outbox.caller_connections import run
 from invsvc_async.outbox.entries import OutboxEntries, not_there
 from invsvc_async.storage.same_file import SameFile
+from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.durable.store import Store
     from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.outbox.entries import NewWrite
-    from invsvc_async.outbox.sqlite_rows import Row
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
@@ -42,20 +42,36 @@ __all__ = ["SqliteOutbox"]
 _AT_ONCE = 128
 _SLOW, _FAST = 0.5, 0.01  # s between looks for new rows; fast for a while after an enqueue in this process
 _FAST_FOR = 5.0  # s
-_THERE = "SELECT key, digest, state FROM {s}entries WHERE key {any 1 text}"
-_NOT_HEARD = "DELETE FROM {s}unheard WHERE seq IN (SELECT seq FROM {s}entries WHERE key {any 1 text})"
-_COMMONS = """
-INSERT INTO {s}commons (number, text) SELECT * FROM {rows 1 number:bigint text:text} WHERE true
-    ON CONFLICT DO NOTHING
+_PATIENCE = 5.0  # s to wait for a lock of the application
+_VERSION = 1
+_TABLES = f"""
+CREATE TABLE IF NOT EXISTS invsvc_outbox (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, base_url TEXT NOT NULL, key TEXT NOT NULL, thing TEXT,
+    digest TEXT NOT NULL, operation TEXT NOT NULL, number INTEGER NOT NULL, common TEXT NOT NULL,
+    intent TEXT NOT NULL, moved INTEGER NOT NULL DEFAULT 0, version INTEGER NOT NULL DEFAULT {_VERSION},
+    UNIQUE (base_url, key)
+);
+CREATE INDEX IF NOT EXISTS invsvc_outbox_new ON invsvc_outbox (base_url, seq) WHERE moved = 0;
+CREATE TABLE IF NOT EXISTS invsvc_outbox_journal (base_url TEXT PRIMARY KEY, epoch TEXT NOT NULL);
 """
-_NEW = """key:text thing:text digest:text operation:text state:smallint common:bigint intent:text verdict:text
-    outcome:text done_at:bigint"""
-_COLUMNS = "key, thing, digest, operation, state, common, intent, verdict, outcome, done_at"
-_INSERT = f"INSERT INTO {{s}}entries (place, lane, {_COLUMNS}) SELECT 0, 1, {_COLUMNS} FROM {{rows 1 {_NEW}}}"  # noqa: S608 - our own text
-_PLACE = "UPDATE {s}entries SET place = seq WHERE key {any 1 text} AND place = 0"
-_FIRST = "SELECT min(seq) FROM {s}entries WHERE key {any 1 text}"
-_TELL = """
-INSERT INTO {s}unheard (seq) SELECT seq FROM {s}entries WHERE key {any 1 text} AND done_at IS NOT NULL
+_INSERT = """
+INSERT INTO invsvc_outbox (base_url, key, thing, digest, operation, number, common, intent)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING seq
+"""
+_DIGEST = "SELECT digest FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
+_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'invsvc_outbox_journal'"
+_EPOCH = "SELECT epoch FROM invsvc_outbox_journal WHERE base_url = $1"
+_USE = "INSERT OR REPLACE INTO invsvc_outbox_journal VALUES ($1, $2)"
+_ROWS = """
+SELECT seq, key, thing, digest, operation, number, common, intent FROM invsvc_outbox WHERE base_url = $1 AND
+"""
+_NEW = "moved = 0 ORDER BY seq LIMIT $2"
+_COUNT = "SELECT count(*) FROM invsvc_outbox WHERE base_url = $1 AND moved = 0"
+_MARK = "UPDATE invsvc_outbox SET moved = 1, common = '', intent = '' WHERE seq {any 1 bigint}"
+_DELETE = "DELETE FROM invsvc_outbox WHERE base_url = $1 AND key {any 2 text}"
+_NOT_HEARD = "DELETE FROM {s}unheard WHERE seq IN (SELECT seq FROM {s}entries WHERE key {any 1 text})"
+_END = """
+UPDATE {s}entries SET state = $1, verdict = $2, outcome = $3, done_at = $4 WHERE key {any 5 text}
 """
 
 
@@ -74,18 +90,12 @@ class SqliteOutbox(OutboxEntries):
     database: ClassVar[Database] = "SQLite"
 
     def __init__(
-        self,
-        path: str | Path,
-        *,
-        create: bool = True,
-        restored: bool = False,
-        moved: bool = False,
+        self, path: str | Path, *, create: bool = True, restored: bool = False, moved: bool = False,
         reading: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(1)
         self._path = Path(path)
-        self._reading = reading
-        self._create = create
+        self._reading, self._create = reading, create
         self._restored, self._moved = restored, moved
         self._base_url = ""
         self._journal: _Journal | None = None
@@ -115,14 +125,14 @@ class SqliteOutbox(OutboxEntries):
         if not self._create and not self._path.exists():
             raise JournalError(f"outbox {self._path}: the file does not exist. Check the path.")
         part = blake2b(session.base_url.encode(), digest_size=4).hexdigest()
-        place = self._path.with_name(f"{self._path.name}-outbox-{part}")
-        if self._reading and not place.exists():
+        beside = self._path.with_name(f"{self._path.name}-outbox-{part}")
+        if self._reading and not beside.exists():
             raise JournalError(
                 f"outbox {self._path}: it has no writes for {session.base_url}. "
                 "Check the path and the profile."
             )
         self._journal = _Journal(
-            place, "the journal of an outbox", it="the outbox", lanes=self.lanes, reading=self._reading,
+            beside, "the journal of an outbox", it="the outbox", lanes=self.lanes, reading=self._reading,
             restored=self._restored, moved=self._moved,
         )  # fmt: skip
         try:
@@ -158,33 +168,28 @@ class SqliteOutbox(OutboxEntries):
 
         """
         epoch = await self.fact("epoch")
-        known = await self._app.act(partial(rows.journal_of, self._base_url, epoch))
-        if known != epoch and not (self._restored or self._moved):
+        known = await self._do(_EPOCH, self._base_url)
+        if known and known[0][0] != epoch and not (self._restored or self._moved):
             raise JournalError(
                 f"outbox {self._path}: the file beside it, {self._path.name}-outbox-…, is not the one that "
                 "was there, so writes may have been sent that it does not have. Nothing was sent. Put that "
                 "file back, with its .epoch. If it is lost, run the outbox with --restored (restored=True), "
                 "which settles what may have been sent before it sends."
             )
-        await self._app.act(partial(rows.use_journal, self._base_url, epoch))
+        await self._do(_USE, self._base_url, epoch)
         if self._restored:  # rows that were not moved yet are of the copy too
             while (await self.move())[1]:
                 pass
-            await self._name_lost()
+            after = 0
+            while found := await self._rows("moved = 1 AND seq > $2 ORDER BY seq LIMIT $3", after, _AT_ONCE):
+                await self.store.run(partial(_end_lost, found))
+                after = found[-1].seq
             await self.store.run(mark_restored)
-
-    async def _name_lost(self) -> None:
-        """Store UNKNOWN for rows that were moved to a journal that is lost: nothing can settle them."""
-        after = 0
-        while found := await self._app.act(partial(rows.moved_rows, self._base_url, after, _AT_ONCE)):
-            await self.store.run(partial(_end_lost, found))
-            after = found[-1].seq
 
     async def _started(self) -> Writer:
         name = f"outbox {self._path}"
         same = SameFile(self._path.resolve(), name, "all that use it")
-        connect = partial(rows.connected, self._path, reading=self._reading)
-        writer = Writer(name, connect, check=same.check)
+        writer = Writer(name, partial(_connected, self._path, name, reading=self._reading), check=same.check)
         await writer.start()
         same.remember()
         return writer
@@ -204,6 +209,28 @@ class SqliteOutbox(OutboxEntries):
         if self._writer is None:
             raise JournalError(f"outbox {self._path}: it is not open. Use it with `async with`.")
         return self._writer
+
+    async def _do(self, text: str, *values: Any) -> list[Any]:  # Any: as the columns
+        """Run one statement on the application's file, and return its rows."""
+        return await self._app.act(
+            lambda connection: connection.execute(*DIALECT.translated(text, values)).fetchall()
+        )
+
+    async def _rows(self, where: str, *values: Any) -> list[Entry]:  # Any: as above
+        """Select rows as entries that are to do; ``seq`` is that of the row, without an intent if moved."""
+        entries: list[Entry] = []
+        for seq, key, thing, digest, operation, number, common, intent in await self._do(
+            _ROWS + where, self._base_url, *values
+        ):
+            if common:
+                self.commons.load(number, common)
+            entries.append(
+                Entry(
+                    seq=seq, key=key, thing=thing, digest=digest, operation=operation, state=State.TO_DO,
+                    lane=1, common=number if common else None, intent=intent or None,
+                )
+            )  # fmt: skip
+        return entries
 
     # --- in the transaction of the application
 
@@ -229,9 +256,8 @@ class SqliteOutbox(OutboxEntries):
 
     def find(self, session: ClientState, new: NewWrite, *, same_mode: bool) -> Script[str]:
         """Return the base URL of *session*, if the file has an outbox for it."""
-        del new, same_mode  # the row has its common part; the credential is checked by who sends
-        there = yield rows.IS_THERE, ()
-        if not there or not (yield rows.IS_USED, (session.base_url,)):
+        del new, same_mode  # the row has its common part; who sends checks the credential
+        if not (yield _IS_THERE, ()) or not (yield _EPOCH, (session.base_url,)):
             raise not_there(session)
         return session.base_url
 
@@ -241,14 +267,14 @@ class SqliteOutbox(OutboxEntries):
 
         SQLite has one writer at a time, so the numbers are in the order of the commits.
         """
-        return rows.INSERT, (
-            place, new.key, new.thing, new.digest, new.operation, new.packed.common, new.common,
-            new.packed.text,
+        packed = new.packed
+        return _INSERT, (
+            place, new.key, new.thing, new.digest, new.operation, packed.common, new.common, packed.text,
         )  # fmt: skip
 
     def digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]:  # Any: as above
         """Return the statement that returns the digest of the write of *key*."""
-        return "SELECT digest FROM invsvc_outbox WHERE base_url = $1 AND key = $2", (place, key)
+        return _DIGEST, (place, key)
 
     # --- sending
 
@@ -256,18 +282,15 @@ class SqliteOutbox(OutboxEntries):
         """Move rows, and call *woken* after that, or when entries were reopened."""
         reopened = asyncio.create_task(super().hear(woken))
         try:
-            await self._move_all(woken)
+            while True:
+                before, more = await self.move()
+                if before is not None:
+                    woken("1", before)
+                if not more:
+                    await self._changed()
         finally:
             reopened.cancel()
             await asyncio.wait([reopened])
-
-    async def _move_all(self, woken: Callable[[str, int], None]) -> None:
-        while True:
-            before, more = await self.move()
-            if before is not None:
-                woken("1", before)
-            if not more:
-                await self._changed()
 
     async def _changed(self) -> None:
         """Wait until it is time to look for new rows."""
@@ -280,11 +303,11 @@ class SqliteOutbox(OutboxEntries):
     async def move(self) -> tuple[int | None, bool]:
         """Move new rows; return the number before those of new entries, and whether any were moved."""
         async with self._moving:
-            new = await self._app.act(partial(rows.new_rows, self._base_url, _AT_ONCE))
+            new = await self._rows(_NEW, _AT_ONCE)
             if not new:
                 return None, False
-            count, before = await self.store.run(partial(_take_in, new))
-            await self._app.act(partial(rows.mark, [row.seq for row in new[:count]]))
+            count, before = await self.store.run(partial(_take_in, new, self.commons.texts))
+            await self._do(_MARK, [row.seq for row in new[:count]])
             return before, count > 0
 
     # --- for people
@@ -292,29 +315,29 @@ class SqliteOutbox(OutboxEntries):
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
         moved = await super().entry(key)
-        new = await self._app.act(partial(rows.new_of_key, self._base_url, key))
+        new = await self._rows("moved = 0 AND key = $2", key)
         if moved is not None and (not new or new[0].digest == moved.digest):
             return moved
-        return _entry(new[0]) if new else None  # of an older copy of the file
+        return new[0] if new else None  # of an older copy of the file
 
     async def waiting(self) -> int:
         """Count the rows that were not moved yet."""
-        return await self._app.act(partial(rows.count_new, self._base_url))
+        return int((await self._do(_COUNT, self._base_url))[0][0])
 
     async def first(self, limit: int, state: str | None) -> list[Entry]:
         """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
         found = await super().first(limit, state)
         if state in (None, "open"):
             there = {entry.key for entry in found}
-            new = await self._app.act(partial(rows.new_rows, self._base_url, limit))
-            found += [_entry(row) for row in new if row.key not in there]
+            found += [row for row in await self._rows(_NEW, limit) if row.key not in there]
         return found[:limit]
 
     async def drop(self, key: str) -> bool:
         """Delete a row that was not moved yet, or an entry, unless it may have been sent and is not done."""
         async with self._moving:
             if not await self.store.entries("e.key = $1", key):
-                return bool(await self._app.act(partial(rows.drop, self._base_url, key)))
+                text = f"{_DELETE} AND moved = 0 RETURNING seq"
+                return bool(await self._do(text, self._base_url, [key]))
             if await self.store.run(partial(may_drop, key)) is None:
                 return False
             await self._forget([key])
@@ -326,17 +349,40 @@ class SqliteOutbox(OutboxEntries):
 
     async def _forget(self, keys: Sequence[str]) -> None:
         """Delete the rows of *keys* first: without an entry, they would keep their keys from new writes."""
-        await self._app.act(partial(rows.delete_rows, self._base_url, keys))
+        await self._do(_DELETE, self._base_url, list(keys))
 
 
-def _entry(row: Row) -> Entry:
-    return Entry(
-        key=row.key, thing=row.thing, digest=row.digest, operation=row.operation, state=State.TO_DO,
-        common=row.number, intent=row.intent,
-    )  # fmt: skip
+def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
+    """
+    Connect to the file at *path*, and create the tables that are missing; with *reading*, change nothing.
+
+    Raises:
+        JournalError: The file cannot be used, or its table is of another version.
+
+    """
+    try:
+        connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+        try:
+            if reading:
+                connection.execute("PRAGMA query_only = 1")
+            else:
+                connection.executescript(_TABLES)
+            columns = [row[1] for row in connection.execute("PRAGMA table_info(invsvc_outbox)")]
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise in_words(name, error) from error
+    if "digest" not in columns:
+        connection.close()
+        raise JournalError(
+            f"{name}: its table invsvc_outbox is of another version. Use the version of the package that "
+            "created it, or a newer one."
+        )
+    return connection
 
 
-def _take_in(new: Sequence[Row]) -> Script[tuple[int, int | None]]:
+def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[tuple[int, int | None]]:
     """
     Insert the entries of *new* rows; return how many were taken, and the number before those of new ones.
 
@@ -345,41 +391,27 @@ def _take_in(new: Sequence[Row]) -> Script[tuple[int, int | None]]:
     It is deleted once it is done; until then, the rows from there on have to wait.
     """
     digests = {row.key: row.digest for row in new}
-    there = yield _THERE, ([*digests],)
-    others = {key: state for key, digest, state in there if digest != digests[key]}
-    known = {key for key, *_ in there} - {*others}
+    there = yield KNOWN, ([*digests],)
+    others = {key: state for key, _, digest, state, _ in there if digest != digests[key]}
     taken = [*takewhile(lambda row: others.get(row.key, State.DONE) == State.DONE, new)]
-    if replaced := [row.key for row in taken if row.key in others]:
+    replaced = [row.key for row in taken if row.key in others]
+    if replaced:
         yield _NOT_HEARD, (replaced,)
         yield "DELETE FROM {s}entries WHERE key {any 1 text}", (replaced,)
+    known = {key for key, *_ in there}.difference(replaced)
     fresh = [row for row in taken if row.key not in known]
-    if not fresh:
-        return len(taken), None
-    yield _COMMONS, ([*{row.number: (row.number, row.common) for row in fresh}.values()],)
-    yield from _insert([_entry(row) for row in fresh])
-    [(first,)] = yield _FIRST, ([row.key for row in fresh],)
-    return len(taken), first - 1
+    numbers: set[int] = set()
+    if fresh:
+        yield from add(fresh, commons, part=None, ours=numbers)
+    return len(taken), min(numbers) - 1 if numbers else None
 
 
-def _end_lost(moved: Sequence[Row]) -> Script[None]:
+def _end_lost(moved: Sequence[Entry]) -> Script[None]:
     """Insert entries with the verdict UNKNOWN for rows that were *moved* and have none."""
-    there = yield _THERE, ([row.key for row in moved],)
-    known = {key for key, *_ in there}
-    lost = [verdict_of_lost(_entry(row)) for row in moved if row.key not in known]
+    known = {key for key, *_ in (yield KNOWN, ([row.key for row in moved],))}
+    lost = [row for row in moved if row.key not in known]
     if lost:
-        for entry in lost:
-            entry.common = entry.intent = None
-        yield from _insert(lost)
-        yield _TELL, ([entry.key for entry in lost],)
-
-
-def _insert(entries: Sequence[Entry]) -> Script[None]:
-    given = [
-        (
-            entry.key, entry.thing, entry.digest, entry.operation, int(entry.state), entry.common,
-            entry.intent, entry.verdict, entry.outcome, entry.done_at,
-        )
-        for entry in entries
-    ]  # fmt: skip
-    yield _INSERT, (given,)
-    yield _PLACE, ([entry.key for entry in entries],)
+        yield from add(lost, {}, part=None, ours=set())
+        ended = verdict_of_lost(lost[0])
+        values = int(State.DONE), ended.verdict, ended.outcome, ended.done_at
+        yield _END, (*values, [row.key for row in lost])

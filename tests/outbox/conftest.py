@@ -136,4 +136,15 @@ async def verdict_of(outbox, key, seconds=60.0):
     return outcome
 
 
-__all__ = ["CONNECTIONS", "Rollback", "aiosqlite", "outbox_at", "verdict_of"]
+async def entries_of(outbox, state=None):
+    """Return the first entries, as commands show them."""
+    return await outbox._store.first(100, state)
+
+
+async def untold(outbox):
+    """Return the last error of ``on_result`` by key."""
+    facts = await outbox._store.facts("untold ")
+    return {name.removeprefix("untold "): error for name, error in facts.items()}
+
+
+__all__ = ["CONNECTIONS", "Rollback", "aiosqlite", "entries_of", "outbox_at", "untold", "verdict_of"]

@@ -23,7 +23,7 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
-from tests.outbox.conftest import verdict_of
+from tests.outbox.conftest import entries_of, verdict_of
 from tests.support.database import database
 
 
@@ -93,7 +93,7 @@ async def test_pipeline_of_psycopg(service, client, outbox):
             await outbox.enqueue(connection, update(client, service))
         await pipeline.sync()
         key = await outbox.enqueue(connection, update(client, service))
-    assert (await outbox.entry(key)).key == key
+    assert (await outbox._store.entry(key)).key == key
 
 
 async def test_database_that_is_not_the_outboxes(service, client, outbox, tmp_path):
@@ -103,7 +103,7 @@ async def test_database_that_is_not_the_outboxes(service, client, outbox, tmp_pa
             await other.execute("BEGIN")
             with pytest.raises(aiosqlite.OperationalError, match="no such table: invsvc_outbox"):
                 await in_file.enqueue(other, update(client, service))
-        assert await in_file.entries() == []
+        assert await entries_of(in_file) == []
 
 
 async def test_file_that_two_services_share(service, client, tmp_path):
@@ -119,7 +119,7 @@ async def test_file_that_two_services_share(service, client, tmp_path):
         await ours.enqueue(connection, update(client, service, "ours").keyed("one"))
         await theirs.enqueue(connection, update(there, elsewhere, "theirs").keyed("one"))
         await connection.commit()
-        assert [entry.key for entry in await ours.entries(state="open")] == ["one"]
+        assert [entry.key for entry in await entries_of(ours, state="open")] == ["one"]
         async with theirs.dispatching():
             assert (await verdict_of(theirs, "one")).value.description == "theirs"
         assert await ours.get("one") is None
@@ -129,9 +129,9 @@ async def test_file_that_two_services_share(service, client, tmp_path):
 async def test_file_that_the_application_keeps_locked(service, client, tmp_path, caplog, monkeypatch):
     """It is logged that nothing is sent, and why; once the transaction has ended, dispatching goes on by itself."""
     from invsvc_async.outbox import outbox as module
-    from invsvc_async.outbox import sqlite_rows
+    from invsvc_async.outbox import sqlite
 
-    monkeypatch.setattr(sqlite_rows, "_PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite, "_PATIENCE", 0.05)
     monkeypatch.setattr(module, "_PAUSES", (0.05,))
     path = tmp_path / "app.db"
     async with Outbox.open(path, client) as outbox, aiosqlite.connect(path) as connection:
@@ -249,7 +249,7 @@ async def test_file_with_a_write_in_flight_that_no_longer_fits(service, tmp_path
         late = await enqueued("late")
         async with outbox.dispatching():
             assert (await verdict_of(outbox, late)).verdict is Verdict.APPLIED
-            assert time.time() * 1000 >= (await outbox.entry(unfit)).done_at + 700
+            assert time.time() * 1000 >= (await outbox._store.entry(unfit)).done_at + 700
         later = await enqueued("later")
         async with outbox.dispatching():
             assert (await verdict_of(outbox, later)).verdict is Verdict.APPLIED

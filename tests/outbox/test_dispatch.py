@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 import re
+import socket
 
 import asyncpg
 import pytest
@@ -19,7 +22,7 @@ from invsvc_async.outbox import item
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import HOOK, client_of
-from tests.outbox.conftest import verdict_of
+from tests.outbox.conftest import entries_of, verdict_of
 from tests.soak.outboxes import run
 from tests.support.database import database, failing_at_return
 from tests.support.database_proxy import database_proxy
@@ -103,6 +106,26 @@ async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, addr
             await outbox._store.store.rows("UPDATE {s}lanes SET owner = 'another.1'")  # which is dead
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
         assert (len(before), [intent.identity for intent in client.unsettled]) == (1, before)
+
+
+async def test_process_that_sends_says_who_it_is(service, client, outbox, connection):
+    """Commands show, beside a write that waits, which host and process has it, and what it has done."""
+    service.script("webhooks.update", "pass", "slow 2.0")
+    async with outbox.dispatching():
+        for expected in (1, 2):
+            write = client.webhooks.update(service.seed_webhook().id, description="x")
+            [key] = await enqueue(outbox, connection, write)
+            if expected == 1:
+                await verdict_of(outbox, key)
+        async with asyncio.timeout(60):
+            said = {}
+            while said.get("done") != 1:
+                entry = await outbox._store.entry(key)
+                owner = await outbox._store.owner_of(entry.lane)
+                said = json.loads(owner.status or "{}")
+                await asyncio.sleep(0.02)
+    assert (said["host"], said["pid"], said["lanes"]) == (socket.gethostname(), os.getpid(), LANES)
+    assert said["rate"] > 0
 
 
 async def test_database_restarted_in_the_middle(service, client, outbox, address):
@@ -567,7 +590,7 @@ async def test_client_that_is_closed_too_early(service, connection, address, cap
         async with asyncio.timeout(60):
             while "closed" not in caplog.text:  # noqa: ASYNC110 - the log tells
                 await asyncio.sleep(0.02)
-        assert {entry.verdict for entry in await outbox.entries()} == {None}
+        assert {entry.verdict for entry in await entries_of(outbox)} == {None}
     async with client_of(service) as client, Outbox.open(address, client) as outbox, outbox.dispatching():
         assert [(await verdict_of(outbox, key)).verdict for key in keys] == [Verdict.APPLIED] * 3
 

@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from tests.batch.conftest import HOOK, client_of
-from tests.outbox.conftest import CONNECTIONS, Rollback, verdict_of
+from tests.outbox.conftest import CONNECTIONS, Rollback, entries_of, verdict_of
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
 
@@ -97,7 +97,7 @@ async def test_connection_of_a_session_that_commits_each_statement(service, clie
         with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
             await outbox.enqueue(session, update(client, service))
     await engine.dispose()
-    assert await outbox.entries() == []
+    assert await entries_of(outbox) == []
 
 
 async def test_connections_that_are_of_no_use(service, client, outbox, tmp_path):

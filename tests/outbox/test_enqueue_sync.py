@@ -13,7 +13,7 @@ import pytest
 from invsvc_async import ApiKey, InvalidRequestError, JournalError, KeyConflictError, Outbox, Verdict
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
-from tests.outbox.conftest import CONNECTIONS, Rollback, outbox_at, verdict_of
+from tests.outbox.conftest import CONNECTIONS, Rollback, entries_of, outbox_at, verdict_of
 from tests.outbox.sync_connections import POSTGRES, SQLITE, of_connection, of_psycopg, of_session
 from tests.support.database_proxy import database_proxy
 
@@ -90,7 +90,7 @@ async def test_connection_without_a_transaction_is_refused(service, client, addr
             return str(caught.value)
 
         assert "closed or not in a transaction" in await asyncio.to_thread(work)
-        assert await outbox.entries() == []
+        assert await entries_of(outbox) == []
 
 
 @pytest.mark.parametrize("made", [of_session, of_connection])
@@ -107,7 +107,7 @@ async def test_engine_in_autocommit_mode_is_refused(service, outbox, address, ma
         session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
         with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
             application.enqueue(session, "alone")
-    assert await outbox.entries() == []
+    assert await entries_of(outbox) == []
 
 
 async def test_connections_that_are_of_no_use(service, outbox, address, path):
@@ -134,7 +134,7 @@ async def test_connections_that_are_of_no_use(service, outbox, address, path):
         await outbox.enqueue(connection, outbox._client.webhooks.update("wh_1", description="x"))
     with pytest.raises(InvalidRequestError, match="a str is not supported"):
         application.enqueue(address, "x")
-    assert await outbox.entries() == []
+    assert await entries_of(outbox) == []
 
 
 async def test_writes_that_cannot_be_stored(service, client, outbox, address):
@@ -148,7 +148,7 @@ async def test_writes_that_cannot_be_stored(service, client, outbox, address):
             application.outbox.enqueue_sync(connection, client.webhooks.update("wh_1", description="x"))
         with pytest.raises(InvalidRequestError, match="must be a write"):
             application.outbox.enqueue_sync(connection, "webhooks.update")
-    assert await outbox.entries() == []
+    assert await entries_of(outbox) == []
 
 
 @pytest.mark.parametrize("where", ["other name", "other credential", "SQLite", "SQLite without a table"])
@@ -166,7 +166,7 @@ async def test_database_without_such_an_outbox(service, client, outbox, path, ad
         with pytest.raises(JournalError, match=r"no outbox for http.* Nothing was inserted"):
             application.enqueue(connection, "x")
         assert [*connection.execute("SELECT 1")] == [(1,)]
-    assert await outbox.entries() == []
+    assert await entries_of(outbox) == []
 
 
 async def test_outbox_that_continues_one_of_another_credential(service, outbox, address):
@@ -176,7 +176,7 @@ async def test_outbox_that_continues_one_of_another_credential(service, outbox, 
     with of_psycopg(None) as (connection, transaction, _), transaction():
         rotated = Outbox.open(address, mine, same_mode=True)
         key = rotated.enqueue_sync(connection, mine.webhooks.update(hook, description="x"))
-    assert [entry.key for entry in await outbox.entries()] == [key]
+    assert [entry.key for entry in await entries_of(outbox)] == [key]
 
 
 async def test_outbox_that_only_reads(service, client, outbox, path):

@@ -10,7 +10,7 @@ import pytest
 
 from invsvc_async import ConfigurationError, Outbox, Verdict
 from tests.batch.conftest import client_of
-from tests.outbox.conftest import verdict_of
+from tests.outbox.conftest import entries_of, verdict_of
 from tests.support.database import database
 
 
@@ -34,8 +34,8 @@ async def test_outbox_in_another_event_loop(service, client, address, tmp_path, 
         uses = (
             lambda: outbox.enqueue(object(), update()),
             lambda: outbox.get("a"),
-            lambda: outbox.entry("a"),
-            outbox.entries,
+            lambda: outbox.wait("a"),
+            lambda: outbox.send(update()),
             lambda: outbox.retry("a"),
             lambda: outbox.drop("a"),
             lambda: outbox.prune(older_than=0.0),
@@ -72,7 +72,7 @@ async def test_outbox_that_is_open_already(client, address, tmp_path, where):
         async with outbox:
             with pytest.raises(ConfigurationError, match="open already"):
                 await outbox.__aenter__()
-            assert await outbox.entries() == []
+            assert await entries_of(outbox) == []
 
 
 async def test_client_of_another_event_loop(service, tmp_path):

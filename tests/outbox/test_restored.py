@@ -14,7 +14,7 @@ from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_of_unfit
 from tests.batch.conftest import HOOK
-from tests.outbox.conftest import verdict_of
+from tests.outbox.conftest import entries_of, verdict_of
 from tests.outbox.test_dispatch import enqueue
 from tests.support.database import database
 
@@ -73,10 +73,10 @@ async def test_write_of_a_copy_is_not_dropped(service, client, outbox, connectio
     """It may have been sent since the copy was made; what was enqueued later is dropped."""
     writes = [client.webhooks.update(service.seed_webhook().id, description="x") for _ in range(2)]
     [first, late] = await enqueue(outbox, connection, *writes)
-    through = (await outbox.entry(first)).seq
+    through = (await outbox._store.entry(first)).seq
     await outbox._store.put_fact("restored", f'{{"through": {through}, "since": null}}')
     assert [await outbox.drop(key) for key in (first, late)] == [False, True]
-    assert [entry.key for entry in await outbox.entries()] == [first]
+    assert [entry.key for entry in await entries_of(outbox)] == [first]
 
 
 async def test_complete_database_in_another_place(service, client, outbox, connection, address):

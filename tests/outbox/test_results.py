@@ -7,7 +7,8 @@ import logging
 import signal
 
 from invsvc_async import Outbox, Verdict
-from tests.outbox.conftest import verdict_of
+from invsvc_async.outbox import outbox as module
+from tests.outbox.conftest import entries_of, untold, verdict_of
 from tests.outbox.test_dispatch import enqueue
 from tests.support.children import first_lines, read_on, started
 
@@ -66,6 +67,20 @@ async def test_consumers_share_the_verdicts(service, client, outbox, connection,
     assert set(found) <= set(keys)
 
 
+async def test_consumer_that_leaves_wakes_the_others(service, client, outbox, connection, monkeypatch):
+    """What it has not acknowledged is given to them at once, and not when they look the next time."""
+    monkeypatch.setattr(module, "_POLL", 600.0)
+    [key] = await finished(service, client, outbox, connection, 1)
+    leaving, waiting = outbox.results(), outbox.results()
+    assert (await anext(leaving)).key == key
+    coming = asyncio.create_task(anext(waiting))
+    await asyncio.sleep(0.2)
+    await leaving.aclose()
+    async with asyncio.timeout(60):
+        assert (await coming).key == key
+    await waiting.aclose()
+
+
 async def test_consumer_that_died_has_acknowledged_nothing(service, client, outbox, connection):
     """Its verdicts are given to others once it has given no sign of life for a while."""
     keys = await finished(service, client, outbox, connection, 2)
@@ -83,7 +98,7 @@ async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, cl
     await store.leave("dead")
     assert [each.key for each in await store.take_verdicts("other.0", 5)] == keys
     await store.acknowledge("dead.0", [entry.seq])
-    assert [each.key for each in await outbox.entries(state="untold")] == keys
+    assert [each.key for each in await entries_of(outbox, state="untold")] == keys
 
 
 async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, connection, address):
@@ -149,12 +164,12 @@ async def test_callback_that_fails_gets_its_verdict_again(service, client, outbo
 
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
         async with outbox.dispatching(on_result=failing), asyncio.timeout(60):
-            while not await outbox.untold():  # noqa: ASYNC110 - nothing tells
+            while not await untold(outbox):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
-            assert await outbox.untold() == {keys[0]: "OSError: no"}
-            assert keys[0] in [entry.key for entry in await outbox.entries(state="untold")]
+            assert await untold(outbox) == {keys[0]: "OSError: no"}
+            assert keys[0] in [entry.key for entry in await entries_of(outbox, state="untold")]
             await again.wait()
-            while await outbox.entries(state="untold") or await outbox.untold():  # noqa: ASYNC110 - nothing tells
+            while await entries_of(outbox, state="untold") or await untold(outbox):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
     assert (told[:2], told.count(keys[0]), told.count(keys[1])) == (keys, 3, 1)
 

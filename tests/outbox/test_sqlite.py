@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from invsvc_async import ApiKey, InvalidRequestError, JournalError, Outbox, Verdict
 from tests.batch.conftest import HOOK, client_of
-from tests.outbox.conftest import CONNECTIONS, Rollback, verdict_of
+from tests.outbox.conftest import CONNECTIONS, Rollback, entries_of, untold, verdict_of
 from tests.outbox.test_results import taken, verdicts_of_retrying
 
 PROGRAM = """
@@ -87,7 +87,7 @@ async def test_closing_that_is_cancelled(path, client):
     assert leaving.cancelled()
     may_end.set()
     async with Outbox.open(path, client) as again:
-        assert await again.entries() == []
+        assert await entries_of(again) == []
 
 
 @pytest.mark.parametrize("times", [2, 3])
@@ -352,7 +352,7 @@ async def test_drop_after_a_kill_while_a_write_was_taken_up(service, client, out
     await connection.commit()
     assert await outbox.drop(key)
     assert await connection.execute_fetchall("SELECT key FROM invsvc_outbox") == []
-    assert await outbox.entries() == []
+    assert await entries_of(outbox) == []
     [other] = await enqueue(outbox, connection, update(client, service, "other"))
     async with outbox.dispatching():
         assert (await verdict_of(outbox, other)).verdict is Verdict.APPLIED
@@ -400,11 +400,11 @@ async def test_reading_beside_the_process_that_sends(service, client, outbox, co
     """What another process has is read, and nothing else is possible; without the outbox there is nothing to read."""
     [done] = await enqueue(outbox, connection, update(client, service))
     async with client_of(service) as other, Outbox.open(path, other, reading=True) as reader:
-        assert [entry.key for entry in await reader.entries(state="open")] == [done]
+        assert [entry.key for entry in await entries_of(reader, state="open")] == [done]
         async with outbox.dispatching():
             await verdict_of(outbox, done)
         assert (await reader.get(done)).verdict is Verdict.APPLIED
-        assert [entry.verdict for entry in await reader.entries()] == ["applied"]
+        assert [entry.verdict for entry in await entries_of(reader)] == ["applied"]
         for act in (
             reader.retry(done),
             reader.drop(done),
@@ -494,13 +494,13 @@ async def test_callback_that_fails_gets_its_verdict_again(service, client, outbo
     )
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
         async with outbox.dispatching(on_result=failing), asyncio.timeout(60):
-            while not await outbox.untold():  # noqa: ASYNC110 - nothing tells
+            while not await untold(outbox):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
             async with client_of(service) as other, Outbox.open(path, other, reading=True) as beside:
-                assert await beside.untold() == {key: "OSError: no"}
-                assert [entry.heard for entry in await beside.entries(state="untold")] == [False]
-            while await outbox.entries(state="untold"):  # noqa: ASYNC110 - nothing tells
+                assert await untold(beside) == {key: "OSError: no"}
+                assert [entry.heard for entry in await entries_of(beside, state="untold")] == [False]
+            while await entries_of(outbox, state="untold"):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
-            assert (await outbox.entry(key)).heard
-            assert await outbox.untold() == {}
+            assert (await outbox._store.entry(key)).heard
+            assert await untold(outbox) == {}
     assert told == [key] * 3

@@ -56,7 +56,7 @@ async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, addres
                 assert await child.wait() == 0
             assert sent_to(service)[:2] == [("before the verdict", "stopped"), ("before the journal", None)]
             assert {text for text, _ in sent_to(service)[2:]} == {"new"}
-            assert (await outbox.entry("before the socket")).state is State.SENDING
+            assert (await outbox._store.entry("before the socket")).state is State.SENDING
         made = len(service.ledger.entries)
         given = await taken(outbox, made)
         assert len({*given}) == made

@@ -12,7 +12,7 @@ import pytest
 from invsvc_async import InvalidRequestError, Outbox, Verdict
 from invsvc_async.durable.entries import Entries
 from tests.batch.conftest import client_of
-from tests.outbox.conftest import verdict_of
+from tests.outbox.conftest import entries_of, verdict_of
 from tests.outbox.test_results import taken
 from tests.support.database import database
 
@@ -65,7 +65,7 @@ async def finished(outbox, enqueue, *writes):
 
 
 async def keys_in(outbox):
-    return [entry.key for entry in await outbox.entries()]
+    return [entry.key for entry in await entries_of(outbox)]
 
 
 async def test_prune_deletes_what_is_finished_and_acknowledged(service, client, outbox, enqueue):

@@ -18,6 +18,7 @@ from invsvc_async import (
 )
 from invsvc_async.outbox import outbox as module
 from tests.batch.conftest import HOOK, client_of
+from tests.outbox.conftest import entries_of
 from tests.outbox.test_dispatch import enqueue
 
 
@@ -104,7 +105,7 @@ async def test_call_that_is_cancelled(service, client, outbox):
     """The write is sent all the same, and another call with its key gets the outcome."""
     hook = service.seed_webhook().id
     waiting = asyncio.create_task(outbox.send(update(client, service, "x", hook).keyed("a")))
-    while await outbox.entry("a") is None:  # noqa: ASYNC110 - nothing tells
+    while await outbox._store.entry("a") is None:  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.01)
     waiting.cancel()
     await asyncio.wait([waiting])
@@ -121,7 +122,7 @@ async def test_what_cannot_be_sent(service, client, outbox):
     async with client_of(service) as other:
         with pytest.raises(InvalidRequestError, match="another client"):
             await outbox.send(update(other, service))
-    assert await outbox.entries() == []
+    assert await entries_of(outbox) == []
 
 
 # --- wait
