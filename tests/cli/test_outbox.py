@@ -73,7 +73,7 @@ async def test_verdict_that_nobody_has_had(service, place, invsvc):
         assert "OSError: no" in (await invsvc(*command))[1]
     assert (await invsvc("drop", place, "refused"))[:2] == (0, "1 write dropped\n")
     async with client_of(service) as client, Outbox.open(place, client) as outbox:
-        assert await outbox.untold() == {}
+        assert await outbox._store.facts("untold ") == {}
 
 
 async def sending(place, client, service, folder):
