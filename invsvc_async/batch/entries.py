@@ -289,7 +289,8 @@ def _add(
     part: int | None, ours: set[int],
 ) -> Script[dict[str, tuple[int, str, int, int | None]]]:  # fmt: skip
     known = (yield from add(entries, commons, part=part, ours=ours)) if entries else {}
-    if checkpoint is not None:
+    are_same = all(known[entry.key][1] == entry.digest for entry in entries)
+    if checkpoint is not None and are_same:  # otherwise the next run meets the other write, too
         yield SET, (_CHECKPOINT, msgspec.json.encode(checkpoint).decode())
     yield _BEGIN, (f"{_INPUT}{reader}",)
     return known

@@ -42,7 +42,8 @@ log: logging.Logger = logging.getLogger("invsvc_async.batch")
 _TICK = 0.2  # s between reports of progress
 _NOTED = 5  # ticks between notes of the status
 _AHEAD = 8_000  # writes that are open before the input of a shared batch has to wait
-_LOOK = 0.02  # s between looks whether the input may go on
+_LOOK = 0.02  # s between looks whether what the journal has was read
+_LOOK_AT_ALL = 0.2  # s between counts of what is open
 _SOON = 0.05  # s before looking again whether other processes have ended; each time after that, twice as long
 _KEPT = 10_000  # writes with readers, at most: those of other processes are not needed
 _NO_SECRETS = (
@@ -318,6 +319,7 @@ class Run:
             if self._dispatcher.living > 1:
                 if await self._batch.entries.count_open() < _AHEAD:
                     return
+                await asyncio.sleep(_LOOK_AT_ALL)
             elif self._dispatcher.is_caught_up:
                 await engine.room()
                 return

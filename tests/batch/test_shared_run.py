@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -240,18 +241,25 @@ async def test_reader_of_a_write_of_a_shared_batch(service, client, shared, step
     assert len(service.ledger.effects()) == 1
 
 
-async def test_key_that_two_machines_give_to_different_writes(service, shared, monkeypatch):
-    """Whoever comes second is refused in words, also if both have looked before either has stored it."""
+async def test_key_that_two_machines_give_to_different_writes(service, shared, tmp_path, monkeypatch):
+    """Whoever comes second is refused in words, each time, also if both have looked before either has stored it."""
+    file = tmp_path / "writes.jsonl"
 
     async def nothing(_keys):
         return {}
 
-    async with worker(service, shared) as (client, one), worker(service, shared) as (other, two):
+    def deletes(hook):
+        line = {"operation": "webhooks.delete", "arguments": {"webhook": hook}, "key": "k"}
+        file.write_text(json.dumps(line) + "\n")
+        return file
+
+    async with worker(service, shared) as (_, one), worker(service, shared) as (_, two):
         monkeypatch.setattr(two.entries, "known", nothing)
-        await all_of(one, [client.webhooks.delete("wh_a").keyed("k")])
-        assert await all_of(two, [other.webhooks.delete("wh_a").keyed("k")]) == []  # the same one is no harm
-        with pytest.raises(InvalidRequestError, match="another write under the key 'k'"):
-            await all_of(two, [other.webhooks.delete("wh_b").keyed("k")])
+        await all_of(one, deletes("wh_a"))
+        assert await all_of(two, deletes("wh_a")) == []  # the same one is no harm
+        for _ in range(2):
+            with pytest.raises(InvalidRequestError, match="another write under the key 'k'"):
+                await all_of(two, deletes("wh_b"))
     assert [entry.path_id for entry in service.ledger.entries] == ["wh_a"]
 
 
