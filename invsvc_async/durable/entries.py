@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.last_writes import LastWrite
 from invsvc_async.durable.leases import show_life
+from invsvc_async.durable.restored import close_restored, note_fact
 from invsvc_async.durable.scripts import (
     KNOWN,
     drop,
@@ -18,10 +19,9 @@ from invsvc_async.durable.scripts import (
     keep_verdicts,
     prune,
     reopen,
-    reopen_next,
     take_verdicts,
 )
-from invsvc_async.durable.store import close_restored, flags_in, note_fact
+from invsvc_async.durable.store import flags_in
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.slices import slices
 
@@ -41,6 +41,10 @@ SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_a
     AND state = {State.SENDING:d} AND thing NOT LIKE 'url %' GROUP BY thing
 """  # noqa: S608 - our own text
 _PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
+_OF_VERDICT = """
+SELECT seq, key FROM {s}entries WHERE verdict = $1 AND verdict <> 'applied' AND intent IS NOT NULL
+    AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
+"""
 _UNTOLD = "e.seq IN (SELECT seq FROM {s}unheard ORDER BY seq LIMIT $1)"
 _WHICH: dict[str | None, str] = {
     None: "true",
@@ -317,14 +321,16 @@ class Entries:
         count, after, chosen = 0, 0, [*map(str, verdicts)]
         last = (await self.store.rows("SELECT coalesce(max(seq), 0) FROM {s}entries"))[0][0]
         while True:
-            again: dict[int, str] = {}
-            script = partial(
-                reopen_next, chosen, after, last, _AT_ONCE, again, part=self.store.part, newest=newest
-            )
-            await self.store.tell(*map(str, await self.store.run(script)))
-            if not again:
+            found = [
+                (seq, key)
+                for verdict in chosen  # each by the index of those few
+                for seq, key in await self.store.rows(_OF_VERDICT, verdict, after, last, _AT_ONCE)
+            ]
+            if not found:
                 return count
-            count, after = count + len(again), max(again)
+            part = sorted(found)[:_AT_ONCE]
+            count += len(await self.do_again([key for _, key in part], verdicts=chosen, newest=newest))
+            after = part[-1][0]
 
     async def drop(self, key: str) -> bool:
         """

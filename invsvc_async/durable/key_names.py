@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from invsvc_async.durable.restored import FACT, Mark
-from invsvc_async.durable.store import close_restored
+from invsvc_async.durable.restored import FACT, Mark, close_restored
 from invsvc_async.errors import ConfigurationError, JournalError, KeyConflictError
 from invsvc_async.reconcile.findings import is_unique
 

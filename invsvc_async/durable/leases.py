@@ -38,18 +38,9 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 __all__ = [
-    "BEATS",
-    "LEASE",
-    "Lane",
-    "Leases",
-    "Sign",
-    "dead",
-    "end_lane",
-    "living",
-    "new_lane",
-    "pause_of",
+    "BEATS", "LEASE", "Lane", "Leases", "Sign", "dead", "end_lane", "living", "new_lane", "pause_of",
     "show_life",
-]
+]  # fmt: skip
 
 BEATS: Final = 4  # signs of life in the time after which a silent process counts as dead
 LEASE: Final = 0.8  # of that time: how long a process relies on its last sign of life
@@ -127,9 +118,7 @@ def show_life(name: str, silence: float) -> Script[None]:
     yield _SEEN, (name, silence)
 
 
-def _beat(
-    name: str, silence: float, tokens: list[str], sign: Sign
-) -> Script[tuple[set[str], int, int]]:
+def _beat(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[tuple[set[str], int, int]]:
     """
     Note that the process *name* lives.
 
@@ -290,7 +279,11 @@ class Leases:
         self._unanswered.append(tokens)
         found = await self._store.run(
             lambda: _take(
-                tokens, silence, most, "%" if credential is None else credential, [*unanswered, tokens],
+                tokens,
+                silence,
+                most,
+                "%" if credential is None else credential,
+                [*unanswered, tokens],
                 self.taker,
             )
         )

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 __all__ = [
-    "FACT", "FIND", "SET", "SETTLED", "Mark", "PlaceError", "closed", "last_of", "mark", "mark_restored",
-    "place_of", "wrong_with_place",
+    "FACT", "FIND", "SET", "SETTLED", "Mark", "PlaceError", "close_restored", "last_of", "mark_restored",
+    "note_fact", "place_of", "wrong_with_place",
 ]  # fmt: skip
 
 FACT: Final = "restored"  # its name in the store
@@ -64,31 +64,39 @@ class Mark(msgspec.Struct, kw_only=True):
     is_open: bool = True  # the input has not been read since
 
 
-def mark(before: str | None, through: int, since: int | None) -> str:
-    """Return the text of the fact, given the one *before*; *since* is in epoch ms."""
-    earlier = None if before is None else msgspec.json.decode(before, type=Mark)
-    if earlier is not None and earlier.is_open:
-        since = earlier.since
-    return msgspec.json.encode(Mark(through=through, since=since)).decode()
-
-
-def closed(text: str) -> str:
-    """Return the text of the fact once the input was read again."""
-    found = msgspec.json.decode(text, type=Mark)
-    return msgspec.json.encode(replace(found, is_open=False)).decode()
+_decode = msgspec.json.Decoder(Mark).decode
+_encode = msgspec.json.Encoder().encode
 
 
 def last_of(text: str | None) -> int:
     """Return the number of the last entry of the copy, by the text of the fact; 0 if it was not restored."""
-    return 0 if text is None else msgspec.json.decode(text, type=Mark).through
+    return 0 if text is None else _decode(text).through
 
 
 def mark_restored(through: int | None = None) -> Script[None]:
     """Note that sends may have been made of which the store does not know, of entries up to *through*."""
     [(last,)] = yield _THROUGH, ()
-    [(latest,)] = yield _LATEST, ()
-    before = yield FIND, (FACT,)
-    yield SET, (FACT, mark(before[0][0] if before else None, last if through is None else through, latest))
+    [(since,)] = yield _LATEST, ()
+    found = yield FIND, (FACT,)
+    earlier = _decode(found[0][0]) if found else None
+    if earlier is not None and earlier.is_open:
+        since = earlier.since
+    yield SET, (FACT, _encode(Mark(through=last if through is None else through, since=since)).decode())
+
+
+def close_restored() -> Script[None]:
+    """Note that the input was read again since the store was restored."""
+    found = yield FIND, (FACT,)
+    if found:
+        yield SET, (FACT, _encode(replace(_decode(found[0][0]), is_open=False)).decode())
+
+
+def note_fact(name: str, value: str | None) -> Script[None]:
+    """Set a fact about the whole store to *value*, or delete it."""
+    if value is None:
+        yield "DELETE FROM {s}facts WHERE name = $1", (name,)
+    else:
+        yield SET, (name, value)
 
 
 def wrong_with_place(before: Mapping[str, str], place: Mapping[str, str]) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMMONS", "KNOWN", "add", "drop", "empty", "find_old", "keep_verdicts", "may_drop", "numbers", "prune",
-    "reopen", "reopen_next", "take_verdicts",
+    "reopen", "take_verdicts",
 ]  # fmt: skip
 
 # What is known of an entry under a key.
@@ -64,14 +64,9 @@ _GIVE: Final = "UPDATE {s}unheard SET taker = $1 WHERE seq {any 2 bigint}"
 _HEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"
 _MAY_REOPEN: Final = f"""
 SELECT e.seq, e.key, e.lane, e.verdict, e.intent, {flags_in("e")} FROM {{s}}entries AS e
-    WHERE e.state = {State.DONE:d} AND e.verdict <> 'applied' AND e.intent IS NOT NULL
+    WHERE e.key {{any 1 text}} AND e.verdict {{any 2 text}} AND e.state = {State.DONE:d}
+    AND e.verdict <> 'applied' AND e.intent IS NOT NULL ORDER BY e.seq {{update}}
 """  # noqa: S608 - our own text
-_THESE: Final = (
-    f"{_MAY_REOPEN} AND e.key {{any 1 text}} AND e.verdict {{any 2 text}} ORDER BY e.seq {{update}}"
-)
-_OF_VERDICT: Final = (
-    f"{_MAY_REOPEN} AND e.verdict = $1 AND e.seq > $2 AND e.seq <= $3 ORDER BY e.seq LIMIT $4 {{update}}"
-)
 _REOPEN: Final = f"""
 UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL,
     intent = given.intent, place = coalesce(given.place, e.place)
@@ -172,27 +167,7 @@ def reopen(
     One with the verdict UNKNOWN keeps its sends, and is settled first. With *newest*, they come after all
     others, in the same order.
     """
-    return (yield from _reopen((yield _THESE, (keys, verdicts)), again, part=part, newest=newest))
-
-
-def reopen_next(
-    verdicts: Sequence[str], after: int, last: int, limit: int, again: dict[int, str], *,
-    part: int | None, newest: bool,
-) -> Script[set[int]]:  # fmt: skip
-    """
-    Reopen the next *limit* entries with *verdicts*, after number *after* up to *last*, as :func:`reopen`.
-
-    Their numbers and keys are added to *again*.
-    """
-    rows: list[Any] = []
-    for verdict in verdicts:
-        rows += yield _OF_VERDICT, (verdict, after, last, limit)
-    chosen = sorted(map(tuple, rows))[:limit]
-    again.update((seq, key) for seq, key, *_ in chosen)
-    return (yield from _reopen(chosen, set(), part=part, newest=newest))
-
-
-def _reopen(rows: Sequence[Any], again: set[str], *, part: int | None, newest: bool) -> Script[set[int]]:
+    rows = yield _MAY_REOPEN, (keys, verdicts)
     if not rows:
         return set()
     places = (yield from numbers(len(rows))) if newest else [None] * len(rows)

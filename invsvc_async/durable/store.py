@@ -6,7 +6,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from invsvc_async.durable.entry import Entry, entry_of
-from invsvc_async.durable.restored import FACT, FIND, SET, closed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     Store: TypeAlias = SqliteStore | PostgresStore  # both have the same methods
 
 __all__ = [
-    "ENTRY", "SENT", "TAKER", "Store", "close_restored", "columns_of", "count", "entry_in",
-    "flags_in", "keep", "note_fact",
+    "ENTRY", "SENT", "TAKER", "Store", "columns_of", "count", "entry_in",
+    "flags_in", "keep",
 ]  # fmt: skip
 
 # The columns of an entry, in the order of `entry_in`.
@@ -108,18 +107,3 @@ def count(part: int | None, changes: Mapping[tuple[int, str, int], int]) -> Scri
     rows = [(int(which[0]), *which[1:], many) for which, many in sorted(changes.items()) if many]
     if part is not None and rows:
         yield _COUNT, (part, rows)
-
-
-def note_fact(name: str, value: str | None) -> Script[None]:
-    """Set a fact about the whole store to *value*, or delete it."""
-    if value is None:
-        yield "DELETE FROM {s}facts WHERE name = $1", (name,)
-    else:
-        yield SET, (name, value)
-
-
-def close_restored() -> Script[None]:
-    """Note that the input was read again since the store was restored."""
-    found = yield FIND, (FACT,)
-    if found:
-        yield SET, (FACT, closed(found[0][0]))
