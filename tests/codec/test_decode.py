@@ -188,10 +188,12 @@ def test_unknown_part_that_no_parser_takes_is_kept_as_bytes():
 
 
 def test_key_that_is_not_utf8_costs_its_item():
-    """An item whose names cannot be decoded has one problem."""
-    item, sound = codec.decode_items(Invoice, [b'{"\xff": 1}', b'{"series": "A"}'])
+    """An item whose names cannot be decoded has one problem, also among unknown fields."""
+    first, item, sound = codec.decode_items(
+        Invoice, [b'{"\xff": 1}', b'{"series": "A", "new": 1, "\xff": 1}', b'{"series": "A"}']
+    )
 
-    assert [problem.address for problem in item.problems] == ["$"]
+    assert [problem.address for each in (first, item) for problem in each.problems] == ["$", "$"]
     assert sound.series == "A"
 
 
@@ -328,6 +330,7 @@ def test_floats_of_a_caller_are_taken_as_their_shortest_text():
     """Plain data may contain floats; they stand for the number that they print as."""
     assert codec.structure(Invoice, {"total": 0.1}).total == Decimal("0.1")
     assert codec.structure(Invoice, {"total": float("nan")}).problems[0].address == "$.total"
+    assert codec.structure(Position, {"x": float("nan")}).problems[0].address == "$.x"
 
 
 def test_sound_items_need_no_careful_way(monkeypatch):
