@@ -49,17 +49,18 @@ class Dispatcher:
     """
     The lanes of this process, and what is under way of them.
 
-    *item_type* is made of the entries. *on_item* gets each before it is added. *on_unfit* is called when an
+    *item_type* is made of the entries. *may_begin* gets each before it is added; if it returns False, the
+    entry and later ones of its thing wait for ``meet``. *on_unfit* is called when an
     entry that does not fit got its verdict; without it, such an entry ends the run. With *gives*, this
     process gives the results of what it sends.
     """
 
     def __init__(
         self, sending: Sending, entries: Entries, item_type: type[Item], *, gives: bool,
-        on_item: Callable[[Item], None] | None = None, on_unfit: Callable[[], None] | None = None,
+        may_begin: Callable[[Item], bool] | None = None, on_unfit: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self._sending, self._entries, self._item_type = sending, entries, item_type
-        self._on_item, self._on_unfit = on_item, on_unfit
+        self._may_begin, self._on_unfit = may_begin, on_unfit
         self.earlier: Earlier = Earlier(sending, entries)
         self.leases: Leases = Leases(entries.store, options_of(sending.client).session.clock, gives=gives)
         self.living: int = 1  # processes that send, this one included
@@ -72,6 +73,7 @@ class Dispatcher:
         self.reads: int = 0  # of the store
         self._read_last: dict[int, int] = {}  # by lane: which of them was its last
         self._passed: set[str] = set()  # things with an entry that was passed over, because a newer one runs
+        self._waiting: dict[str, str] = {}  # by thing, or key without one: the key that may not begin yet
         self._turn = asyncio.Lock()  # for adding items
         self.woken: asyncio.Event = asyncio.Event()  # there may be something to send
         self._beat_now = asyncio.Event()
@@ -277,8 +279,10 @@ class Dispatcher:
                 lane = self._entries.lane_of(item.key, item.thing)
                 mine = self._lanes_to_send().get(lane)
                 was_read = self._places.get(lane, 0) is None and self._read_last.get(lane, 0) <= since
-                if mine is None or engine is None or not (was_read and (wait or engine.has_room)):
-                    self.read_again([lane])
+                waits = item.thing in self._waiting
+                if mine is None or engine is None or waits or not (was_read and (wait or engine.has_room)):
+                    if not waits:
+                        self.read_again([lane])
                     item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
                     continue
                 item.number, item.lane = number, mine
@@ -317,10 +321,24 @@ class Dispatcher:
             lane = lanes[entry.lane]
             if lane.leaving or self.leases.lanes.get(lane.number) is not lane:
                 continue  # the next owner sends it
-            if self._on_item is not None:
-                self._on_item(item)
-            self._take_in(engine, item, entry.place)
+            if self._may_take_in(item):
+                self._take_in(engine, item, entry.place)
         return True
+
+    def _may_take_in(self, item: Item) -> bool:
+        name = item.thing or item.key
+        if name not in self._waiting and self._may_begin is not None and not self._may_begin(item):
+            self._waiting[name] = item.key
+        return name not in self._waiting
+
+    def meet(self, key: str | None) -> bool:
+        """Let the write of *key* (None: any) begin, if it waits for that; return whether it did."""
+        names = [name for name, waits in self._waiting.items() if key in (None, waits)]
+        for name in names:
+            del self._waiting[name]
+        if names:
+            self.read_again(self.leases.lanes)
+        return bool(names)
 
     def _take_in(self, engine: Engine, item: Item, place: int) -> None:
         assert item.lane is not None

@@ -69,7 +69,6 @@ class Engine:
         self._is_filling = False  # in the next round of the loop
         self._ready: deque[Item] = deque()
         self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
-        self._waiting: dict[str, Item] = {}  # for user-supplied readers
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking = asyncio.Lock()  # whether the list of webhooks is full
         self._has_looked = False
@@ -97,58 +96,25 @@ class Engine:
 
     @property
     def _is_full(self) -> bool:
-        """
-        Whether the limit is reached, or enough items are ready. More would only slow garbage collection.
-
-        Items that wait for the input do not count, because they would keep it out.
-        """
-        return len(self._ready) >= self._ahead or len(self.held) - self._kept_waiting() >= self._most
-
-    def _kept_waiting(self) -> int:
-        """Count the items that wait for readers from the input, and those behind them in line."""
-        if not self._waiting:  # as nearly always; this is called for each item
-            return 0
-        things = {item.thing for item in self._waiting.values() if item.thing is not None}
-        alone = sum(item.thing is None for item in self._waiting.values())
-        return alone + sum(len(self._lines[thing]) for thing in things)
+        """Whether the limit is reached, or enough items are ready: more would slow garbage collection."""
+        return len(self._ready) >= self._ahead or len(self.held) >= self._most
 
     def add(self, item: Item) -> None:
         """Add *item*. It starts once there is a slot and all earlier items of its thing have ended."""
         item.slots, item.breaker = self._slots, self.breaker
         self.held[item.key] = item
-        if item.waits:
-            self._waiting[item.key] = item
         if item.thing is not None:
             self._lines.setdefault(item.thing, deque()).append(item)
         self._make_ready(item)
         self._fill()
 
-    def meet(self, key: str, spec: WriteSpec) -> None:
-        """Pass the readers of *spec*, from the input, to the item of *key* that waits for them."""
-        item = self._waiting.pop(key, None)
-        if item is not None:
-            item.take_readers(spec)
-            self._end_waiting(item)
-
-    def _end_waiting(self, item: Item) -> None:
-        item.waits = False
-        self._make_ready(item)
-        self._fill()
-
     def _make_ready(self, item: Item) -> None:
-        """Mark *item* as ready, if it is the first in its line and waits for no reader."""
-        if not item.waits and (item.thing is None or self._lines[item.thing][0] is item):
+        """Mark *item* as ready, if it is the first in its line."""
+        if item.thing is None or self._lines[item.thing][0] is item:
             self._ready.append(item)
-
-    def end_of_readers(self) -> None:
-        """Start the items that wait for readers: the input has ended."""
-        waiting, self._waiting = self._waiting, {}
-        for item in waiting.values():
-            self._end_waiting(item)
 
     def finish(self) -> None:
         """Note that nothing more will be added."""
-        self.end_of_readers()
         self.complete = True
         self._changed.set()
 
@@ -232,7 +198,7 @@ class Engine:
             return "recovery: one write at a time, until one is answered"
         if self._ready:
             return self._slots.limit
-        if len(self.held) - self._kept_waiting() >= self._most:
+        if len(self.held) >= self._most:
             return (
                 f"results: {self.settling:,} writes are settled, and {len(self._finished):,} wait to be taken"
             )

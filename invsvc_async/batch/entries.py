@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["BEGUN", "LANES", "Added", "BatchEntries", "Known", "summary_of"]
+__all__ = ["BEGUN", "LANES", "Added", "BatchEntries", "Known", "summary_of", "workers_of"]
 
 LANES = 64  # in a database; a file has one
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
@@ -229,12 +229,7 @@ class BatchEntries(Entries):
             ConfigurationError: The journal is a file, which only one process can use.
 
         """
-        if not self.is_shared:
-            raise ConfigurationError(
-                "workers: a journal in a file has none. Use a journal at postgresql://…."
-            )
-        rows = await self.store.rows(_MEMBERS)
-        return [_worker(row, _SILENT * self.silence) for row in rows]
+        return await workers_of(self)
 
     async def prune(self, before: int) -> int:
         """
@@ -270,6 +265,22 @@ def summary_of(rows: Iterable[Sequence[Any]], open_inputs: int) -> Summary:  # A
         overtaken=kinds[2],
         open_inputs=open_inputs,
     )
+
+
+async def workers_of(entries: Entries) -> list[Worker]:
+    """
+    Return the processes of the last day that send *entries*, the longest-running first.
+
+    Raises:
+        ConfigurationError: They are in a file, which only one process can use.
+
+    """
+    if entries.lanes == 1:
+        raise ConfigurationError(
+            "workers: a file has none, as only one process can use it. Use postgresql://…."
+        )
+    rows = await entries.store.rows(_MEMBERS)
+    return [_worker(row, _SILENT * entries.silence) for row in rows]
 
 
 def _worker(row: Sequence[Any], silence: float) -> Worker:  # Any: as the columns

@@ -82,7 +82,6 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     is_put_back: bool = False  # it is to be run again, because its last run proves nothing against it
     sender_gone: bool = True  # the process that may have sent it is provably dead
     reader: AnyReader | None = None  # user-supplied: an entry contains only its name
-    waits: bool = False  # for the reader from the input
     lane: Lane | None = None  # where its entry is, and until when it may be sent; once it is stored
     restored: Restored | None = None  # the doubts of its journal
     on_end: Callable[[], None] | None = None

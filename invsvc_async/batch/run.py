@@ -66,7 +66,9 @@ class Run:
 
     def __init__(self, batch: Batch, writes: Writes, *, lasting: bool, before: Run | None) -> None:
         self._batch, self._writes, self._lasting, self._before = batch, writes, lasting, before
-        self._dispatcher = Dispatcher(batch.sending, batch.entries, Item, gives=True, on_item=self._prepare)
+        self._dispatcher = Dispatcher(
+            batch.sending, batch.entries, Item, gives=True, may_begin=self._may_begin
+        )
         self._dispatcher.say = self._say
         clock = options_of(batch.client).session.clock
         self._results = Results(batch.entries, self._dispatcher.leases, clock)
@@ -278,14 +280,14 @@ class Run:
             return False
         return not await self._batch.entries.any_open()
 
-    def _prepare(self, item: Item) -> None:
+    def _may_begin(self, item: Item) -> bool:
         """Give *item* its reader, of which the journal has only the name; or let it wait for the input's."""
-        if item.names_reader:
-            spec = self._readers.pop(item.key, None)
-            if spec is not None:
-                item.take_readers(spec)
-            else:
-                item.waits = self._is_giving
+        if not item.names_reader:
+            return True
+        spec = self._readers.pop(item.key, None)
+        if spec is not None:
+            item.take_readers(spec)
+        return spec is not None or not self._is_giving
 
     # --- the input
 
@@ -294,7 +296,7 @@ class Run:
     ) -> None:  # Any: of any operation
         entries, name = self._batch.entries, self._dispatcher.leases.name
         before = writes.checkpoint if isinstance(writes, FileWrites) else None
-        intake = self._intake = Intake(self._batch.sending, entries, on_met=self._met)
+        intake = self._intake = Intake(self._batch.sending, entries, on_met=self._keep_readers)
         intake.may_know = summary.total > 0
         if before is not None:  # this run does what is open
             intake.skipped = max(before.writes - summary.to_do - summary.sending, 0)
@@ -310,7 +312,7 @@ class Run:
         finally:
             intake.close()
         self._is_giving = False
-        engine.end_of_readers()
+        self._dispatcher.meet(None)
         self._dispatcher.woken.set()
 
     async def _room(self, engine: Engine) -> None:
@@ -362,14 +364,9 @@ class Run:
         if strange := {entry.lane for entry in made} - {*dispatcher.leases.lanes}:
             await entries.store.tell(*map(str, sorted(strange)))
 
-    def _met(self, key: str, spec: WriteSpec) -> None:
-        """Use the readers of a write that the journal has and that is not done."""
-        self._keep_readers(key, spec)
-        if self._engine is not None:
-            self._engine.meet(key, spec)
-
     def _keep_readers(self, key: str, spec: WriteSpec) -> None:
-        if spec.reader is not None or callable(spec.policy.journey_reader):
+        """Keep the readers of *spec*, for the entry of *key*, which may wait for them."""
+        if self._dispatcher.meet(key) or spec.reader is not None or callable(spec.policy.journey_reader):
             self._readers[key] = spec
             if len(self._readers) > _KEPT:
                 self._readers.popitem(last=False)
