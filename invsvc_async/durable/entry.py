@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from invsvc_async.errors import InvalidRequestError, JournalError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["ANSWERED", "Entry", "LostLaneError", "State", "entry_of", "unreadable"]
+__all__ = ["ANSWERED", "Entry", "LostLaneError", "State", "unreadable"]
 
 
 ANSWERED = "="  # before the id of a claim if an answer contained it; other claims may come from a match
@@ -61,20 +57,6 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
     digest: str = ""
 
 
-def entry_of(row: Mapping[str, Any]) -> Entry:  # Any: as the fields
-    """
-    Return the entry in *row*.
-
-    Raises:
-        JournalError: A column contains a value of another type: the entry is damaged.
-
-    """
-    try:
-        return msgspec.convert({**row}, Entry)
-    except msgspec.ValidationError as error:
-        raise unreadable(row["key"], error) from None
-
-
 def unreadable(key: object, why: object) -> JournalError:
     """Return the error for the damaged entry of *key*."""
     if isinstance(why, InvalidRequestError):
@@ -88,4 +70,3 @@ def unreadable(key: object, why: object) -> JournalError:
 
 class LostLaneError(JournalError):
     """Another process has taken over this entry's lane; this one must not send anything for it."""
-

@@ -42,12 +42,17 @@ class Standing(NamedTuple):
     sends: int
 
 
+_DAMAGED = Standing("", -1)  # what a file says that cannot be read
+
+
 def wrong_with(journal: Standing | None, beside: Standing | None) -> str | None:
     """
     Return what is wrong with a journal that has counted *journal*, if the file beside it says *beside*.
 
     ``None`` stands for a journal that is new, or a file that has no count yet.
     """
+    if beside == _DAMAGED:
+        return "the file {beside} is damaged, so whether this is an older copy is not known"
     if beside is None:
         if journal is None or not journal.sends:
             return None
@@ -93,15 +98,9 @@ class Epoch:
     """
 
     def __init__(
-        self,
-        path: Path,
-        name: str,
-        *,
-        mark: Callable[[sqlite3.Connection], None],
-        it: str | None,
-        restored: bool = False,
-        moved: bool = False,
-    ) -> None:
+        self, path: Path, name: str, *, mark: Callable[[sqlite3.Connection], None], it: str | None,
+        restored: bool = False, moved: bool = False,
+    ) -> None:  # fmt: skip
         self._path = path.with_name(f"{path.name}.epoch")
         self._name = name
         self._mark = mark
@@ -118,19 +117,17 @@ class Epoch:
             JournalError: It may lack sends that were made, and people must be asked.
 
         """
-        beside, is_damaged = self._read()
+        beside = self._read()
         counted = fact(connection, "sends")
         journal = None if counted is None else Standing(str(fact(connection, "epoch")), int(counted))
         wrong = wrong_with(journal, beside)
-        if is_damaged:
-            wrong = "the file {beside} is damaged, so whether this is an older copy is not known"
         restored = self._restored
         if wrong is not None and not (restored or (self._moved and beside is None)):
             restored = self._settles_copy(wrong)
-        sends = max(each.sends for each in (journal, beside, Standing("", 0)) if each is not None)
+        known = journal or beside or _DAMAGED
+        sends = max(known.sends, 0 if beside is None else beside.sends, 0)
         sends += restored or wrong is not None  # so that other copies are older from now on
-        known = journal or beside
-        epoch = token_hex(16) if known is None else known.epoch
+        epoch = known.epoch or token_hex(16)
         with transaction(connection, "BEGIN IMMEDIATE"):
             connection.execute(_SET, ("epoch", epoch))
             connection.execute(_SET, ("sends", str(sends)))
@@ -163,20 +160,20 @@ class Epoch:
             os.close(self._number)
             self._number = -1
 
-    def _read(self) -> tuple[Standing | None, bool]:
-        """Return what the file says, and whether it is damaged."""
+    def _read(self) -> Standing | None:
+        """Return what the file says."""
         try:
             text = self._path.read_bytes()
         except FileNotFoundError:
-            return None, False
+            return None
         except OSError as error:
             raise self._unusable(error) from error
         if not text.strip(b"\0"):  # a kill or power cut came before its first count: nothing was sent yet
-            return None, False
+            return None
         try:
-            return msgspec.json.decode(text, type=Standing), False
+            return msgspec.json.decode(text, type=Standing)
         except msgspec.DecodeError:
-            return None, True
+            return _DAMAGED
 
     def _open(self) -> None:
         """Open the file, which then says the same as the journal, durably."""

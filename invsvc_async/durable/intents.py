@@ -70,30 +70,26 @@ class Packed:
 
 
 class Commons:
-    """
-    The common parts in a journal, by number and by text.
+    """The common parts in a store, by numbers: digests, which each process can tell from the texts."""
 
-    The numbers are 1, 2, …; in a *shared* journal they are digests of the text, which every machine can
-    compute by itself.
-    """
-
-    def __init__(self, *, shared: bool = False) -> None:
-        self._shared = shared
+    def __init__(self) -> None:
         self.texts: dict[int, str] = {}
-        self._numbers: dict[str, int] = {}
         # By the ids of the parts; the intent is kept so that Python does not reuse those ids.
         self._known: dict[tuple[object, ...], tuple[int, Intent]] = {}
         self._parts: dict[int, tuple[dict[str, Any], ReconcilePolicy, Timeouts]] = {}
 
     def load(self, number: int, text: str) -> None:
-        """Add one from the journal."""
+        """Add one from the store."""
         self.texts[number] = text
-        self._numbers[text] = number
 
     def number_of(self, intent: Intent) -> int:
-        """Return the number of *intent*'s common part; a new one gets the next number."""
-        known = self._known.get(_short(intent))
-        return self.note(intent, self._number(_common_text(intent))) if known is None else known[0]
+        """Return the number of *intent*'s common part."""
+        if (known := self._known.get(_short(intent))) is not None:
+            return known[0]
+        text = _common_text(intent)
+        number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
+        self.load(number, text)
+        return self.note(intent, number)
 
     def note(self, intent: Intent, number: int) -> int:
         """Remember *number* as that of *intent*'s common part."""
@@ -121,22 +117,11 @@ class Commons:
             parts = self._parts[number] = common["scope"], policy, timeouts
         return parts
 
-    def _number(self, text: str) -> int:
-        number = self._numbers.get(text)
-        if number is None:
-            number = _digest(text) if self._shared else len(self.texts) + 1
-            self.load(number, text)
-        return number
-
 
 def _short(intent: Intent) -> tuple[object, ...]:
     """Return a key of *intent*'s common part, without encoding it."""
     scope = intent.scope
     return id(intent.policy), id(intent.timeouts), scope.base_url, scope.team, scope.livemode
-
-
-def _digest(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
 
 
 def _common_text(intent: Intent) -> str:

@@ -157,7 +157,7 @@ class PostgresStore(Pool):
         self.schema: str = ""  # once it is open
         self.marks: int = 0
         self._dialect = _dialect_in(self.schema, self.part, self._kind)
-        self.commons: Commons = Commons(shared=True)
+        self.commons: Commons = Commons()
         self._stored_commons: set[int] = set()
         self._pending: dict[tuple[str, int], _Given] = {}  # by key and number
         self._flushing: asyncio.Task[None] | None = None

@@ -106,7 +106,7 @@ class SqliteStore:
         self._lanes = lanes
         self.part: int | None = 0 if counted else None
         self._told = asyncio.Event()  # something was changed for whoever sends
-        self.commons: Commons = Commons(shared=True)
+        self.commons: Commons = Commons()
         self._stored_commons: set[int] = set()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent

@@ -5,7 +5,9 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from invsvc_async.durable.entry import Entry, entry_of
+import msgspec
+
+from invsvc_async.durable.entry import Entry, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +84,11 @@ def entry_in(row: Sequence[Any]) -> Entry:  # Any: as the columns
         JournalError: A column contains a value of another type: the entry is damaged.
 
     """
-    return entry_of(dict(zip(_NAMES, row, strict=True)))
+    fields = dict(zip(_NAMES, row, strict=True))
+    try:
+        return msgspec.convert(fields, Entry)
+    except msgspec.ValidationError as error:
+        raise unreadable(fields["key"], error) from None
 
 
 def flags_in(table: str) -> str:

@@ -84,7 +84,7 @@ class Outbox:
         self._reading = reading
         self._client = sending.client
         self._sending = sending
-        self._apart = Commons(shared=True)  # of what synchronous code enqueues, in any thread
+        self._apart = Commons()  # of what synchronous code enqueues, in any thread
         self._waiting: set[asyncio.Event] = set()  # those who wait for verdicts
         self._hearing: asyncio.Task[None] | None = None  # of verdicts that other processes have stored
         self._stored = asyncio.Event()  # verdicts were stored, of which other processes are to be told

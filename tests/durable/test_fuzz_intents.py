@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from invsvc_async import Intent, InvalidRequestError, JournalError
 from invsvc_async.batch.result import Result
-from invsvc_async.durable.entry import entry_of
 from invsvc_async.durable.intents import Commons, Packed, pack, unpack
-from invsvc_async.durable.store import columns_of
+from invsvc_async.durable.store import ENTRY, columns_of, entry_in
 from tests.support.fuzzing import as_wire, fuzzed, intents, spoilt, texts
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
@@ -74,6 +73,6 @@ def test_whole_row_of_a_journal(seen):
     if seen.draw(st.booleans()):
         row["outcome"] = seen.draw(spoilt(json.loads(COLUMNS["outcome"]))).decode(errors="replace")
     with suppress(JournalError):
-        entry = entry_of(row)
+        entry = entry_in([row[name.removeprefix("e.")] for name in ENTRY.split(", ")])
         columns_of(entry)
         Result.of(entry)

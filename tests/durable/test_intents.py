@@ -71,12 +71,12 @@ FIELDS = {
 
 
 @settings(max_examples=60, deadline=None)
-@given(intents=st.lists(st.builds(Intent, **FIELDS), min_size=1, max_size=3), shared=st.booleans())
-def test_any_intent_there_and_back(intents, shared):
+@given(intents=st.lists(st.builds(Intent, **FIELDS), min_size=1, max_size=3))
+def test_any_intent_there_and_back(intents):
     """Of any intent every field comes back as it was, though several share their common parts."""
-    commons = Commons(shared=shared)
+    commons = Commons()
     stored = [(each.key, pack(each, commons)) for each in intents]
-    reopened = Commons(shared=shared)
+    reopened = Commons()
     for number, text in commons.texts.items():
         reopened.load(number, text)
     assert [unpack(key, packed, reopened) for key, packed in stored] == intents
