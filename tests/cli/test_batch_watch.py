@@ -138,12 +138,8 @@ async def test_state_in_a_word(client, tmp_path, change, state):
 
 
 async def told_of(journal):
-    watch = Watch(journal)
-    await watch.open()
-    try:
+    async with Watch(journal) as watch:
         return batch_watch.plain(await watch.read())
-    finally:
-        await watch.aclose()
 
 
 async def test_requests_of_other_machines():

@@ -40,6 +40,14 @@ def test_help_imports_no_command():
     assert not {name for name in found if name.startswith("invsvc_async.cli.commands")}
 
 
+@pytest.mark.parametrize("group", ["batch", "outbox", "journal"])
+def test_help_of_a_group_imports_no_store(group):
+    """It needs the options of its commands, and nothing that reads or sends."""
+    found = imported_by(group, "--help")
+    assert not found & HEAVY
+    assert not {name for name in found if name.startswith(("invsvc_async.durable", "invsvc_async.storage.sqlite"))}
+
+
 def test_client_imports_no_rules():
     """What only writes, answers in doubt or some settings need waits until then."""
     code = "import sys; from invsvc_async import ApiKey, Client; print(*sys.modules)"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 import sqlite3
 from contextlib import suppress
 from hashlib import blake2b
@@ -15,7 +17,7 @@ import pytest
 from invsvc_async import Outbox, WriteError
 from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run
-from invsvc_async.cli.commands.stores import JOURNAL, At, opened
+from invsvc_async.cli.commands.stores import BATCH, JOURNAL, At, opened
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
 from tests.outbox.conftest import outbox_at, verdict_of
@@ -306,6 +308,46 @@ async def test_why_it_waits(service, empty, invsvc):
         assert "earlier writes to the same thing" in behind["waits"]
 
 
+@pytest.mark.parametrize("empty", [("batch", "database"), ("outbox", "database")], indirect=True)
+async def test_workers(service, empty, invsvc):
+    """Each process that sends is listed with its last sign of life, and those that have ended too."""
+    async with client_of(service) as client:
+        await empty.write(client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k"))
+    code, out, _ = await invsvc(empty.kind, "workers", empty.place, "--json")
+    assert (code, [(each["pid"], each["state"]) for each in json.loads(out)]) == (0, [(os.getpid(), "ended")])
+    _, out, _ = await invsvc(empty.kind, "workers", empty.place)
+    assert out.splitlines()[0].startswith("host\tpid\tstate")
+    assert f"\t{os.getpid()}\tended\t" in out
+
+
+@pytest.mark.parametrize("kind", ["batch", "outbox"])
+async def test_workers_of_a_file(service, invsvc, tmp_path, kind):
+    """It has none, and the words say where there are some."""
+    stored = Stored(kind, "file", tmp_path, kind)
+    async with client_of(service) as client:
+        await stored.write(client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k"))
+    code, _, err = await invsvc(kind, "workers", stored.place)
+    assert (code, "a file has none" in err) == (2, True)
+
+
+@pytest.mark.parametrize("empty", [("batch", "database")], indirect=True)
+@pytest.mark.parametrize("change", ["sends = -1", "seen = 0"])
+async def test_process_that_is_gone(service, empty, invsvc, change):
+    """A process that has ended, or is silent for too long, is not said to be at work."""
+    async with client_of(service) as client:
+        await empty.write(client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k"))
+    async with opened(BATCH, At(empty.place)) as entries:
+        await entries.store.rows("UPDATE {s}entries SET state = 0, verdict = NULL, done_at = NULL")
+        await entries.store.rows("UPDATE {s}lanes SET owner = (SELECT name FROM {s}members) || '.1'")
+        await entries.store.rows("UPDATE {s}members SET sends = 1, seen = {now}")
+        _, out, _ = await invsvc("batch", "show", empty.place, "k", "--json")
+        assert (json.loads(out)["process"]["pid"], json.loads(out)["process"]["alive"]) == (os.getpid(), True)
+        await entries.store.rows(f"UPDATE {{s}}members SET {change}")
+    _, out, _ = await invsvc("batch", "show", empty.place, "k", "--json")
+    assert json.loads(out)["process"]["alive"] is False
+    assert "no process sends it" in json.loads(out)["waits"]
+
+
 async def _waited(write):
     with suppress(asyncio.CancelledError):
         await write.outcome()
@@ -323,17 +365,11 @@ async def test_process_that_was_killed(service, invsvc, tmp_path, kind):
         connection.execute("UPDATE entries SET state = 1, verdict = NULL, done_at = NULL")
         connection.execute("INSERT OR REPLACE INTO lanes (id, owner) SELECT lane, 'gone.1' FROM entries")
     connection.close()
-    (tmp_path / "app.db.owner").write_text(json.dumps({"pid": 2**22 + 1, "host": _host()}))
+    (tmp_path / "app.db.owner").write_text(json.dumps({"pid": 2**22 + 1, "host": socket.gethostname()}))
     _, out, _ = await invsvc(kind, "show", stored.place, "k", "--json")
     told = json.loads(out)
     assert (told["state"], told["process"]["alive"]) == ("sending", False)
     assert "no process" in told["waits"]
-
-
-def _host():
-    import socket
-
-    return socket.gethostname()
 
 
 # --- keys of a journal
@@ -357,6 +393,33 @@ async def test_keys_of_a_journal(service, invsvc, tmp_path):
     assert out.splitlines()[1].startswith("b\torder 17\twebhooks.update\t")
     assert (await invsvc("journal", "show", place, "17"))[0] == 1
     assert (await invsvc("journal", "show", place, "order%17"))[0] == 1
+
+
+@pytest.mark.parametrize("empty", [("journal", "database")], indirect=True)
+async def test_retry_beside_the_process_that_did_it(service, empty, invsvc):
+    """Nobody waits for that process: the next run of the write does it."""
+    service.script("webhooks.update", "403")
+    hook = service.seed_webhook().id
+    async with client_of(service, journal=empty.place) as client:
+        assert (await client.webhooks.update(hook, description="x").keyed("k").outcome()).applied is False
+        assert (await invsvc("journal", "retry", empty.place, "k"))[0] == 0
+        async with client_of(service, journal=empty.place) as other, asyncio.timeout(60):
+            assert (await other.webhooks.update(hook, description="x").keyed("k").outcome()).applied
+
+
+async def test_query_of_an_address_is_not_shown(service, invsvc, tmp_path):
+    """It may contain a token of the receiver."""
+    stored = Stored("batch", "file", tmp_path, "query")
+    async with client_of(service) as client:
+        url = "https://me.example/hook?token=hush-hush"
+        write = client.webhooks.create(url=url, events=["invoice.created"]).keyed("k")
+        async with Batch.open(stored.place, client, tag=False, on_secret=lambda *_: None) as batch:
+            await all_of(batch, [write])
+    for command in (("list", stored.place), ("show", stored.place, "k")):
+        for more in ((), ("--json",)):
+            _, out, _ = await invsvc("batch", *command, *more)
+            assert "me.example/hook" in out
+            assert "hush" not in out
 
 
 @pytest.mark.parametrize("kind", KINDS)

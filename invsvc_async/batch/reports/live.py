@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import attrs
 
@@ -63,11 +63,11 @@ class Live:
 
 class Watch:
     """
-    Reads the state of one batch; the failures only if their number has changed.
+    Reads the state of one batch, within ``async with``; the failures only if their number has changed.
 
     Raises:
         ConfigurationError: The extra ``postgres`` is not installed, or it is an address of another form.
-        JournalError: The file does not exist.
+        JournalError: It cannot be read, or it is not the journal of a batch.
 
     """
 
@@ -78,18 +78,11 @@ class Watch:
         self._grouped: Mapping[Verdict, int] = {}
         self._groups: list[Group] = []
 
-    async def open(self) -> None:
-        """
-        Open the journal.
-
-        Raises:
-            JournalError: It cannot be read, or it is not the journal of a batch.
-
-        """
+    async def __aenter__(self) -> Self:
         await self._entries.open()
+        return self
 
-    async def aclose(self) -> None:
-        """Close the journal."""
+    async def __aexit__(self, *_: object) -> None:
         await self._entries.aclose()
 
     async def read(self) -> Live:
@@ -108,15 +101,11 @@ class Watch:
             self._groups, self._grouped = await self._read_groups(failed), failed
         total = facts.get(TOTAL, "")
         return Live(
-            name=self.name,
-            summary=summary,
-            total=int(total) if total.isdecimal() else None,
-            limits=[each for each in statuses_in(facts) if each.is_current],
-            groups=self._groups,
-            began=None if began is None else int(began),
+            name=self.name, summary=summary, total=int(total) if total.isdecimal() else None,
+            limits=[each for each in statuses_in(facts) if each.is_current], groups=self._groups,
+            began=None if began is None else int(began), workers=workers,
             changed=_last_sign(workers or ()) if self._file is None else _changed(self._file),
-            workers=workers,
-        )
+        )  # fmt: skip
 
     async def _read_groups(self, failed: Mapping[Verdict, int]) -> list[Group]:
         groups = Groups()

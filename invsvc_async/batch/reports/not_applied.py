@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.last_writes import LastWrite
 
 __all__ = [
-    "SHOWN", "FailedWrite", "Group", "Groups", "command_for", "failed_writes", "groups_of", "result_of",
+    "SHOWN", "FailedWrite", "Group", "Groups", "command_for", "failed_writes", "groups_of", "pages_of",
+    "result_of",
 ]  # fmt: skip
 
 SHOWN = 200  # writes of one group that a report lists
@@ -135,6 +136,14 @@ def _advice_for(result: Result, cause: str) -> str:
     return _ADVICE.get(cause) or _OTHERWISE[result.verdict]
 
 
+async def pages_of(entries: Entries, verdict: Verdict | None = None) -> AsyncIterator[list[Entry]]:
+    """Iterate over the entries that are done, all or those with *verdict*, in their order."""
+    after = 0
+    while page := await entries.done(verdict, after, _PAGE):
+        yield page
+        after = page[-1].seq
+
+
 def result_of(entries: Entries, entry: Entry) -> Result:
     """Return the result of an entry that is done. Only that of a batch is stored as such."""
     if isinstance(entries, BatchEntries):
@@ -149,11 +158,9 @@ async def groups_of(entries: Entries, place: str) -> list[Group]:
     """Return the groups of *entries*, which are at *place*. Those that are applied are not read."""
     groups = Groups()
     for verdict in _NOT_APPLIED:
-        after = 0
-        while page := await entries.done(verdict, after, _PAGE):
+        async for page in pages_of(entries, verdict):
             for entry in page:
                 groups.add(result_of(entries, entry))
-            after = page[-1].seq
     return groups.sorted(place)
 
 
@@ -200,13 +207,11 @@ async def failed_writes(entries: Entries) -> AsyncIterator[FailedWrite]:
 
     A line with ``check`` is not valid input, so that nothing is sent before a person has decided.
     """
-    after = 0
-    while page := await entries.done(None, after, _PAGE):
+    async for page in pages_of(entries):
         failed = [entry for entry in page if entry.verdict != Verdict.APPLIED]
         last = await _last_places(entries, failed)
         for entry in failed:
             yield _as_line(entries, entry, is_overtaken=last.get(entry.thing, 0) > entry.place)
-        after = page[-1].seq
 
 
 async def _last_places(entries: Entries, failed: Iterable[Entry]) -> dict[str | None, int]:

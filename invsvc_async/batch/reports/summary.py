@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.batch.entries import BatchEntries, summary_of
-from invsvc_async.batch.reports.not_applied import SHOWN, Groups, result_of
+from invsvc_async.batch.reports.not_applied import SHOWN, Groups, pages_of, result_of
 from invsvc_async.batch.run_status import RUN, statuses_in
 from invsvc_async.reconcile.history import Verdict
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "Slice", "report_of", "results_of"]
 
-_PAGE = 1000
 _COLUMNS = 120  # of the timeline, at most
 _STEPS = 10  # of the logarithmic scale of times, for each factor of ten
 
@@ -75,11 +74,9 @@ class Report:
 
 async def results_of(entries: Entries) -> AsyncIterator[Result]:
     """Iterate over the results in a store, in the order of the input."""
-    after = 0
-    while page := await entries.done(None, after, _PAGE):
+    async for page in pages_of(entries):
         for entry in page:
             yield result_of(entries, entry)
-        after = page[-1].seq
 
 
 async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:

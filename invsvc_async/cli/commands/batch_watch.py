@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from invsvc_async.cli.commands.stores import At, Kind  # noqa: TC001 - typer reads the types
-from invsvc_async.cli.commands.views import plain_worker, state_of
+from invsvc_async.cli.commands.views import plain_worker
 from invsvc_async.cli.options import handled
 from invsvc_async.cli.output import emit_json
 from invsvc_async.concurrency.event_loop import until_done
@@ -83,14 +83,8 @@ async def watching(journal: str, port: int = 0) -> AsyncGenerator[tuple[str, str
     from invsvc_async.batch.reports.live import Watch
     from invsvc_async.simulator.loopback_page import serving_page
 
-    watch = Watch(journal)
-    await watch.open()
-    try:
-        readings = Readings(watch)
-        async with serving_page(_PAGE, readings.data, port=port) as address:
-            yield readings.name, address
-    finally:
-        await watch.aclose()
+    async with Watch(journal) as watch, serving_page(_PAGE, Readings(watch).data, port=port) as address:
+        yield watch.name, address
 
 
 def _has_screen() -> bool:
@@ -150,9 +144,7 @@ def plain(live: Live) -> dict[str, Any]:  # Any: JSON values
             | ({} if each.next_probe is None else {"next_probe": each.next_probe - each.age})
             for each in live.limits
         ],
-        "workers": None if live.workers is None else [
-            plain_worker(each) | {"state": state_of(each)} for each in live.workers
-        ],
+        "workers": None if live.workers is None else [*map(plain_worker, live.workers)],
         "groups": [_plain_group(each) for each in live.groups],
     }  # fmt: skip
 

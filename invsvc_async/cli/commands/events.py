@@ -30,7 +30,6 @@ from invsvc_async.cli.output import (
     visible,
 )
 from invsvc_async.concurrency.event_loop import until_done
-from invsvc_async.events.stores import COUNTED, event_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
@@ -306,6 +305,8 @@ def stats(at: At) -> None:
 
 
 async def _stats(at: At) -> None:
+    from invsvc_async.events.stores import COUNTED
+
     async with _opened(at) as store:
         found, backlog = await store.stats(), await store.backlog()
     if at.json_:
@@ -411,6 +412,8 @@ def _age(text: str, option: str) -> timedelta:
 
 
 def _facts(event: StoredEvent) -> dict[str, Any]:  # Any: JSON values
+    from invsvc_async.events.stores import event_key
+
     return {
         "id": event.id, "state": event.state, "type": event.type, "key": event_key(event.key, event.handler),
         "attempts": event.attempts, "handler": event.handler, "received": _time(event.received_at),

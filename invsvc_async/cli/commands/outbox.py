@@ -11,7 +11,7 @@ import typer
 from invsvc_async.cli.commands.report import report
 from invsvc_async.cli.commands.stores import OUTBOX, Place, attach
 from invsvc_async.cli.commands.upkeep import drop, prune, retry
-from invsvc_async.cli.commands.views import list_, show
+from invsvc_async.cli.commands.views import list_, show, workers
 from invsvc_async.cli.option_groups import expanded
 from invsvc_async.cli.options import check_outputs, handled, stop_signals
 from invsvc_async.cli.output import emit_json, note
@@ -80,4 +80,4 @@ def _tell(state: str, words: str, *, as_json: bool) -> None:
         note(words)
 
 
-attach(app, OUTBOX, list_, show, report, retry, drop, prune)
+attach(app, OUTBOX, list_, show, report, workers, retry, drop, prune)

@@ -23,11 +23,11 @@ from invsvc_async.reconcile.enums import Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from invsvc_async.batch.worker import Worker
+    from invsvc_async.batch.result import Worker
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
 
-__all__ = ["UNTOLD", "age_of", "list_", "plain_worker", "show", "state_of", "verdict_in", "workers"]
+__all__ = ["UNTOLD", "age_of", "list_", "plain_worker", "show", "verdict_in", "workers"]
 
 UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
 _MOST = 100_000  # writes that are counted
@@ -254,7 +254,7 @@ def _lives(host: str, pid: int) -> bool:
 
 def workers(kind: Kind, at: At) -> None:
     """
-    List the workers of a shared batch: where they run, how much and how fast, and their last sign of life.
+    List the processes that send: where they run, how much and how fast, and their last sign of life.
     """
     found = until_done(_workers(kind, at))
     if at.json_:
@@ -262,7 +262,7 @@ def workers(kind: Kind, at: At) -> None:
         return
     titles = ["host", "pid", "state", "done", "per second", "lanes", "seconds since a sign of life"]
     rows = [
-        [each.host, str(each.pid), state_of(each), f"{each.done:,}", f"{each.rate:.1f}", str(each.lanes),
+        [each.host, str(each.pid), _state_of(each), f"{each.done:,}", f"{each.rate:.1f}", str(each.lanes),
          f"{each.silent:.0f}"]
         for each in found
     ]  # fmt: skip
@@ -270,20 +270,20 @@ def workers(kind: Kind, at: At) -> None:
 
 
 async def _workers(kind: Kind, at: At) -> Sequence[Worker]:
-    from invsvc_async.batch.entries import BatchEntries
+    from invsvc_async.batch.entries import workers_of
 
     async with opened(kind, at, reading=True) as entries:
-        assert isinstance(entries, BatchEntries)
-        return await entries.workers()
+        return await workers_of(entries)
 
 
 def plain_worker(worker: Worker) -> Row:
     """Return a worker as JSON values; times in seconds, and in ISO 8601."""
     fields: Row = {name: getattr(worker, name) for name in attrs.fields_dict(type(worker))}
-    return fields | {"begun": worker.begun.isoformat(), "seen": worker.seen.isoformat()}
+    times = {"begun": worker.begun.isoformat(), "seen": worker.seen.isoformat()}
+    return fields | times | {"state": _state_of(worker)}
 
 
-def state_of(worker: Worker) -> str:
+def _state_of(worker: Worker) -> str:
     """Return in a word what a worker does."""
     if worker.ended:
         return "ended"

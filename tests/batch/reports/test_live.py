@@ -24,12 +24,8 @@ from tests.support.database import database
 
 async def read(path):
     """Open, read and close."""
-    watch = Watch(path)
-    await watch.open()
-    try:
+    async with Watch(path) as watch:
         return await watch.read()
-    finally:
-        await watch.aclose()
 
 
 def mixed(client, n, start=0):
@@ -64,8 +60,7 @@ async def test_counts_beside_a_run(client, journal):
         run = batch.run(mixed(client, 60))
         for _ in range(20):
             await anext(run)
-        watch = Watch(journal)
-        await watch.open()
+        watch = await Watch(journal).__aenter__()
         during = await watch.read()
         await all_of_rest(run)
         after = await watch.read()
@@ -79,7 +74,7 @@ async def test_counts_beside_a_run(client, journal):
             assert (reopened.summary.done, reopened.groups) == (40, [])
             await all_of(batch)
             assert (await watch.read()).summary == await batch.summary()
-        await watch.aclose()
+        await watch.__aexit__()
     assert (await read(journal)).summary == Summary(verdicts={Verdict.APPLIED: 40, Verdict.REFUSED: 20})
 
 
@@ -157,12 +152,10 @@ async def test_what_a_reading_costs(client, tmp_path, monkeypatch, form):
         path = tmp_path / f"{many}.db" if form == "file" else database().journal(f"cost{many}")
         async with Batch.open(path, client) as batch:
             await all_of(batch, creates(client, many, start=10 * many))
-        watch = Watch(path)
-        await watch.open()
-        monkeypatch.setattr(type(watch._entries.store), "rows", counting)
-        live = await watch.read()
-        monkeypatch.undo()
-        await watch.aclose()
+        async with Watch(path) as watch:
+            monkeypatch.setattr(type(watch._entries.store), "rows", counting)
+            live = await watch.read()
+            monkeypatch.undo()
         assert live.summary.total == many
         assert not [text for text, _ in read_rows if "entries" in text]
         costs.append(sum(count for _, count in read_rows))
@@ -190,12 +183,11 @@ async def test_batch_that_ends_while_it_is_watched(client, tmp_path):
     path = tmp_path / "run.db"
     async with Batch.open(path, client) as batch:
         await all_of(batch, creates(client, 3))
-        watch = Watch(path)
-        await watch.open()
+        watch = await Watch(path).__aenter__()
     async with Batch.open(path, client) as batch:
         await all_of(batch, creates(client, 3, start=3))
         assert (await watch.read()).summary.total == 6
-    await watch.aclose()
+    await watch.__aexit__()
     assert not path.with_name("run.db-wal").exists()
     assert (await read(path)).summary.total == 6
 
