@@ -24,7 +24,7 @@ from invsvc_async.writes.new_intent import intent_of
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from invsvc_async.batch.circuit_breaker import CircuitBreaker
     from invsvc_async.batch.pacing import Slots
@@ -160,9 +160,6 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     # --- the journal of its driver
 
-    async def open(self) -> None:
-        """Do nothing: the entries are open."""
-
     async def sending(self, intent: Intent) -> None:
         """Store *intent*, which is about to be sent."""
         self.identity = intent.identity
@@ -248,17 +245,6 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     def heard(self, identity: str) -> None:
         """Do nothing: the entries of a batch stay."""
-
-    async def aclose(self) -> None:
-        """Do nothing: the entries belong to the batch."""
-
-    def open_intents(self) -> AsyncIterator[Intent]:
-        """Not supported: a batch reads its open entries itself."""
-        raise NotImplementedError
-
-    def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: of any operation
-        """Not supported: a batch returns its results itself."""
-        raise NotImplementedError
 
     def _entry(
         self, state: State, intent: Intent, packed: Packed | None, **done: Any

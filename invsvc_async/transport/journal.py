@@ -10,20 +10,16 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "WriteJournal"]
 
 
-class Journal(Protocol):
+class WriteJournal(Protocol):
     """
-    A durable store of the intents of single writes, and of their verdicts until the application has them.
+    What stores the intent of a single write, and its verdict until the application has it.
 
-    For each write, ``sending`` is called before every send, then ``settled``, then ``heard``; or ``shelved``
-    if the write was cancelled.
+    ``sending`` is called before every send, then ``settled``, then ``heard``; or ``shelved`` if the write was
+    cancelled.
     """
-
-    async def open(self) -> None:
-        """Open it. Raises JournalError, with the owner's name, if another process has it."""
-        ...
 
     async def sending(self, intent: Intent) -> float | None:
         """
@@ -58,6 +54,14 @@ class Journal(Protocol):
 
         Neither waits nor raises. Unknown or open identities, and calls after the close, are ignored.
         """
+        ...
+
+
+class Journal(WriteJournal, Protocol):
+    """A durable store of the intents and verdicts of single writes."""
+
+    async def open(self) -> None:
+        """Open it. Raises JournalError, with the owner's name, if another process has it."""
         ...
 
     def open_intents(self) -> AsyncIterator[Intent]:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision, Event, History, Secret
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.transport.journal import Journal
+    from invsvc_async.transport.journal import WriteJournal
     from invsvc_async.transport.session import ClientOptions, ClientState, Request
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.transport.write_register import WriteRegister
@@ -99,8 +99,8 @@ class Driver(Generic[T]):
         self.view: ClientOptions = options
         self.session: ClientState = session
         self.writes: WriteRegister = session.writes
-        self.journal: Journal | None = options.journal or session.writes.journal
-        self.verdicts: Journal | None = self.journal  # where its verdict is stored
+        self.journal: WriteJournal | None = options.journal or session.writes.journal
+        self.verdicts: WriteJournal | None = self.journal  # where its verdict is stored
         self.request: Request = request or spec.request
         self.operation: Operation = spec.request.operation
         line = line_of(spec.request, spec.team, spec.tag)
