@@ -351,20 +351,21 @@ class SqliteStore:
         }  # the later counts
         new = [(entry, lane) for entry, lane, _ in last.values() if not entry.seq]
         sent = [(entry, left) for entry, _, left in last.values() if entry.seq]
-        lost: set[int] = set()
+        lost: set[tuple[str, int]] = set()
         # Usually it is one statement, which is its own transaction.
         is_one = not new and len(sent) <= MOST and all(left is None for _, left in sent)
         is_one = is_one and len(self._stored_commons) == len(self.commons.texts)
         with nullcontext() if is_one else transaction(connection):
             self._store_commons(connection)
             for some in slices(new, MOST):
-                connection.execute(*DIALECT.translated(*keep(some))).fetchall()
+                kept = {key for (key,) in connection.execute(*DIALECT.translated(*keep(some)))}
+                lost.update((entry.key, 0) for entry, _ in some if entry.key not in kept)
             for part in slices(sent, MOST):
                 lost |= self._do(partial(_store, part), connection)
         self._sends += sum(
-            entry.state is State.SENDING and entry.seq not in lost for entry, *_ in last.values()
+            entry.state is State.SENDING and name not in lost for name, (entry, *_) in last.items()
         )
-        return [_dropped(entry.key) if entry.seq in lost else None for entry, *_ in values]
+        return [_dropped(entry.key) if (entry.key, entry.seq) in lost else None for entry, *_ in values]
 
     def _store_commons(self, connection: sqlite3.Connection) -> None:
         if len(self._stored_commons) == len(self.commons.texts):
@@ -382,9 +383,9 @@ class SqliteStore:
         self._epoch.ended(connection, sends if is_clean else None)
 
 
-def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[int]]:
+def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[tuple[str, int]]]:
     """
-    Update entries by their numbers; return the numbers of those that are gone, or done.
+    Update entries by their numbers; return the keys and numbers of those that are gone, or done.
 
     An entry that was dropped, or that another write under its key replaced, stays so.
     """
@@ -396,7 +397,7 @@ def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[int]]:
     kept = [(entry.seq, left) for entry, left in given if left is not None and entry.seq not in lost]
     if left := [(seq, *astuple(each)) for seq, each in kept]:
         yield _LEFT, (left,)
-    return lost
+    return {(entry.key, entry.seq) for entry, _ in given if entry.seq in lost}
 
 
 def _note_closed(connection: sqlite3.Connection) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED
-from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import Leases, _take, show_life
 from invsvc_async.durable.scripts import drop, find_old, keep_verdicts, prune, reopen, take_verdicts
@@ -61,6 +62,16 @@ async def test_put_of_an_entry_that_is_not_open_any_more(store, lane, gone):
     with pytest.raises(LostLaneError):
         await lane.put(entry)
     assert lane.doubtful is not isinstance(store, SqliteStore)  # of which nobody else has a lane
+
+
+async def test_put_by_a_key_of_another_lane(store, client):
+    """It is refused: another process has it, so nothing is sent for it, and nothing is changed."""
+    first, second = await lanes_of(store, options_of(client).session.clock, most=2)
+    new = Entry(key="one", state=State.SENDING, operation="webhooks.update", intent=SENT)
+    await first.put(new)
+    with pytest.raises(LostLaneError):
+        await second.put(replace(new, state=State.DONE, verdict="applied", done_at=1))
+    assert await numbers(store, "SELECT state FROM {s}entries") == [State.SENDING]
 
 
 async def test_verdicts_are_given_to_one_consumer(store, lane):
