@@ -210,6 +210,8 @@ class Outbox:
         *connection* is a ``Connection`` of psycopg 3 or sqlite3, a ``Session`` or ``Connection`` of
         SQLAlchemy, or ``django.db.connection`` inside ``atomic()``. Where the outbox is in its database is
         found by statements on it, so the outbox must have been opened there once. Any thread may call this.
+        In PostgreSQL, the first write under a policy stores that policy: until it is committed, others that
+        are about to do so wait for it.
 
         Raises:
             InvalidRequestError: As :meth:`enqueue`. Nothing was inserted.
@@ -254,7 +256,7 @@ class Outbox:
 
     def _check_open(self) -> None:
         if not self._open:
-            raise _not_open()
+            raise JournalError("outbox: it is not open. Use it with `async with`.")
         self._check_writing()
         self._check_loop()
 
@@ -464,24 +466,19 @@ class Outbox:
             JournalError: The outbox is not open, or was closed meanwhile, or the database stayed away.
 
         """
+        self._check_loop()
         try:
             async with asyncio.timeout(timeout):
-                return await self._wait(key)
+                with self._woken() as event:
+                    while (outcome := await self.get(key)) is None:
+                        await set_within(event, _POLL)
+                        event.clear()
+                return outcome
         except TimeoutError:
             raise DeadlineExceededError(
                 f"outbox: the write of {key!r} got no verdict within {timeout} s. Wait again, and check that "
                 "a process dispatches this outbox, and that the transaction was committed."
             ) from None
-
-    async def _wait(self, key: str) -> Outcome[Any]:  # Any: as above
-        self._check_loop()
-        with self._woken() as event:
-            while self._open:
-                event.clear()
-                if (outcome := await self.get(key)) is not None:
-                    return outcome
-                await set_within(event, _POLL)
-        raise _not_open()
 
     async def get(self, key: str) -> Outcome[Any] | None:  # Any: the operation says what its value is
         """
@@ -551,10 +548,6 @@ class Outbox:
 @lru_cache(1000)  # one object for each, so that it is packed once
 def _patient(policy: ReconcilePolicy) -> ReconcilePolicy:
     return attrs.evolve(policy, wait_when_limited=True)
-
-
-def _not_open() -> JournalError:
-    return JournalError("outbox: it is not open. Use it with `async with`.")
 
 
 def _pause_after(failures: int) -> float:

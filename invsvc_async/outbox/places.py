@@ -17,13 +17,9 @@ __all__ = ["store_of"]
 
 
 def store_of(
-    path: str | Path,
-    *,
-    create: bool = True,
-    restored: bool = False,
-    moved: bool = False,
+    path: str | Path, *, create: bool = True, restored: bool = False, moved: bool = False,
     reading: bool = False,
-) -> OutboxEntries:
+) -> OutboxEntries:  # fmt: skip
     """
     Return the outbox at *path*, not open yet. The settings are those of ``Outbox.open``.
 
@@ -38,13 +34,15 @@ def store_of(
             raise ConfigurationError(
                 f"outbox: {str(path)!r} is not a file. Use postgresql://… or the path of a file."
             )
-        return SqliteOutbox(
-            path, create=create and not reading, restored=restored, moved=moved, reading=reading
-        )
+        return SqliteOutbox(path, create=create, restored=restored, moved=moved, reading=reading)
     try:
-        from invsvc_async.outbox.postgres import PostgresOutbox
+        from invsvc_async.outbox.postgres import LANES, OutboxDatabase, PostgresOutbox
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"outbox: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
         ) from error
-    return PostgresOutbox(str(path), create=create and not reading, restored=restored, moved=moved)
+    database = OutboxDatabase(
+        str(path), "outbox", it="the outbox", lanes=LANES, create=create and not reading,
+        restored=restored, moved=moved,
+    )  # fmt: skip
+    return PostgresOutbox(database)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["PostgresOutbox"]
+__all__ = ["LANES", "OutboxDatabase", "PostgresOutbox"]
 
 # The lock is taken before the number, and lasts as long as the caller's transaction.  So the writes of one
 # thing are numbered in the order in which their transactions commit.
@@ -51,10 +51,11 @@ INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 
 """
 
 
-class _Database(PostgresStore):
+class OutboxDatabase(PostgresStore):
     """The database of an outbox: what is enqueued while nothing may be sent cannot have been sent."""
 
     async def check_place(self) -> None:
+        """Check the place; if it is refused, note what there was before it."""
         accepted = self._restored or self._moved
         try:
             await super().check_place()
@@ -75,23 +76,13 @@ class _Database(PostgresStore):
 
 
 class PostgresOutbox(OutboxEntries):
-    """The writes of the outbox at *address*, in PostgreSQL."""
+    """The writes of an outbox in PostgreSQL."""
 
     database: ClassVar[Database] = "PostgreSQL"
 
-    def __init__(
-        self, address: str, *, create: bool = True, restored: bool = False, moved: bool = False
-    ) -> None:
-        self._base = _Database(
-            address,
-            "outbox",
-            it="the outbox",
-            lanes=LANES,
-            create=create,
-            restored=restored,
-            moved=moved,
-        )
+    def __init__(self, database: OutboxDatabase) -> None:
         super().__init__(LANES)
+        self._base = database
 
     @property
     def store(self) -> PostgresStore:

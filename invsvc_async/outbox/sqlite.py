@@ -95,7 +95,7 @@ class SqliteOutbox(OutboxEntries):
     ) -> None:  # fmt: skip
         super().__init__(1)
         self._path = Path(path)
-        self._reading, self._create = reading, create
+        self._reading, self._create = reading, create and not reading
         self._restored, self._moved = restored, moved
         self._base_url = ""
         self._journal: _Journal | None = None
