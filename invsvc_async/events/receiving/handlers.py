@@ -6,6 +6,8 @@ In a store, a handler is known by its name.  Each event is stored once for each 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from invsvc_async.api.event_types import EVENT_TYPES
+from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.receiving.admission import key_of
 from invsvc_async.events.receiving.handler import handler_of
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.policy import InboxPolicy
     from invsvc_async.events.stores import Entry, Store
 
-__all__ = ["Group", "Handlers"]
+__all__ = ["Group", "Handlers", "called"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 
@@ -174,12 +177,12 @@ class Handlers:
             self._groups = [Group(tuple(found), *limits) for limits, found in names.items()]
         return self._groups
 
-    def call(self, handler: Handler, handling: Handling) -> Awaitable[object]:
-        """Call a handler within the middleware, the first registered outermost."""
+    def call(self, handler: Handler, handling: Handling) -> Awaitable[None]:
+        """Call a handler, as :func:`called`, within the middleware, the first registered outermost."""
         proceed: Callable[[], Awaitable[Any]] = partial(handler.function, handling.event)
         for function in reversed(self.middleware):
             proceed = partial(function, handling, proceed)
-        return proceed()
+        return called(proceed())
 
     def _by_type_of(self, kind: str) -> _OfType:
         """Return the handlers of a type."""
@@ -203,6 +206,37 @@ class Handlers:
                 "on: this store does not know handlers. Make it a HandlerStore, or register one handler for "
                 "each type, without key= and rate=."
             )
+
+
+async def called(running: Awaitable[object]) -> None:
+    """
+    Run a handler in a task of its own: if it cancels that, it has failed, and its caller is not cancelled.
+
+    What would end the process is raised as it is.
+
+    Raises:
+        RuntimeError: The handler was cancelled from within, or raised what is no Exception.
+    """
+    task, cancelled = asyncio.ensure_future(running), False
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:
+        cancelled = True
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await until_ended([task], task.cancel)
+    try:
+        task.result()
+    except asyncio.CancelledError as error:
+        if cancelled:
+            raise
+        raise RuntimeError(
+            "handler: it, or something that it awaited, was cancelled. Handle that in it."
+        ) from error
+    except (Exception, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"handler: it raised {type(error).__name__}, which is no Exception.") from error
 
 
 def _overlap(one: Handler, other: Handler) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.concurrency.deadline import Deadline
@@ -70,59 +71,55 @@ class Inline:
         return answers[0] if len(answers) == 1 else _worst(answers)
 
     async def _answer(self, until: float, event: Event, handler: Handler, *, once: bool) -> Receipt:
-        key = key_of(event)
-        if key is None and not once:
-            return await self._attempt(until, event, handler, None)
-        body = event.raw if once else None
-        delivery = Delivery(key=key, type=event.type, body=body, handler=handler.name)
+        delivery, loop = _to_claim(event, handler, once=once), asyncio.get_running_loop()
+        entry, is_claimed = None, delivery is None
         try:
-            with Deadline(asyncio.get_running_loop(), until):
-                claim = await self._store.claim(delivery, lease=self._lease)
-        except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
-            return self._tally.unavailable(STORE, failure, event)
-        if self._tally.failing:
-            self._tally.worked(STORE)
-        if isinstance(claim, Entry):
-            return await self._attempt(until, event, handler, claim)
-        if claim is Standing.BUSY:
-            return Receipt(429, "busy", event, headers={"Retry-After": "5"})
-        return Receipt(200, "duplicate", event)
+            with Deadline(loop, until):
+                if delivery is not None:
+                    claim = await self._store.claim(delivery, lease=self._lease)
+                    is_claimed = True
+                    if self._tally.failing:
+                        self._tally.worked(STORE)
+                    if not isinstance(claim, Entry):
+                        return _without_lease(claim, event)
+                    entry = claim
+                if loop.time() >= until:  # something has blocked the loop: the lease may be over
+                    raise TimeoutError("the handler was not called before the deadline")  # noqa: TRY301
+                timeout = handler.settings.timeout
+                with nullcontext() if timeout is None else Deadline(loop, loop.time() + timeout):
+                    if handler.settings.where is None or handler.wants(event):  # raises what where raises
+                        await self._handle(handler, event, 1 if entry is None else entry.attempts)
+        except asyncio.CancelledError:  # the sender disconnected
+            self._give_back(entry)
+            raise
+        except Exception as error:  # noqa: BLE001 - a user-supplied store or a handler may raise anything
+            if is_claimed:
+                return await self._failed(event, handler, entry, error)
+            return self._tally.unavailable(STORE, error, event)
+        if entry is not None:
+            await self._soon(self._worker.succeeded(entry, event))
+        return Receipt(200, "handled", event)
 
     async def stop(self, *, grace: float) -> None:
         """Wait up to *grace* seconds until all results are stored."""
         await ended(self._records, grace)
 
-    async def _attempt(self, until: float, event: Event, handler: Handler, entry: Entry | None) -> Receipt:
-        loop, timeout = asyncio.get_running_loop(), handler.settings.timeout
-        if timeout is not None:
-            until = min(until, loop.time() + timeout)
-        try:
-            if loop.time() >= until:  # something has blocked the loop: the lease may be over
-                raise TimeoutError("the handler was not called before the deadline")  # noqa: TRY301
-            with Deadline(loop, until):
-                if handler.settings.where is None or handler.wants(event):  # raises what where raises
-                    await self._handle(handler, event, 1 if entry is None else entry.attempts)
-        except asyncio.CancelledError:  # the sender disconnected: accept its next attempt
-            if entry is not None:
-                self._later(self._store.release(entry, delay=0))
-            raise
-        except MalformedEventError as error:
-            return await self._bury(event, handler, entry, error)
-        except Exception as error:  # noqa: BLE001 - a handler may raise anything
-            await self._failed(event, entry, error)
-            return Receipt(500, "failed", event)
+    def _give_back(self, entry: Entry | None) -> None:
+        """Accept the next attempt of the sender."""
         if entry is not None:
-            await self._soon(self._worker.succeeded(entry, event))
-        return Receipt(200, "handled", event)
+            self._later(self._store.release(entry, delay=0))
 
-    async def _failed(self, event: Event, entry: Entry | None, error: Exception) -> None:
+    async def _failed(self, event: Event, handler: Handler, entry: Entry | None, error: Exception) -> Receipt:
+        if isinstance(error, MalformedEventError):
+            return await self._bury(event, handler, entry, error)
         if entry is not None and entry.body is not None:
             await self._soon(self._worker.failed(entry, error))
             self._worker.wake()
-            return
-        _log.warning("Handling %s failed; the service will send it again", event.type, exc_info=error)
-        if entry is not None:
-            await self._soon(self._store.release(entry, delay=0))
+        else:
+            _log.warning("Handling %s failed; the service will send it again", event.type, exc_info=error)
+            if entry is not None:
+                await self._soon(self._store.release(entry, delay=0))
+        return Receipt(500, "failed", event)
 
     async def _bury(
         self, event: Event, handler: Handler, entry: Entry | None, error: MalformedEventError
@@ -150,6 +147,20 @@ class Inline:
         task.add_done_callback(self._records.discard)
         task.add_done_callback(report_failure)
         return task
+
+
+def _to_claim(event: Event, handler: Handler, *, once: bool) -> Delivery | None:
+    """Return what to claim of *event*; ``None`` if it has no key, so that it cannot be claimed."""
+    key = key_of(event)
+    if key is None and not once:
+        return None
+    return Delivery(key=key, type=event.type, body=event.raw if once else None, handler=handler.name)
+
+
+def _without_lease(why: Standing, event: Event) -> Receipt:
+    if why is Standing.BUSY:
+        return Receipt(429, "busy", event, headers={"Retry-After": "5"})
+    return Receipt(200, "duplicate", event)
 
 
 async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:

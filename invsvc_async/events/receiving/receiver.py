@@ -22,7 +22,7 @@ from invsvc_async.events.headers import kept
 from invsvc_async.events.receiving.admission import Admitted, Unreadable
 from invsvc_async.events.receiving.body_room import BodyRoom
 from invsvc_async.events.receiving.handler import Handling, Settings, check_async, check_settings
-from invsvc_async.events.receiving.handlers import Handlers
+from invsvc_async.events.receiving.handlers import Handlers, called
 from invsvc_async.events.receiving.inline import Inline
 from invsvc_async.events.receiving.policy import InboxPolicy
 from invsvc_async.events.receiving.receipt import Receipt
@@ -30,7 +30,7 @@ from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Tally
 from invsvc_async.events.receiving.store_choice import choose_store
 from invsvc_async.events.receiving.trust_source import TrustSource
 from invsvc_async.events.receiving.web import answer, answer_aiohttp
-from invsvc_async.events.receiving.worker import Worker, called, reason_of
+from invsvc_async.events.receiving.worker import Worker, reason_of
 from invsvc_async.events.stores import Delivery
 
 if TYPE_CHECKING:
@@ -443,7 +443,8 @@ class Receiver:
         """
         if len(body) > self.max_body_bytes:
             return Receipt(413, "refused")
-        now, trust = self._tally.clock(), self._source.at_hand()
+        now, source = self._tally.clock(), self._source
+        trust = source.known if source.is_fixed else source.at_hand()
         if trust is not None and self._tally.failing:
             self._tally.worked(SECRETS)
         verdict = None if trust is None else trust.judge(body, headers, now)
@@ -563,7 +564,7 @@ class Receiver:
         loop, failure = asyncio.get_running_loop(), None
         started, handling = loop.time(), Handling(event, handler.name, attempt)
         try:
-            running = called(self._handlers.call(handler, handling))
+            running = self._handlers.call(handler, handling)
             await (running if self.on_handling is None else self.on_handling(handling, running))
         except BaseException as error:
             failure = error

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.parse import parse
 from invsvc_async.events.receiving.loop_watch import LoopWatch
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.stats import Tally
     from invsvc_async.events.stores import Backlog, Delivery, Entry, Store
 
-__all__ = ["Worker", "called", "ended", "reason_of", "report_failure"]
+__all__ = ["Worker", "ended", "reason_of", "report_failure"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _MARGIN: Final = 5.0  # s between the handler's timeout and the end of the lease, to store the result
@@ -325,37 +325,6 @@ async def ended(tasks: Collection[asyncio.Task[Any]], grace: float) -> None:  # 
         for task in tasks:
             _log.warning("%s did not end within %s s and is cancelled", task.get_name(), grace)
             task.cancel()
-
-
-async def called(running: Awaitable[object]) -> None:
-    """
-    Run a handler in a task of its own: if it cancels that, it has failed, and its caller is not cancelled.
-
-    What would end the process is raised as it is.
-
-    Raises:
-        RuntimeError: The handler was cancelled from within, or raised what is no Exception.
-    """
-    task, cancelled = asyncio.ensure_future(running), False
-    try:
-        await asyncio.wait((task,))
-    except asyncio.CancelledError:
-        cancelled = True
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await until_ended([task], task.cancel)
-    try:
-        task.result()
-    except asyncio.CancelledError as error:
-        if cancelled:
-            raise
-        raise RuntimeError(
-            "handler: it, or something that it awaited, was cancelled. Handle that in it."
-        ) from error
-    except (Exception, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        raise RuntimeError(f"handler: it raised {type(error).__name__}, which is no Exception.") from error
 
 
 def _ages(policy: InboxPolicy) -> dict[str, float]:
