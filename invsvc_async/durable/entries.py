@@ -53,6 +53,15 @@ _WHICH: dict[str | None, str] = {
     "untold": _UNTOLD,
 }
 _VERDICT = "e.verdict = $2 AND e.verdict <> 'applied'"  # as an index needs it
+_TOLD = """
+SELECT e.seq, e.added_at, u.seq FROM {s}entries AS e LEFT JOIN {s}unheard AS u ON u.seq = e.seq
+    WHERE e.seq {any 1 bigint}
+"""
+_COUNT = """
+SELECT count(*), min(added_at) FROM (
+    SELECT e.added_at FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}
+) AS chosen
+"""
 _COUNTS = f"""
 SELECT state, coalesce(verdict, ''), {flags_in("e")}, count(*) FROM {{s}}entries AS e GROUP BY 1, 2, 3
 """  # noqa: S608 - our own text
@@ -158,6 +167,14 @@ class Entries:
         text = "SELECT name, value FROM {s}facts WHERE name LIKE {arg 1 text} || '%'"
         return dict(map(tuple, await self.store.rows(text, prefix)))
 
+    async def facts_of(self, names: Iterable[str]) -> dict[str, str]:
+        """Return those of the facts *names* that there are."""
+        found: dict[str, str] = {}
+        for some in slices([*names], _AT_ONCE):
+            text = "SELECT name, value FROM {s}facts WHERE name {any 1 text}"
+            found |= dict(map(tuple, await self.store.rows(text, some)))
+        return found
+
     def put_fact(self, name: str, value: str | None) -> asyncio.Task[None]:
         """Set a fact about the whole outbox to *value*, or delete it, soon; it need not be awaited."""
         noting = asyncio.create_task(self.store.run(lambda: note_fact(name, value)))
@@ -233,19 +250,22 @@ class Entries:
     async def first(self, limit: int, state: str | None) -> list[Entry]:
         """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
         if state == "open":
-            return await self.not_done(limit)
+            return await self._told(await self.not_done(limit))
         which = _WHICH.get(state, _VERDICT)
         values = () if state in _WHICH else (state,)
         return await self._told(
             await self.store.entries(f"{which} ORDER BY e.seq LIMIT {{arg 1 bigint}}", limit, *values)
         )
 
-    async def count(self, state: str | None, most: int) -> int:
-        """Count the entries that :meth:`first` selects, up to *most*."""
+    async def count(self, state: str | None, most: int) -> tuple[int, int | None]:
+        """
+        Count the entries that :meth:`first` selects, up to *most*.
+
+        Return also when the oldest of them was stored, in epoch ms.
+        """
         which, values = _WHICH.get(state, _VERDICT), () if state in _WHICH else (state,)
-        text = "SELECT count(*) FROM (SELECT 1 FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}) AS chosen"
-        rows = await self.store.rows(text % which, most, *values)
-        return int(rows[0][0]) + (await self.waiting() if state in (None, "open") else 0)
+        [(many, oldest)] = await self.store.rows(_COUNT % which, most, *values)
+        return int(many) + (await self.waiting() if state in (None, "open") else 0), oldest
 
     async def waiting(self) -> int:
         """Count the writes that the store does not have yet."""
@@ -279,13 +299,13 @@ class Entries:
         return None if not rows or rows[0][0] is None else Owner(*rows[0])
 
     async def _told(self, entries: list[Entry]) -> list[Entry]:
-        """Note in *entries* whether their verdicts were acknowledged."""
-        text = "SELECT seq FROM {s}unheard WHERE seq {any 1 bigint}"
-        unheard: set[int] = set()
+        """Note in *entries* when they were stored first, and whether their verdicts were acknowledged."""
+        known: dict[int, tuple[int, int | None]] = {}
         for some in slices([entry.seq for entry in entries], _AT_ONCE):
-            unheard.update(seq for (seq,) in await self.store.rows(text, some))
+            known |= {seq: (added, unheard) for seq, added, unheard in await self.store.rows(_TOLD, some)}
         for entry in entries:
-            entry.heard = entry.state is State.DONE and entry.seq not in unheard
+            entry.added_at, unheard = known.get(entry.seq, (None, None))
+            entry.heard = entry.state is State.DONE and unheard is None
         return entries
 
     async def do_again(

@@ -36,7 +36,8 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
       contained it.
     - ``done_at``: epoch ms by this machine's clock, for reports only.
     - ``taker``: who gives its verdict to the application.
-    - ``heard``: whether its verdict was acknowledged.
+    - ``heard`` and ``added_at``: whether its verdict was acknowledged, and when it was stored first (epoch
+      ms), as commands show them.
     """
 
     seq: int = 0
@@ -51,6 +52,7 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
     done_at: int | None = None
     taker: str | None = None
     heard: bool = False
+    added_at: int | None = None
     place: int = 0
     lane: int = 0
     thing: str | None = None

@@ -320,6 +320,16 @@ def test_write_from_a_file(invsvc, here):
     assert (told["verdict"], told["applied"]) == ("applied", True)
 
 
+@pytest.mark.parametrize("words", [("get", "webhooks.health"), ("write", "webhooks.create", "url=https://a.example",
+                                   "events=invoice.created", "--secrets-to", "secret"), ("doctor",)])  # fmt: skip
+def test_journal_of_the_application(invsvc, here, monkeypatch, words):
+    """Commands leave it alone: another process may have it, and they have no use for it."""
+    monkeypatch.setenv("INVSVC_JOURNAL", str(here / "calls.db"))
+    ran = invsvc(*words)
+    assert (ran.code, "calls.db" in ran.err) == (0, False), ran
+    assert not [*here.glob("calls.db*")]
+
+
 def test_key_of_a_single_write(invsvc, served, here):
     """It would have no meaning, so it is refused before anything is sent, and the batch is named."""
     one = {"operation": "journeys.update", "arguments": {"journey": "jrn_1", "name": "x"}, "key": "row-1"}

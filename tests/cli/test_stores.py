@@ -17,7 +17,7 @@ import pytest
 from invsvc_async import Outbox, WriteError
 from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run
-from invsvc_async.cli.commands.stores import BATCH, JOURNAL, At, opened
+from invsvc_async.cli.commands.stores import BATCH, JOURNAL, OUTBOX, At, opened
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
 from tests.outbox.conftest import outbox_at, verdict_of
@@ -25,7 +25,8 @@ from tests.support.database import database
 
 pytestmark = pytest.mark.one_python
 
-KINDS = ("batch", "outbox", "journal")
+KIND = {"batch": BATCH, "outbox": OUTBOX, "journal": JOURNAL}
+KINDS = tuple(KIND)
 FORMS = ("file", "database")
 
 
@@ -142,9 +143,24 @@ async def test_list_that_is_cut(stored, invsvc):
     """It says how many more there are, and how old the oldest is."""
     code, out, err = await invsvc(stored.kind, "list", stored.place, "--limit", "1")
     assert (code, len(out.splitlines())) == (0, 2)
-    assert "4 in all, 3 of them not shown: see --limit; the oldest shown is " in err
+    assert "4 in all, 3 of them not shown: see --limit; the oldest was stored " in err
     code, out, _ = await invsvc(stored.kind, "list", stored.place, "--limit", "1", "--json")
     assert (json.loads(out)["total"], len(json.loads(out)["writes"])) == (4, 1)
+
+
+async def test_age(stored, invsvc):
+    """It is the time since the verdict, or since an open write was stored; the oldest is told of all."""
+    async with opened(KIND[stored.kind], At(stored.place)) as entries:
+        hour = 3_600_000
+        await entries.store.rows(f"UPDATE {{s}}entries SET added_at = added_at - {5 * hour}, done_at = done_at - {2 * hour}")
+        await entries.store.rows(f"UPDATE {{s}}entries SET added_at = added_at - {4 * hour} WHERE key LIKE '%applied'")
+    _, out, _ = await invsvc(stored.kind, "list", stored.place, "--json")
+    hours = {each["key"]: round(each["age"] / 3600) for each in json.loads(out)["writes"]}
+    assert hours == {"refused": 2, "applied": 2, "unknown": 2, "waiting": 5}
+    assert round(json.loads(out)["oldest"] / 3600) == 9
+    _, out, err = await invsvc(stored.kind, "list", stored.place, "--state", "open")
+    assert "5 h" in out.splitlines()[1]
+    assert "1 in all; the oldest was stored 5 h ago" in err
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -158,7 +174,7 @@ async def test_list_of_no_writes(service, invsvc, tmp_path, kind):
         else:
             await stored.write(client)
     code, out, err = await invsvc(kind, "list", stored.place, "--json")
-    assert (code, json.loads(out)) == (0, {"total": 0, "at_least": False, "writes": []}), err
+    assert (code, json.loads(out)) == (0, {"total": 0, "at_least": False, "oldest": None, "writes": []}), err
 
 
 async def test_show(stored, invsvc):

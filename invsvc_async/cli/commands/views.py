@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
 
-__all__ = ["UNTOLD", "age_of", "list_", "plain_worker", "show", "verdict_in", "workers"]
+__all__ = ["UNTOLD", "list_", "plain_worker", "show", "verdict_in", "workers"]
 
 UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
 _MOST = 100_000  # writes that are counted
@@ -53,32 +53,32 @@ def list_(
     List writes, the oldest first, and count them.
 
     Works beside a process that has the file.  A write is untold while nobody has acknowledged its verdict.
-    The age is the time since its verdict, or else since it was first sent.
+    The age is the time since its verdict, or else since it was stored.
     """
     wanted = state if state in (None, "open", "untold") else verdict_in(state, "--state")
-    rows, total = until_done(_list(kind, at, wanted, limit))
+    rows, total, oldest = until_done(_list(kind, at, wanted, limit))
     more = total >= _MOST
     if at.json_:
-        emit_json({"total": total, "at_least": more, "writes": rows})
+        emit_json({"total": total, "at_least": more, "oldest": oldest, "writes": rows})
         return
     titles = ("namespace", "key", "operation", "thing", "state", "attempts", "age", "")
     hidden = 0 if kind.name == "journal" else 1
     cells = [[*map(str, _cells(each))][hidden:] for each in rows]
     table(titles[hidden:], cells, right=(5 - hidden, 6 - hidden))
-    oldest = max((each["age"] for each in rows if each["age"] is not None), default=None)
     note(
         f"{total:,}{' or more' if more else ''} in all"
         + (f", {total - len(rows):,} of them not shown: see --limit" if total > len(rows) else "")
-        + ("" if oldest is None else f"; the oldest shown is {age_of(oldest)} old")
+        + ("" if oldest is None else f"; the oldest was stored {_age(oldest)} ago")
     )
 
 
-async def _list(kind: Kind, at: At, state: str | None, limit: int) -> tuple[list[Row], int]:
+async def _list(kind: Kind, at: At, state: str | None, limit: int) -> tuple[list[Row], int, float | None]:
+    """Return the first writes, how many there are, and the age of the oldest."""
     async with opened(kind, at, reading=True) as entries:
-        found, total = await entries.first(limit, state), await entries.count(state, _MOST)
-        errors = await entries.facts(UNTOLD)
+        found, (total, oldest) = await entries.first(limit, state), await entries.count(state, _MOST)
+        errors = await entries.facts_of(f"{UNTOLD}{each.key}" for each in found if not each.heard)
         rows = [_row(entries, entry, errors.get(f"{UNTOLD}{entry.key}")) for entry in found]
-        return rows, max(total, len(rows))
+        return rows, max(total, len(rows)), _since(oldest)
 
 
 def show(kind: Kind, at: At, key: Annotated[str, typer.Argument(help="The key of the write.")]) -> None:
@@ -119,10 +119,7 @@ async def _show(kind: Kind, at: At, key: str) -> tuple[Row, Verdict | None] | No
 
 def _row(entries: Entries, entry: Entry, error: str | None) -> Row:
     """Return what a list says of *entry*; *error* is the last one of ``on_result``."""
-    sends, now = _sends(entry), time.time()
-    since = sends[0].get("earliest") if sends else None
-    if entry.done_at is not None:
-        since = entry.done_at / 1000
+    since = entry.done_at or entry.added_at
     key = entries.key_of(entry)
     row: Row = {
         "key": key,
@@ -130,9 +127,9 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> Row:
         "operation": entry.operation,
         "thing": None if entry.thing is None else entry.thing.partition("?")[0],  # a query may have a token
         "state": entry.verdict or _STATES[entry.state],
-        "attempts": len(sends),
-        "since": None if since is None else datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds"),
-        "age": None if since is None else max(round(now - since, 3), 0.0),
+        "attempts": len(_sends(entry)),
+        "since": None if since is None else datetime.fromtimestamp(since // 1000, UTC).isoformat(),
+        "age": _since(since),
     }
     if entry.verdict is not None:
         row["told"] = entry.heard
@@ -140,9 +137,14 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> Row:
     return row
 
 
+def _since(then: int | None) -> float | None:
+    """Return the seconds since a time in epoch ms."""
+    return None if then is None else max(round(time.time() - then / 1000, 3), 0.0)
+
+
 def _cells(row: Row) -> Sequence[object]:
     named = [row[name] or "" for name in ("namespace", "key", "operation", "thing", "state")]
-    return [*named, row["attempts"], age_of(row["age"]), _untold(row)]
+    return [*named, row["attempts"], _age(row["age"]), _untold(row)]
 
 
 def _sends(entry: Entry) -> list[Row]:
@@ -163,11 +165,11 @@ def _words(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {_words(each)}" for name, each in value.items())
     if isinstance(value, float):
-        return age_of(value)
+        return _age(value)
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def age_of(seconds: float | None) -> str:
+def _age(seconds: float | None) -> str:
     """Return a time in words; empty if it is not known."""
     if seconds is None:
         return ""
