@@ -14,7 +14,8 @@ import attrs
 
 from invsvc_async.api.json_values import is_object
 from invsvc_async.codec import envelope
-from invsvc_async.conformance.judge import Judgement, Report, judge
+from invsvc_async.conformance.client_runs import ClientRun
+from invsvc_async.conformance.judge import Report, judge
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.tasks import Task, made_up, tasks
 from invsvc_async.conformance.workload import plan_for
@@ -32,19 +33,15 @@ _VERDICTS = {verdict.value.replace(" ", "_"): verdict for verdict in Verdict}
 
 
 @attrs.frozen(kw_only=True)
-class Conformance:
+class Conformance(ClientRun):
     """
-    Result of one client's run.
+    Result of one command's run.
 
-    ``unreported`` writes have no line, or none that can be read; they count as unknown.  ``left`` counts
-    the webhooks at the end that did not exist before; ``exit_code`` is ``None`` after a timeout.
+    ``unreported`` writes have no line, or none that can be read; they count as unknown.  ``exit_code`` is
+    ``None`` after a timeout.
     """
 
-    judgement: Judgement
     unreported: int
-    left: int
-    reads: int
-    seconds: float
     exit_code: int | None
 
     @property
