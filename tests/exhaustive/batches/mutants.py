@@ -23,7 +23,7 @@ _entries, _leases = ".durable.entries", ".durable.leases"
 _LATE = Mutant("a send may begin at any time", ".writes.driver", "latest = started + send.attempt_timeout",
                "latest = started + 900.0", "database: frozen", 3)  # fmt: skip
 # A verdict that another process has is neither found nor taken.
-_OTHERS = Mutant("the verdicts of others are found", _scripts, "u.taker = $3 OR {dead(\"u.taker\")}", "true",
+_OTHERS = Mutant("the verdicts of others are found", _scripts, 'u.taker = $3 OR {dead("u.taker")}', "true",
                  "database: ", 14)  # fmt: skip
 _LONG_LEASE = Mutant("a process relies on its lease for too long", _leases, "LEASE: Final = 0.8", "LEASE: Final = 800.0",
                      "database: frozen", 3)  # fmt: skip
@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant("a lane is released while something of it is under way", "dispatcher",
            "if lane.leaving and lane.number not in busy]", "if lane.leaving]", "database: helped", 3),
     Mutant("what was passed over is not read again", "dispatcher", "                self._places[lane.number] = 0\n",
-           "                pass\n", "database: retried", 0),
+           "                pass\n", "file: retried: while another", 13),
     Mutant("one thing in two lanes", _entries, "name = (thing or key)", "name = key", "database: fed slowly", 11),
     # storing and sending
     Mutant("sent before it is stored", "item", "await self._lane.put(self._entry(State.SENDING,",
@@ -56,7 +56,8 @@ MUTANTS = (
     Mutant("put back as unsent, though it was", "item", "in_doubt = outcome.verdict is Verdict.UNKNOWN",
            "in_doubt = False", "file: outage", 3),
     Mutant("a write that is known is added again", _scripts, "ON CONFLICT (key) DO NOTHING RETURNING seq",
-           "ON CONFLICT (key) DO UPDATE SET state = 0, done_at = NULL RETURNING entries.seq", "database: both feed the same", 3),
+           "ON CONFLICT (key) DO UPDATE SET state = 0, intent = excluded.intent, common = excluded.common, verdict = NULL,"
+           " done_at = NULL RETURNING entries.seq", "database: both feed the same", 3),
     Mutant("the common parts of intents are stored later", _scripts, "for number in {e.common for e in entries if e.common}],)",
            "for number in ()],)", "file: killed: two renames", 0),
     # windows
@@ -125,7 +126,7 @@ MUTANTS = (
            "                    await entries.end_input(name)\n                    await self._room(engine)\n",
            "file: input", 13),
     Mutant("another file is taken for the same", "file_check",
-           "if (reader.offset, reader.digest) == (checkpoint.offset, checkpoint.digest):", "if True:",
+           "if (reader.offset, reader.digest.hexdigest()) == (checkpoint.offset, checkpoint.digest):", "if True:",
            "file: input from a file: another", 13),
     # results
     Mutant("a result is taken when it is given", "run", "                self._results.give(entry)\n",

@@ -101,6 +101,35 @@ def retried(
     return scene
 
 
+def retried_meanwhile(*asked: tuple[str, str]) -> Play:
+    """Return a scene where what failed is retried while the rest is under way. The process may be killed."""
+
+    async def scene(stage: BatchStage) -> None:
+        seed(stage)
+        stage.rank(*keys_of(asked))
+
+        def begin(number: int) -> None:
+            process = stage.process(f"p{number}")
+
+            async def work(process: Process) -> None:
+                await stage.take(process, writes(process, asked))
+
+            async def retry() -> None:
+                while not stage.heard:  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0.3)
+                stage.reopen(*(told.writer for told in stage.heard if not told.outcome.applied))
+                await process.batch.retry(failed=True)
+
+            stage.run(process, work)
+            if number == 1:
+                stage.start("p1/retry", retry())
+                stage.offer_kill(process, lambda: begin(2))
+
+        begin(1)
+
+    return scene
+
+
 def killed_and(*asked: tuple[str, str], prune: bool = False, then: tuple[tuple[str, str], ...] = ()) -> Play:
     """Return a scene where a process is killed, and the next one prunes, or retries what failed, before it runs."""
 
@@ -279,13 +308,19 @@ def one_after_the_other(*asked: tuple[str, str], then: tuple[tuple[str, str], ..
     return scene
 
 
-def both_feed(one: tuple[tuple[str, str], ...], two: tuple[tuple[str, str], ...], apart: float) -> Play:
-    """Return a scene where two workers have an input each, with writes to the same things."""
+def both_feed(
+    one: tuple[tuple[str, str], ...], two: tuple[tuple[str, str], ...], apart: float, *, slow: int = 0
+) -> Play:
+    """
+    Return a scene where two workers have an input each, with writes to the same things, or the same writes.
+
+    *slow* is how many transactions may take long.
+    """
 
     async def scene(stage: BatchStage) -> None:
         seed(stage)
         stage.rank(*keys_of(one), *keys_of(two))
-        stage.by_journal = True
+        stage.by_journal, stage.slow = True, slow
 
         def begin(name: str, asked: tuple[tuple[str, str], ...]) -> None:
             async def feed(process: Process) -> None:
@@ -295,7 +330,7 @@ def both_feed(one: tuple[tuple[str, str], ...], two: tuple[tuple[str, str], ...]
 
         begin("p1", one)
         stage.loop.call_later(apart, begin, "p2", two, context=Context())
-        stage.loop.call_later(2 * FROZEN, begin, "p3", (*one, *two), context=Context())
+        stage.loop.call_later(2 * FROZEN, begin, "p3", tuple(dict.fromkeys((*one, *two))), context=Context())
         stage.offer_kill(stage.processes["p1"])
 
     return scene
@@ -365,6 +400,7 @@ SCENES: tuple[Scene, ...] = (
            retried(A, B, only=Verdict.REFUSED, deadline=1.0), {"A": ("refused",), "B": ("landed", "late", "lost")}),
     _scene("file: retried: after a prune", retried(A, B, prune=True, then=(C,), deadline=1.0),
            {"A": ("lost", "late", "refused"), "B": ("ok", "late"), "C": ("ok", "late")}),
+    _scene("file: retried: while another one is under way", retried_meanwhile(A, B), {"A": ("refused",), "B": ("late",)}),
     _scene("file: killed and retried", killed_and(A, B, then=(C,)),
            {"A": ("refused", "late"), "B": ("ok", "late"), "C": ("ok", "late")}),
     _scene("file: killed and pruned", killed_and(A, B, then=(C,), prune=True),
@@ -387,7 +423,7 @@ SCENES: tuple[Scene, ...] = (
     _scene("database: both feed", both_feed((A, D), (B, E), 0.15), {"A": LEFT, "D": ("ok", "late")}),
     _scene("database: fed slowly", fed_slowly(A, C, D, pause=2.0), {"A": ("late", "slow"), "C": ("ok",)}),
     _scene("database: helped", shared(D, A, F), {"F": ("slow", "late"), "D": ("late",), "A": ("slow",)}),
-    _scene("database: both feed the same", both_feed((A, D), (A, D), 0.0), {"A": LEFT, "D": ("ok", "late")}),
+    _scene("database: both feed the same", both_feed((A, D), (A, D), 0.0, slow=1), {"A": LEFT}),
     _scene("database: retried: a worker waits", retried_beside(A, B, C),
            {"A": ("refused", "late"), "B": ("ok", "refused")}),
     _scene("database: retried: with force", retried_beside(A, B, C, force=True),

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 
 from invsvc_async.batch import Batch
+from invsvc_async.batch.sending import Sending
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import End
 from tests.exhaustive.batches.journals import SLOW, FileJournal, SharedJournal
@@ -164,7 +165,9 @@ class BatchStage(Stage):
         """Return what the journal says of each write."""
         rows = self.journal.fetch("SELECT key, state, verdict, place FROM {s}entries")
         self.places = {key: place for key, _, _, place in rows}
-        counted = self.journal.fetch("SELECT state, verdict, sum(many) FROM {s}counts GROUP BY state, verdict")
+        counted = self.journal.fetch(
+            "SELECT state, verdict, sum(many) FROM {s}counts GROUP BY state, verdict"
+        )
         self.counts = Counter({(state, verdict): int(many) for state, verdict, many in counted})
         return {key: (state, verdict) for key, state, verdict, _ in rows}
 
@@ -191,10 +194,10 @@ class BatchStage(Stage):
         member.state.transport = wire
         member.state.random = lambda: 0.5
         entries = self.journal.entries(f"{name}/run", restored=restored)
-        batch = Batch(
-            entries, member.client, concurrency=concurrency, rate=None, tag=tag, on_secret=lambda *_: None,
-            on_progress=None, same_mode=False,
-        )  # fmt: skip
+        sending = Sending(
+            client=member.client, concurrency=concurrency, rate=None, tag=tag, on_secret=lambda *_: None
+        )
+        batch = Batch(entries, sending, None)
         process = self.processes[name] = Process(name, member, batch, entries)
         return process
 
