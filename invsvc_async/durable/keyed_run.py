@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from invsvc_async.durable.entry import Entry, LostLaneError, State
-from invsvc_async.durable.intents import pack
+from invsvc_async.durable.intents import Packed, pack
 from invsvc_async.durable.last_writes import left_by
-from invsvc_async.durable.records import verdict_record
+from invsvc_async.durable.records import is_answered, verdict_record
 from invsvc_async.errors import JournalError
 from invsvc_async.transport.session import ClientOptions
 from invsvc_async.writes.new_intent import line_of
@@ -62,6 +62,7 @@ class KeyedRun:
     taker: str | None = None  # who returns the secret of a new webhook; None: nobody need
     seq: int = 0  # of its entry, once it is claimed
     answer: bytes = b""  # the body of the last answer
+    sent: Packed | None = None  # the intent as it was stored before the last send
     over: bool = False
     outcome: Outcome[Any] | None = None  # Any: of any operation; once it is stored
 
@@ -85,6 +86,7 @@ class KeyedRun:
         """Store *intent*, which is about to be sent; claim its key, if that was not done before."""
         await self.keys.hold(self.lane)
         entry = self.entry(State.SENDING, intent)
+        self.sent = Packed(common=entry.common or 0, text=entry.intent or "")
         if self.seq:
             await self.lane.put(entry)
         elif (found := await self.keys.claims.claim(self, entry)) is not None:
@@ -107,8 +109,9 @@ class KeyedRun:
             if found is not None:
                 raise KeyTakenError(found)
         left = left_by(self.thing, outcome, self.keys.session.writes.own, self.answer)
+        as_sent = self.sent if is_answered(outcome) else None
         entry = self.entry(
-            State.DONE, outcome.intent, verdict=outcome.verdict.value, outcome=verdict_record(outcome),
+            State.DONE, outcome.started_as if as_sent else outcome.intent, as_sent, verdict=outcome.verdict.value, outcome=verdict_record(outcome),
             done_at=time.time_ns() // 1_000_000,
         )  # fmt: skip
         try:
@@ -168,9 +171,11 @@ class KeyedRun:
     async def aclose(self) -> None:
         """Do nothing: the client closes the journal."""
 
-    def entry(self, state: State, intent: Intent, **done: Any) -> Entry:  # Any: fields of Entry
-        """Return the entry of *intent*."""
-        packed = pack(intent, self.keys.store.commons)
+    def entry(
+        self, state: State, intent: Intent, packed: Packed | None = None, **done: Any
+    ) -> Entry:  # Any: fields of Entry
+        """Return the entry of *intent*, whose packed form may be known."""
+        packed = packed or pack(intent, self.keys.store.commons)
         return Entry(
             seq=self.seq, key=self.name, thing=self.thing, digest=self.digest, state=state,
             operation=intent.operation, common=packed.common, intent=packed.text, **done,

@@ -46,7 +46,7 @@ from invsvc_async.transport.session import DecisionReport, stamp_of
 from invsvc_async.transport.transport import CLOSED
 from invsvc_async.transport.write_register import can_overtake
 from invsvc_async.writes.new_intent import intent_of, line_of, tagged_body
-from invsvc_async.writes.results import of_another, result_of
+from invsvc_async.writes.results import of_another, result_of, secret_passed_on
 from invsvc_async.writes.start import close_lines_of_leftovers, new_start, taken_up
 from invsvc_async.writes.state_reads import StateReader, facts_of
 
@@ -491,8 +491,11 @@ class Driver(Generic[T]):
         found = self.value if plain else await self._value_of(done)
         if done.verdict is _APPLIED:
             self._claim(done)
+        if self.session.on_secret is not None and self.view.journal is None and self.spec.creates_webhook:
+            outcome = self._outcome_of(done, found)
+            self._outcome = await secret_passed_on(outcome, self.intent.key, self.session.on_secret)
         if self.verdicts is not None:  # before a newer write to its thing can be sent
-            self._outcome = self._outcome_of(done, found)
+            self._outcome = self._outcome or self._outcome_of(done, found)
             await self.verdicts.settled(self._outcome)
             self._leave_other_journal()
         if done.verdict is _UNKNOWN:

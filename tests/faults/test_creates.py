@@ -378,3 +378,23 @@ async def test_list_that_says_that_it_is_cut_off(service, client, more, monkeypa
 
     assert (outcome.verdict, outcome.evidence.cause) == (Verdict.UNKNOWN, "list full")
     assert len(effects(service)) == service.arrivals("webhooks.create") == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_secret_is_passed_on_before_the_outcome(service, is_async):
+    """``Client(on_secret=…)`` gets the key and the webhook of each create; a lost secret is no call."""
+    got = []
+
+    async def later(key, webhook):
+        await asyncio.sleep(0)
+        got.append((key, webhook.secret))
+
+    def at_once(key, webhook):
+        got.append((key, webhook.secret))
+
+    async with client_of(service, on_secret=later if is_async else at_once) as client:
+        outcome = await create(client).outcome()
+        service.script("webhooks.create", "apply, then reset")
+        lost = await create(client, "https://me.example/other", tag=True).outcome()
+    assert got == [(outcome.intent.key, outcome.value.secret)]
+    assert (outcome.secret, lost.secret) == ("delivered", "lost")
