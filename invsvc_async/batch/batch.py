@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from invsvc_async.batch.entries import BatchEntries
-    from invsvc_async.batch.intake import Writes
+    from invsvc_async.batch.file_check import Writes
     from invsvc_async.batch.result import Progress, Summary, Worker
     from invsvc_async.client import Client
 

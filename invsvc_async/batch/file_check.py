@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, closing
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import msgspec
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator
     from typing import BinaryIO
 
-    from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.jsonl import Line
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
-__all__ = ["Checked", "Checkpoint", "FileWrites", "check_file", "rereadable", "sound"]
+__all__ = ["Checked", "Checkpoint", "FileWrites", "Writes", "check_file", "rereadable", "sound"]
+
+Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Path"  # Any: of any operation
 
 _EMPTY = "the file contains no writes"
 _NAMED = 20  # bad lines in an error

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import msgspec
@@ -26,16 +26,13 @@ from invsvc_async.writes.write import Write, take_over
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
-    from pathlib import Path
 
     from invsvc_async.batch.entries import BatchEntries, Known
     from invsvc_async.batch.sending import Sending
     from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Intake", "Writes", "chunks"]
-
-Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Path"  # Any: of any operation
+__all__ = ["Intake", "chunks"]
 
 AT_ONCE = 128  # writes taken in together, with one query of the journal
 _REPEATS_KEPT = 10_000  # contents seen more than once, whose count is remembered

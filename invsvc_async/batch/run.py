@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Iterable
 
     from invsvc_async.batch.batch import Batch
-    from invsvc_async.batch.file_check import Checkpoint
-    from invsvc_async.batch.intake import Writes
+    from invsvc_async.batch.file_check import Checkpoint, Writes
     from invsvc_async.batch.result import Result, Summary
     from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.history import Verdict

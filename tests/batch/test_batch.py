@@ -23,7 +23,6 @@ from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.reports.not_applied import groups_of
 from tests.batch.conftest import HOOK, POLICY
 from tests.batch.writing import all_of, creates, updates
-from tests.support.database import database
 from tests.support.raw_server import RawServer
 
 GONE = (
@@ -50,10 +49,8 @@ async def test_writes_of_an_input_happen_once(service, client, tmp_path):
     assert (summary.total, summary.verdicts) == (40, {Verdict.APPLIED: 40})
 
 
-@pytest.mark.parametrize("where", ["file", "database"])
-async def test_batch_that_is_open_already(client, tmp_path, where):
+async def test_batch_that_is_open_already(client, journal):
     """It is not opened again, so that it still works, and nothing is left open once it is closed."""
-    journal = tmp_path / "run.db" if where == "file" else database().journal("entered_twice")
     batch = Batch.open(journal, client)
     for _ in range(2):
         async with batch:
@@ -158,10 +155,8 @@ async def test_input_that_changed_under_a_key(service, client, tmp_path):
     assert service.arrivals("webhooks.create") == 2
 
 
-@pytest.mark.parametrize("where", ["file", "database"])
-async def test_tag_of_the_callers_own_makes_another_write(service, client, tmp_path, where):
+async def test_tag_of_the_callers_own_makes_another_write(service, client, journal):
     """A create whose text tag differs is another write; under the same key it is refused in words."""
-    journal = tmp_path / "run.db" if where == "file" else database().journal("tagged")
 
     def tagged(tag):
         return client.webhooks.create(**HOOK, tag=tag)

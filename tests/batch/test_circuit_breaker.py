@@ -17,7 +17,6 @@ from invsvc_async.simulator.state import Clock as ServiceClock
 from invsvc_async.writes import state_reads
 from tests.batch.conftest import POLICY, client_of
 from tests.batch.writing import all_of, creates
-from tests.support.database import database
 from tests.support.door import Door
 
 pytestmark = pytest.mark.loop_time
@@ -86,14 +85,12 @@ def is_paused(progress, why):
 
 
 @pytest.mark.parametrize("first", [0, 5])
-@pytest.mark.parametrize("where", ["file", "database"])
-async def test_refused_connections_use_up_no_write(service, tmp_path, where, first):
+async def test_refused_connections_use_up_no_write(service, journal, first):
     """A service that is away, from the start or in the middle, costs no write. All are applied once it is back."""
-    path = tmp_path / "run.db" if where == "file" else database().journal(f"away{first}", silence=60)
     async with behind_door(service) as (client, door):
         if not first:
             await door.shut()
-        async with Batch.open(path, client, concurrency=8) as batch:
+        async with Batch.open(journal, client, concurrency=8) as batch:
             running = asyncio.create_task(all_of(batch, creates(client, 60)))
             if first:
                 await service.arrived("webhooks.create", first)

@@ -32,7 +32,6 @@ from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates
-from tests.support.database import database
 from tests.support.power_cut import cut_power
 
 pytestmark = pytest.mark.every_python
@@ -65,10 +64,8 @@ async def test_input_that_fails_ends_the_run(service, client, tmp_path):
             await all_of(batch, source())
 
 
-@pytest.mark.parametrize("where", ["file", "database"])
-async def test_input_that_fails_while_writes_are_in_flight(service, client, tmp_path, where):
+async def test_input_that_fails_while_writes_are_in_flight(service, client, journal):
     """They end first: their answers have secrets, which no read would show again."""
-    path = tmp_path / "run.db" if where == "file" else database().journal("failing", silence=60)
     service.script("webhooks.create", *["apply, then slow 0.5"] * 20)
     secrets = []
 
@@ -78,7 +75,7 @@ async def test_input_that_fails_while_writes_are_in_flight(service, client, tmp_
         await service.arrived("webhooks.create")
         raise LookupError("no more")
 
-    async with Batch.open(path, client, on_secret=lambda key, _: secrets.append(key)) as batch:
+    async with Batch.open(journal, client, on_secret=lambda key, _: secrets.append(key)) as batch:
         with pytest.raises(LookupError, match="no more"):
             await all_of(batch, source())
         await all_of(batch)
@@ -359,21 +356,17 @@ async def test_run_that_is_dropped_leaves_nothing_behind(service, client, tmp_pa
     assert [task for task in left if task is not asyncio.current_task()] == []
 
 
-@pytest.mark.parametrize("where", ["file", "database"])
 @pytest.mark.no_secret_scan
-async def test_what_is_done_is_freed_at_once(service, client, tmp_path, where):
+async def test_what_is_done_is_freed_at_once(service, client, journal):
     """Nothing of a write that is done waits for a collection of garbage."""
-    written, path = (
-        WeakSet(),
-        tmp_path / "run.db" if where == "file" else database().journal("freed", silence=1),
-    )
+    written = WeakSet()
 
     def source():
         for write in creates(client, 50):
             written.add(write._spec.request)
             yield write
 
-    async with Batch.open(path, client) as batch:
+    async with Batch.open(journal, client) as batch:
         gc.collect()
         gc.disable()
         try:

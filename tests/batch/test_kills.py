@@ -12,7 +12,6 @@ from invsvc_async.simulator import Simulator
 from tests.batch.child import TRANSITIONS
 from tests.batch.killing import FAULTS, begin, kill_often, seed, verdicts_of, violations
 from tests.batch.killing import main as amid_troubles
-from tests.support.database import database
 
 pytestmark = pytest.mark.untraced
 
@@ -33,13 +32,11 @@ async def test_batch_killed_amid_troubles(capsys):
     assert await amid_troubles(200, 3, 11), capsys.readouterr().out
 
 
-@pytest.mark.parametrize("where", ["file", "database"])
+@pytest.mark.silence(1)
 @pytest.mark.parametrize("transition", TRANSITIONS)
-async def test_batch_killed_at_a_transition(tmp_path, transition, where):
+async def test_batch_killed_at_a_transition(journal, tmp_path, transition):
     """Killed right before or after an item's step, the batch ends with each write applied once."""
-    journal, file = tmp_path / "run.db", tmp_path / "writes.jsonl"
-    if where == "database":
-        journal = database().journal(f"k{list(TRANSITIONS).index(transition)}", silence=1)
+    file = tmp_path / "writes.jsonl"
     async with Simulator(latency=0.002) as service:
         asked = seed(service, 40, file)
         child = await begin(service, journal, file, transition, "7")
