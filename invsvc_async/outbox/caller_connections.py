@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["Database", "check", "run", "run_now"]
+__all__ = ["Database", "run", "run_now"]
 
 T = TypeVar("T")
 Database: TypeAlias = Literal["PostgreSQL", "SQLite"]
@@ -56,38 +56,20 @@ _PSYCOPG_OPEN = 2  # libpq's PQTRANS_INTRANS
 _PSYCOPG_BUSY = 1  # libpq's PQTRANS_ACTIVE
 
 
-def check(connection: object, database: Database, *, is_awaited: bool) -> None:
+async def run(connection: object, database: Database, script: Script[T]) -> T:
     """
-    Check that *connection* is of *database*, and in a transaction.
+    Run *script* on *connection*, which must be one to *database*, and in a transaction.
+
+    Its statements have ``$1``, ``$2``, … as parameters, and each returns rows. Nothing is committed, rolled
+    back or tried again.
 
     Raises:
-        InvalidRequestError: It is not, or its statements are not awaited although *is_awaited*, or are.
+        InvalidRequestError: It is not such a connection. Nothing was executed.
+        Exception: An error of the driver, as it is.
 
     """
     connection = _current(connection)
-    kind = _kind(connection, _AWAITED if is_awaited else _CALLED)
-    if kind is None:
-        name = type(connection).__qualname__
-        hint = _TO_AWAIT if is_awaited else _TO_CALL
-        raise InvalidRequestError(f"connection: a {name} is not supported", hint=hint)
-    theirs, is_open = _state(kind, connection)
-    if theirs != database:
-        raise InvalidRequestError(
-            f"connection: is one to {theirs}, but the outbox is in {database}",
-            hint="Pass a connection to the outbox's own database.",
-        )
-    if not is_open:
-        raise _not_open()
-
-
-async def run(connection: object, script: Script[T]) -> T:
-    """
-    Run *script*, whose statements have ``$1``, ``$2``, … as parameters; each returns rows.
-
-    Nothing is committed, rolled back or tried again.  The errors are those of the driver.
-    """
-    connection = _current(connection)
-    kind = _kind(connection, _AWAITED)
+    kind = _checked(connection, database, _AWAITED, _TO_AWAIT)
     rows: Any = None  # Any: what starts a generator is no row
     while True:
         try:
@@ -98,10 +80,10 @@ async def run(connection: object, script: Script[T]) -> T:
         rows = await _awaited(kind, connection, text, values)
 
 
-def run_now(connection: object, script: Script[T]) -> T:
+def run_now(connection: object, database: Database, script: Script[T]) -> T:
     """Run *script* as :func:`run` does, on a connection whose statements are not awaited."""
     connection = _current(connection)
-    kind = _kind(connection, _CALLED)
+    kind = _checked(connection, database, _CALLED, _TO_CALL)
     rows: Any = None  # Any: as above
     while True:
         try:
@@ -112,8 +94,25 @@ def run_now(connection: object, script: Script[T]) -> T:
         rows = _called(kind, connection, text, values)
 
 
+def _checked(connection: object, database: Database, kinds: Kinds, supported: str) -> str:
+    """Return whose *connection* is, of *kinds*."""
+    kind = _kind(connection, kinds)
+    if kind is None:
+        name = type(connection).__qualname__
+        raise InvalidRequestError(f"connection: a {name} is not supported", hint=supported)
+    theirs, is_open = _state(kind, connection)
+    if theirs != database:
+        raise InvalidRequestError(
+            f"connection: is one to {theirs}, but the outbox is in {database}",
+            hint="Pass a connection to the outbox's own database.",
+        )
+    if not is_open:
+        raise _not_open()
+    return kind
+
+
 async def _awaited(
-    kind: str | None, connection: Any, text: str, values: Sequence[object]
+    kind: str, connection: Any, text: str, values: Sequence[object]
 ) -> Any:  # Any: the drivers' types, and their rows
     match kind:
         case "asyncpg":

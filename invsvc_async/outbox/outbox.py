@@ -31,7 +31,7 @@ from invsvc_async.errors import (
     JournalError,
     takes_secrets,
 )
-from invsvc_async.outbox import caller_connections
+from invsvc_async.outbox.caller_connections import run_now
 from invsvc_async.outbox.dispatch import dispatch
 from invsvc_async.outbox.entries import NewWrite
 from invsvc_async.outbox.places import store_of
@@ -198,7 +198,6 @@ class Outbox:
         """
         spec = self._accepted(write)
         self._check_open()
-        caller_connections.check(connection, self._store.database, is_awaited=True)
         new = NewWrite.of(spec, self._store.commons)
         await self._store.insert(connection, new)
         return new.key
@@ -222,10 +221,9 @@ class Outbox:
         """
         spec = self._accepted(write)
         self._check_writing()
-        caller_connections.check(connection, self._store.database, is_awaited=False)
         new, session = NewWrite.of(spec, self._apart), options_of(self._client).session
         script = self._store.enqueue_there(session, new, same_mode=self._sending.same_mode)
-        caller_connections.run_now(connection, script)
+        run_now(connection, self._store.database, script)
         return new.key
 
     async def send(self, write: Write[T]) -> T:

@@ -98,7 +98,7 @@ class PostgresOutbox(OutboxEntries):
     async def insert(self, connection: object, new: NewWrite) -> None:
         """Enqueue *new* in the transaction of *connection*."""
         await self._base.store_commons()  # on a connection of our own, and only if it is new
-        await run(connection, self.enqueue(self._base.schema, new))
+        await run(connection, self.database, self.enqueue(self._base.schema, new))
 
     async def insert_alone(self, new: NewWrite) -> bool:
         """Enqueue *new* in a transaction of its own; return whether its key was new."""

@@ -236,7 +236,7 @@ class SqliteOutbox(OutboxEntries):
 
     async def insert(self, connection: object, new: NewWrite) -> None:
         """Enqueue *new* in the transaction of *connection*."""
-        await run(connection, self.enqueue(self._base_url, new))
+        await run(connection, self.database, self.enqueue(self._base_url, new))
         self._look_now()
 
     async def insert_alone(self, new: NewWrite) -> bool:
