@@ -68,7 +68,7 @@ class Conformance(ClientRun):
 
 async def conform(
     command: Sequence[str], *, writes: int = 400, seed: int = 1, faults: str, concurrency: int = 50,
-    timeout: float = 300.0, environment: Mapping[str, str] = os.environ,
+    timeout: float = 300.0,
 ) -> Conformance:  # fmt: skip
     """
     Run *command* with *writes* writes under *faults* (a fault plan) and judge its reports by the ledger.
@@ -92,7 +92,7 @@ async def conform(
                 "INVSVC_WRITES": str(file), "INVSVC_CONCURRENCY": str(concurrency),
                 "INVSVC_SETTLE": str(SETTLE),
             }  # fmt: skip
-            exit_code, out = await _ran(command, {**environment, **settings}, timeout)
+            exit_code, out = await _ran(command, {**os.environ, **settings}, timeout)
         seconds = time.monotonic() - begun
         reports, unreported = read_reports(out, work)
         record = await service.tell()
