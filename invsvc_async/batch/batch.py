@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch"]
 
-log: logging.Logger = logging.getLogger("invsvc_async.batch")
-
 _PAGE = 256  # entries read at once
 _FAILED = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)
 
@@ -59,7 +56,6 @@ class Batch:
         self.on_progress: Callable[[Progress], None] | None = on_progress
         self._run: Run | None = None
         self._is_open = False
-        self._warned = False
 
     @classmethod
     @takes_secrets
@@ -312,12 +308,6 @@ class Batch:
         if done_before.tzinfo is None:
             raise InvalidRequestError("done_before: must be a datetime with a time zone")
         return await self.entries.prune(round(done_before.timestamp() * 1000))
-
-    def warn_once(self, words: str) -> None:
-        """Log a warning, once for each batch."""
-        if not self._warned:
-            self._warned = True
-            log.warning("%s", words)
 
     async def _check_place(self) -> None:
         """Check that the client has the base URL and credential with which the batch was begun."""

@@ -340,8 +340,9 @@ class Run:
             return
         specs = {item.key: (item.spec, item.digest) for item in items if item.spec is not None}
         made: list[Entry] = []
+        if self._batch.sending.on_secret is None and any(item.creates_webhook for item in items):
+            options_of(self._batch.client).session.warn_once("secrets of a batch", _NO_SECRETS)
         for item in items:
-            self._look_for_secrets(item)
             entry = item.new_entry(entries.commons)
             entry.lane = entries.lane_of(item.key, item.thing)
             made.append(entry)
@@ -369,7 +370,3 @@ class Run:
             self._readers[key] = spec
             if len(self._readers) > _KEPT:
                 self._readers.popitem(last=False)
-
-    def _look_for_secrets(self, item: Item) -> None:
-        if self._batch.sending.on_secret is None and item.creates_webhook:
-            self._batch.warn_once(_NO_SECRETS)

@@ -136,3 +136,14 @@ async def _enqueued(outbox, path, write):
         key = await outbox.enqueue(connection, write)
         await connection.commit()
         return key
+
+
+async def test_batch_without_a_place_for_secrets(client, journal, caplog):
+    """One warning says so, before the first create is sent."""
+    async with Batch.open(journal, client) as batch:
+        for many in (3, 6):
+            await all_of(batch, creates(client, many))
+        assert (await batch.summary()).secrets_lost == 0  # the results have them
+    words = [record.message for record in caplog.records if "on_secret" in record.message]
+    assert len(words) == 1
+    assert "Their secrets are shown only once" in words[0]
