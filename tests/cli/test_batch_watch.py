@@ -15,6 +15,7 @@ import attrs
 import pytest
 
 from invsvc_async.batch import Batch
+from invsvc_async.batch.reports import live
 from invsvc_async.batch.reports.live import Watch
 from invsvc_async.batch.run_status import note_status
 from invsvc_async.cli.commands import batch_watch
@@ -139,7 +140,7 @@ async def test_state_in_a_word(client, tmp_path, change, state):
 
 async def told_of(journal):
     async with Watch(journal) as watch:
-        return batch_watch.plain(await watch.read())
+        return await watch.read()
 
 
 async def test_requests_of_other_machines():
@@ -152,7 +153,7 @@ async def test_requests_of_other_machines():
 
 async def test_batch_that_nothing_runs(client, tmp_path, monkeypatch):
     """Open writes without a recent change are said to wait, and not to run."""
-    monkeypatch.setattr(batch_watch, "_QUIET", -1.0)
+    monkeypatch.setattr(live, "_QUIET", -1.0)
     async with Batch.open(tmp_path / "run.db", client) as batch:
         run = batch.run(creates(client, 400))
         await anext(run)

@@ -6,59 +6,35 @@ It only reads, and no statement reads more rows the larger the journal is.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
 from invsvc_async.batch.entries import BEGUN
 from invsvc_async.batch.places import entries_of, is_shared, name_of
-from invsvc_async.batch.reports.not_applied import Groups
+from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run_status import RUN, TOTAL, statuses_in
-from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.result import Summary, Worker
     from invsvc_async.batch.run_status import Status
+    from invsvc_async.reconcile.history import Verdict
 
-__all__ = ["GROUPED", "Live", "Watch"]
+__all__ = ["Watch", "plain_worker"]
 
-GROUPED = 200  # writes of each verdict that are grouped: the latest of the input
-_NOT_APPLIED: tuple[Verdict, ...] = tuple(each for each in Verdict if each is not Verdict.APPLIED)
+_GROUPED = 200  # writes of each verdict that are grouped: the latest of the input
+_QUIET = 10.0  # s without a change, after which a batch may not be running
+_WRITES = 5  # of each group that are told
+_WORDS = 300  # characters of one message
 
-
-@attrs.frozen(kw_only=True)
-class Live:
-    """
-    The state of a batch: its counts, what limits its processes, and its latest failures by cause.
-
-    ``began`` and ``changed`` are epoch ms: the first sign of the batch and the last one. ``workers`` is
-    ``None`` for a file.
-    """
-
-    name: str
-    summary: Summary
-    total: int | None  # writes of the input, if that is known
-    limits: list[Status]
-    groups: list[Group]
-    began: int | None = None
-    changed: int | None = None
-    workers: list[Worker] | None = None
-
-    @property
-    def expected(self) -> int:
-        """How many writes there are, those included that are still only in the input."""
-        return max(self.summary.total, (self.total or 0) if self.summary.open_inputs else 0)
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all writes have a verdict, and nothing is left of the input."""
-        return self.summary.done == self.summary.total and not self.summary.open_inputs
+Plain = dict[str, Any]  # Any: JSON values
 
 
 class Watch:
@@ -85,9 +61,9 @@ class Watch:
     async def __aexit__(self, *_: object) -> None:
         await self._entries.aclose()
 
-    async def read(self) -> Live:
+    async def read(self) -> Plain:
         """
-        Read the state.
+        Return the state as JSON values; times in seconds.
 
         Raises:
             JournalError: The journal cannot be read.
@@ -96,34 +72,80 @@ class Watch:
         entries, summary = self._entries, await self._entries.summary()
         facts, began = await entries.facts(RUN), await entries.fact(BEGUN)
         workers = await entries.workers() if self._file is None else None
-        failed = {verdict: summary.verdicts.get(verdict, 0) for verdict in _NOT_APPLIED}
-        if failed != self._grouped:
-            self._groups, self._grouped = await self._read_groups(failed), failed
-        total = facts.get(TOTAL, "")
-        return Live(
-            name=self.name, summary=summary, total=int(total) if total.isdecimal() else None,
-            limits=[each for each in statuses_in(facts) if each.is_current], groups=self._groups,
-            began=None if began is None else int(began), workers=workers,
-            changed=_last_sign(workers or ()) if self._file is None else _changed(self._file),
-        )  # fmt: skip
+        limits = [each for each in statuses_in(facts) if each.is_current]
+        await self._read_groups(summary)
+        now, changed = time.time(), self._changed(workers or ())
+        is_finished = summary.done == summary.total and not summary.open_inputs
+        ended = changed if is_finished else now
+        total = facts.get(TOTAL, "") if summary.open_inputs else ""
+        return {
+            "name": self.name, "at": now, "done": summary.done, "total": summary.total,
+            "expected": max(summary.total, int(total) if total.isdecimal() else 0),
+            "sending": summary.sending, "open_inputs": summary.open_inputs,
+            "verdicts": {str(verdict): count for verdict, count in summary.verdicts.items() if count},
+            "state": _state_of(summary, limits, workers, None if changed is None else now - changed),
+            "changed": None if changed is None else max(now - changed, 0.0),
+            "seconds": None if began is None or ended is None else max(ended - int(began) / 1000, 0.0),
+            "limits": [_plain_limit(each) for each in limits],
+            "workers": None if workers is None else [*map(plain_worker, workers)],
+            "groups": [_plain_group(each) for each in self._groups],
+        }  # fmt: skip
 
-    async def _read_groups(self, failed: Mapping[Verdict, int]) -> list[Group]:
+    async def _read_groups(self, summary: Summary) -> None:
+        failed = {verdict: summary.verdicts.get(verdict, 0) for verdict in NOT_APPLIED}
+        if failed == self._grouped:
+            return
         groups = Groups()
         for verdict, count in failed.items():
-            for entry in await self._entries.latest(verdict, GROUPED) if count else ():
+            for entry in await self._entries.latest(verdict, _GROUPED) if count else ():
                 groups.add(Result.of(entry))
-        return groups.sorted(self.name)
+        self._groups, self._grouped = groups.sorted(self.name), failed
+
+    def _changed(self, workers: Sequence[Worker]) -> float | None:
+        """Return when it was changed last, in epoch s. To read a file creates an empty log beside it."""
+        found = [each.seen.timestamp() for each in workers]
+        for path in () if self._file is None else (self._file, Path(f"{self._file}-wal")):
+            with suppress(OSError):
+                state = path.stat()
+                found += [state.st_mtime] if state.st_size else []
+        return max(found, default=None)
 
 
-def _last_sign(workers: Iterable[Worker]) -> int | None:
-    return max((round(each.seen.timestamp() * 1000) for each in workers), default=None)
+def _state_of(summary: Summary, limits: list[Status], workers: list[Worker] | None, age: float | None) -> str:
+    """Return the state in a word; ``quiet`` means that it waits, or that nothing runs it."""
+    if any(each.is_paused for each in limits):
+        return "paused"
+    if summary.done == summary.total and not summary.open_inputs:
+        return "finished" if summary.done else "empty"
+    is_alive = any(each.alive for each in workers or ())
+    return "running" if is_alive or (age is not None and age < _QUIET) else "quiet"
 
 
-def _changed(file: Path) -> int | None:
-    """Return when a file, or its log, was changed last, in epoch ms. To read creates an empty log."""
-    found: list[float] = []
-    for path in (file, file.with_name(f"{file.name}-wal")):
-        with suppress(OSError):
-            state = path.stat()
-            found += [state.st_mtime] if state.st_size else []
-    return round(max(found) * 1000) if found else None
+def _plain_limit(status: Status) -> Plain:
+    plain: Plain = {
+        "host": status.host,
+        "pid": status.pid,
+        "why": status.limited_by,
+        "paused": status.is_paused,
+    }
+    return plain if status.next_probe is None else plain | {"next_probe": status.next_probe - status.age}
+
+
+def _plain_group(group: Group) -> Plain:
+    writes = [
+        {"key": each.key, "operation": each.operation, "message": (each.error or each.message)[:_WORDS]}
+        for each in group.results[:_WRITES]
+    ]
+    return {
+        "verdict": str(group.verdict), "cause": group.cause, "count": group.count, "advice": group.advice,
+        "writes": writes,
+    }  # fmt: skip
+
+
+def plain_worker(worker: Worker) -> Plain:
+    """Return a worker as JSON values; times in seconds, and in ISO 8601."""
+    state = "working" if worker.lanes else "idle"
+    if worker.ended or not worker.alive:
+        state = "ended" if worker.ended else "silent"
+    times = {"begun": worker.begun.isoformat(), "seen": worker.seen.isoformat()}
+    return attrs.asdict(worker) | times | {"state": state}

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from invsvc_async.durable.last_writes import LastWrite
 
 __all__ = [
-    "SHOWN", "FailedWrite", "Group", "Groups", "command_for", "failed_writes", "groups_of", "pages_of",
-    "result_of",
+    "NOT_APPLIED", "SHOWN", "FailedWrite", "Group", "Groups", "command_for", "failed_writes", "groups_of",
+    "pages_of", "result_of",
 ]  # fmt: skip
 
 SHOWN = 200  # writes of one group that a report lists
 _MOST_GROUPS = 100  # more, of codes that only the service knows, are one group
 _PAGE = 1000  # entries read at once
 _KEYS_NAMED = 5  # in a command, at most
-_NOT_APPLIED = (Verdict.REFUSED, Verdict.NOT_APPLIED, Verdict.SUPERSEDED, Verdict.UNKNOWN)  # as reported
+NOT_APPLIED = (Verdict.REFUSED, Verdict.NOT_APPLIED, Verdict.SUPERSEDED, Verdict.UNKNOWN)  # as reported
 
 _REFUSED = {
     401: "The team's plan lacks the feature, or the credential is not valid. Change that, then retry.",
@@ -114,9 +114,7 @@ class Groups:
 
         *place* is the name of the store, without a login; *kind* is the command that it is for.
         """
-        found = sorted(
-            self._groups.values(), key=lambda each: (_NOT_APPLIED.index(each.verdict), -each.count)
-        )
+        found = sorted(self._groups.values(), key=lambda each: (NOT_APPLIED.index(each.verdict), -each.count))
         for group in found:
             group.command = command_for(group, found, quote(place), kind)
         return found
@@ -157,7 +155,7 @@ def result_of(entries: Entries, entry: Entry) -> Result:
 async def groups_of(entries: Entries, place: str) -> list[Group]:
     """Return the groups of *entries*, which are at *place*. Those that are applied are not read."""
     groups = Groups()
-    for verdict in _NOT_APPLIED:
+    for verdict in NOT_APPLIED:
         async for page in pages_of(entries, verdict):
             for entry in page:
                 groups.add(result_of(entries, entry))

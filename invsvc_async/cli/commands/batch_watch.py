@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from invsvc_async.cli.commands.stores import At, Kind  # noqa: TC001 - typer reads the types
-from invsvc_async.cli.commands.views import plain_worker
 from invsvc_async.cli.options import handled
 from invsvc_async.cli.output import emit_json
 from invsvc_async.concurrency.event_loop import until_done
@@ -23,16 +22,12 @@ from invsvc_async.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-    from invsvc_async.batch.reports.live import Live, Watch
-    from invsvc_async.batch.reports.not_applied import Group
+    from invsvc_async.batch.reports.live import Watch
 
 __all__ = ["watch", "watching"]
 
 _PAGE = ("invsvc_async.cli", "batch_watch.html")
 _EVERY = 1.0  # s between readings of the journal, however many pages are open
-_QUIET = 10.0  # s without a change, after which a batch may not be running
-_WRITES = 5  # of each group of failures
-_WORDS = 300  # characters of one message
 _STOP = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -115,58 +110,8 @@ class Readings:
         async with self._reading:
             if not self._latest or time.monotonic() - self._read_at >= _EVERY:
                 try:
-                    self._latest = plain(await self._watch.read())
+                    self._latest = await self._watch.read()
                 except JournalError as error:
                     self._latest = {"name": self.name, "problem": str(error)}
                 self._read_at = time.monotonic()
         return self._latest
-
-
-def plain(live: Live) -> dict[str, Any]:  # Any: JSON values
-    """Return the state of a batch as JSON values; times in seconds."""
-    now, summary, began = time.time(), live.summary, live.began
-    changed = None if live.changed is None else max(now - live.changed / 1000, 0.0)
-    ended = live.changed if live.is_finished else round(now * 1000)
-    return {
-        "name": live.name,
-        "at": now,
-        "state": _state_of(live, changed),
-        "done": summary.done,
-        "total": summary.total,
-        "expected": live.expected,
-        "sending": summary.sending,
-        "open_inputs": summary.open_inputs,
-        "verdicts": {str(verdict): count for verdict, count in summary.verdicts.items() if count},
-        "changed": changed,
-        "seconds": None if began is None or ended is None else max(ended - began, 0) / 1000,
-        "limits": [
-            {"host": each.host, "pid": each.pid, "why": each.limited_by, "paused": each.is_paused}
-            | ({} if each.next_probe is None else {"next_probe": each.next_probe - each.age})
-            for each in live.limits
-        ],
-        "workers": None if live.workers is None else [*map(plain_worker, live.workers)],
-        "groups": [_plain_group(each) for each in live.groups],
-    }  # fmt: skip
-
-
-def _state_of(live: Live, changed: float | None) -> str:
-    """Return the state in a word; ``quiet`` means that it waits, or that nothing runs it."""
-    if any(each.is_paused for each in live.limits):
-        return "paused"
-    if live.is_finished:
-        return "finished" if live.summary.done else "empty"
-    is_alive = any(each.alive for each in live.workers or ())
-    return "running" if is_alive or (changed is not None and changed < _QUIET) else "quiet"
-
-
-def _plain_group(group: Group) -> dict[str, Any]:  # Any: JSON values
-    return {
-        "verdict": str(group.verdict),
-        "cause": group.cause,
-        "count": group.count,
-        "advice": group.advice,
-        "writes": [
-            {"key": each.key, "operation": each.operation, "message": (each.error or each.message)[:_WORDS]}
-            for each in group.results[:_WRITES]
-        ],
-    }

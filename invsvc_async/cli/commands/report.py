@@ -18,7 +18,7 @@ from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.private_file import create_private, errors_naming, write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Generator, Mapping
     from typing import BinaryIO
 
     from invsvc_async.batch.reports.not_applied import Group
@@ -96,20 +96,19 @@ async def _write_failed(entries: Entries, path: Path) -> None:
     """Write the writes that are not applied to *path*, and note what the file lacks."""
     from invsvc_async.batch.reports.not_applied import failed_writes
 
-    count = checks = 0
-    missing: list[str] = []
+    count = checks = lacking = 0
     with _file(path) as file:
         async for write in failed_writes(entries):
             if write.missing is not None:
-                missing.append(f"{write.key}: {write.missing}")
+                lacking += 1
+                if lacking <= _SHOWN:
+                    note(f"{write.key}: {write.missing}")
             if write.line is not None:
                 file.write(_line(write.line))
                 count, checks = count + 1, checks + (write.check is not None)
     note(f"not applied: {counted(count, 'write')}, {checks:,} of them to check before a run")
-    for words in missing[:_SHOWN]:
-        note(words)
-    if (more := len(missing) - _SHOWN) > 0:
-        note(f"and {more:,} more")
+    if lacking > _SHOWN:
+        note(f"and {lacking - _SHOWN:,} more lack something")
 
 
 @contextmanager
@@ -159,15 +158,7 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
         "second_effects": report.duplicates,
         "not_applied": plain_groups(report.groups),
         "lost_secrets": [{"key": each.key, "webhook": each.thing} for each in report.secrets_lost],
-        "unknowns": list(_plain_unknowns(report)),
     }
-
-
-def _plain_unknowns(report: Report) -> Iterator[dict[str, Any]]:  # Any: JSON values
-    for group in report.groups:
-        for each in group.results:
-            if each.verdict is Verdict.UNKNOWN:
-                yield plain_result(each) | {"advice": group.advice}
 
 
 def plain_groups(groups: list[Group]) -> list[dict[str, Any]]:  # Any: JSON values

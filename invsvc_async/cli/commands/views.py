@@ -12,7 +12,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-import attrs
 import typer
 
 from invsvc_async.cli.commands.stores import At, Kind, opened
@@ -23,11 +22,10 @@ from invsvc_async.reconcile.enums import Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from invsvc_async.batch.result import Worker
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
 
-__all__ = ["UNTOLD", "list_", "plain_worker", "show", "verdict_in", "workers"]
+__all__ = ["UNTOLD", "list_", "show", "verdict_in", "workers"]
 
 UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
 _MOST = 100_000  # writes that are counted
@@ -260,35 +258,20 @@ def workers(kind: Kind, at: At) -> None:
     """
     found = until_done(_workers(kind, at))
     if at.json_:
-        emit_json([plain_worker(each) for each in found])
+        emit_json(found)
         return
     titles = ["host", "pid", "state", "done", "per second", "lanes", "seconds since a sign of life"]
     rows = [
-        [each.host, str(each.pid), _state_of(each), f"{each.done:,}", f"{each.rate:.1f}", str(each.lanes),
-         f"{each.silent:.0f}"]
+        [each["host"], str(each["pid"]), each["state"], f"{each['done']:,}", f"{each['rate']:.1f}",
+         str(each["lanes"]), f"{each['silent']:.0f}"]
         for each in found
     ]  # fmt: skip
     table(titles, rows, right=(1, 3, 4, 5, 6))
 
 
-async def _workers(kind: Kind, at: At) -> Sequence[Worker]:
+async def _workers(kind: Kind, at: At) -> list[Row]:
     from invsvc_async.batch.entries import workers_of
+    from invsvc_async.batch.reports.live import plain_worker
 
     async with opened(kind, at, reading=True) as entries:
-        return await workers_of(entries)
-
-
-def plain_worker(worker: Worker) -> Row:
-    """Return a worker as JSON values; times in seconds, and in ISO 8601."""
-    fields: Row = {name: getattr(worker, name) for name in attrs.fields_dict(type(worker))}
-    times = {"begun": worker.begun.isoformat(), "seen": worker.seen.isoformat()}
-    return fields | times | {"state": _state_of(worker)}
-
-
-def _state_of(worker: Worker) -> str:
-    """Return in a word what a worker does."""
-    if worker.ended:
-        return "ended"
-    if not worker.alive:
-        return "silent"
-    return "working" if worker.lanes else "idle"
+        return [plain_worker(each) for each in await workers_of(entries)]

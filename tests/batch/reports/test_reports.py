@@ -131,8 +131,8 @@ async def test_report_as_json(journal, capsys, tmp_path):
     assert told["operations"]["webhooks.update"]["refused"] == 1
     assert told["failures"] == {"HTTP 403": 1, "HTTP 500": 1, "ResponseLostError": 2}
     assert (told["attempts"], told["resends"]) == (4, 0)
-    (unknown,) = told["unknowns"]
-    assert (unknown["key"], "no read" in unknown["advice"]) == ("odd <key>", True)
+    (unknown,) = [each for each in told["not_applied"] if each["verdict"] == "unknown"]
+    assert ([each["key"] for each in unknown["writes"]], "no read" in unknown["advice"]) == (["odd <key>"], True)
     assert "personal" not in out
     assert page.exists()
     assert len(lines.read_text().splitlines()) == 4
