@@ -16,7 +16,7 @@ import sys
 
 from invsvc_async import ApiKey, Client, Outbox, ReconcilePolicy
 from invsvc_async.outbox import dispatch
-from invsvc_async.outbox.item import OutboxItem
+from invsvc_async.outbox.dispatch import OutboxItem
 from invsvc_async.simulator.ledger import SENDER
 
 POINTS = ("before the journal", "before the socket", "before the verdict")

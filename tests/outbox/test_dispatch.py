@@ -18,7 +18,7 @@ from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.leases import Leases
-from invsvc_async.outbox import item
+from invsvc_async.outbox import dispatch
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import HOOK, client_of
@@ -330,7 +330,7 @@ async def test_absent_write_that_must_not_be_sent_again(service, client, outbox,
 
 async def test_write_that_always_fails_without_an_effect(service, client, outbox, connection, monkeypatch):
     """It is given up after a number of rounds, and its verdict is NOT_APPLIED; others are sent."""
-    monkeypatch.setattr(item, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(dispatch, "MOST_ROUNDS", 1)
     hook = service.seed_webhook().id
     service.script("webhooks.update", "500", "500")
     writes = [client.webhooks.update(hook, description=text) for text in ("spoilt", "next")]
@@ -625,7 +625,7 @@ async def test_backlog_is_read_once(service, client, address, connection):
 
 async def test_new_entries_while_older_ones_are_read(outbox, monkeypatch):
     """What lies between them is read, too."""
-    run, calls = Dispatcher(outbox._sending, outbox._store, item.OutboxItem, gives=False), []
+    run, calls = Dispatcher(outbox._sending, outbox._store, dispatch.OutboxItem, gives=False), []
     run.leases.lanes[1] = None
 
     async def open_in(places, _held, each):
