@@ -29,7 +29,8 @@ __all__ = ["check", "decode_all", "decode_one"]
 T = TypeVar("T", bound=Model)
 Allowed: TypeAlias = frozenset[str]  # UNKNOWN or MISSING or both
 
-UNKNOWN: Final = "contains unknown field"  # as in msgspec's messages
+# As in msgspec's messages.  If it words them in another way, such items are decoded field by field.
+UNKNOWN: Final = "contains unknown field"
 MISSING: Final = "missing required field"
 _NOTHING: Final[Allowed] = frozenset()
 _AROUND: Final = 2  # levels around an item of a list: the array and the envelope

@@ -34,6 +34,7 @@ _WORDS: Mapping[type[object], str] = {
     dict: "an object", list: "an array", str: "a string", int: "a whole number", Decimal: "a number",
     bool: "a boolean", type(None): "null", Raw: "a value that cannot be decoded",
 }  # fmt: skip
+_USUAL = (str, bool, int, Decimal)  # values of these types are stored as they are, without their hooks
 
 
 class MisfitError(ValueError):
@@ -181,7 +182,10 @@ def _each_of(inner: Any) -> Callable[[Iterable[object]], list[Any]]:
 
 
 def _model_hook(cls: type[Model]) -> Hook:
-    known = {field.wire: (field, _usual_of(field), _hook_of(field.type)) for field in fields_of(cls)}
+    known = {
+        field.wire: (field, field.type if field.type in _USUAL else None, _hook_of(field.type))
+        for field in fields_of(cls)
+    }
     blank = blank_of(cls)
 
     def model(plain: object) -> Model:
@@ -202,11 +206,6 @@ def _model_hook(cls: type[Model]) -> Hook:
         return made  # type: ignore[no-any-return]
 
     return model
-
-
-def _usual_of(field: Field) -> type[object] | None:
-    """Return the type of the values that are stored as they are, which saves two calls."""
-    return field.type if field.type in (str, bool, int, Decimal) else None
 
 
 def _fill(made: Any, field: Field, hook: Hook, value: object) -> None:

@@ -78,7 +78,6 @@ async def conform(
     Raises:
         OSError: The command cannot be started.
         ValueError: The fault plan is invalid.
-
     """
     units = made_up(writes, seed)
     async with embedded(plan_for(units, seed=seed, faults=faults)) as service:

@@ -40,13 +40,6 @@ class Finding:
     good: bool | None
 
 
-_NO_IMPORTS = Finding(
-    question="parameters of the table-database listing",
-    answer="not checked: needs a person's token with authority in the team",
-    good=None,
-)
-
-
 @attrs.frozen(kw_only=True)
 class Checkup:
     """
@@ -138,11 +131,15 @@ async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> l
         answer, good = f"{answer}; it reads what only a person may. Use INVSVC_PERSON_TOKEN", False
     mode = list_.item("livemode")
     shown = {True: "live", False: "test"}.get(mode, "unknown: there is no invoice to show it")
-    return [
+    found = [
         Finding(question="kind of credential", answer=answer, good=good),
         Finding(question="data mode", answer=shown, good=None if mode is None else True),
-        *([] if is_person else [_NO_IMPORTS]),
     ]
+    if not is_person:
+        question = "parameters of the table-database listing"
+        why = "not checked: needs a person's token with authority in the team"
+        found.append(Finding(question=question, answer=why, good=None))
+    return found
 
 
 async def _journey(prober: Prober, journey: str | None) -> tuple[bool | None, Finding]:

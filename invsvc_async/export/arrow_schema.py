@@ -52,7 +52,6 @@ class Columns:
 
         Raises:
             ExportError: A number does not fit its column; the message names item, field and value.
-
         """
         rows = [
             {

@@ -30,7 +30,6 @@ def quick_client(service: Simulator, **settings: Any) -> Client:  # Any: argumen
 
     Raises:
         ConfigurationError: A setting is invalid.
-
     """
     credential = settings.pop("credential", None) or ApiKey(service.api_key)
     defaults: dict[str, Any] = {"reconcile": _POLICY, "timeout": _TIMEOUTS, "reads": _READS}

@@ -26,7 +26,6 @@ def serving(**options: Any) -> Generator[Simulator]:  # Any: the arguments of Si
 
     Raises:
         ValueError: An option is invalid.
-
     """
     started: Future[tuple[Simulator, asyncio.Event]] = Future()
 
