@@ -270,8 +270,7 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
     @classmethod
     def of(cls, item: Item, view: ClientOptions) -> ItemOptions:
         """Return the options of *view* for *item*."""
-        plain = {name: getattr(view, name) for name in ClientOptions.__struct_fields__}
-        return cls(**{**plain, "journal": item, "item": item})
+        return cls(**{**msgspec.structs.asdict(view), "journal": item, "item": item})
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
         """Send *exchange* as the base class does. A write takes a slot meanwhile."""
