@@ -15,7 +15,9 @@ In a file, the lock of the file shows it: what an earlier process left is free.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from itertools import count
+from math import inf
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -179,22 +181,34 @@ class Sign:
 @attrs.define(eq=False)
 class Lane:
     """
-    A lane that this process owns while its *token* is on it; ``until`` is the end of the lease (local s).
+    A lane that a process owns, by its *leases*, while its *token* is on it.
 
     ``was_free`` is whether its last owner has provably done with it.
     """
 
-    store: Store
+    leases: Leases
     number: int
     token: str
-    until: float
-    clock: Clock
     was_free: bool = False
     lost: bool = False
     leaving: bool = False  # it is given up once nothing of it is under way
     doubtful: bool = False  # something was not stored, so another process may have it
-    taker: str | None = None  # who gives the verdicts of its entries; None: whoever takes them
     on_doubt: Callable[[], None] | None = None
+
+    @property
+    def until(self) -> float:
+        """The end of the lease (local s)."""
+        return -inf if self.lost else self.leases.until
+
+    @property
+    def taker(self) -> str | None:
+        """Who gives the verdicts of its entries; None: whoever takes them."""
+        return self.leases.taker
+
+    @property
+    def commons(self) -> Commons:
+        """The common parts of intents."""
+        return self.leases.store.commons
 
     async def hold(self) -> None:
         """
@@ -204,21 +218,16 @@ class Lane:
             LostLaneError: Another process has it for good.
 
         """
-        while self.lost or self.clock.now() > self.until:
+        while self.leases.clock.now() > self.until:
             if self.lost:
                 raise LostLaneError(
                     f"lane {self.number} now belongs to another process. Nothing is sent for it."
                 )
-            await self.clock.sleep(_PAUSE)
-
-    @property
-    def commons(self) -> Commons:
-        """The common parts of intents."""
-        return self.store.commons
+            await self.leases.clock.sleep(_PAUSE)
 
     def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
         """Store *entry* and the state in which it *left* its thing, if the lane is still owned."""
-        return self.store.put(entry, self, left)
+        return self.leases.store.put(entry, self, left)
 
     def shelve(self, entry: Entry) -> None:
         """Store *entry* without waiting."""
@@ -238,8 +247,8 @@ class Leases:
         self.name: str = uuid4().hex
         self._gives = gives  # the verdicts of what it sends
         self.lanes: dict[int, Lane] = {}
-        self._store = store
-        self._clock = clock
+        self.store: Store = store
+        self.clock: Clock = clock
         self._numbers = count(1)
         self.until: float = 0.0  # local s: others count this process as living until then, and longer
         self.hungry: int = 0  # how many other processes have nothing to send
@@ -249,24 +258,22 @@ class Leases:
     async def beat(self, sign: Sign = Sign()) -> int:
         """Show that this process lives, and check which lanes it still has; return how many send."""
         held = dict(self.lanes)
-        now, silence = self._clock.now(), self._store.silence
+        now, silence = self.clock.now(), self.store.silence
         tokens = [lane.token for lane in held.values()]
-        mine, members, self.hungry = await self._store.run(lambda: _beat(self.name, silence, tokens, sign))
+        mine, members, self.hungry = await self.store.run(lambda: _beat(self.name, silence, tokens, sign))
         if self._gives and now > self.until:  # others may have taken the verdicts of now
             self.taker = self.token()
         self.until = now + LEASE * silence
         for number, lane in held.items():
-            lane.lost = lane.token not in mine
             lane.doubtful = False
-            lane.until = now if lane.lost else self.until
-            lane.taker = self.taker
-            if lane.lost:
+            if lane.token not in mine:
+                lane.lost = True
                 self.lanes.pop(number, None)
         return max(members, 1)
 
     async def forget_the_dead(self) -> None:
         """Delete the signs of life of processes that are long gone."""
-        await self._store.rows(_FORGET, self._store.silence)
+        await self.store.rows(_FORGET, self.store.silence)
 
     async def take(self, most: int, *, credential: str | None = None) -> list[Lane]:
         """
@@ -274,24 +281,12 @@ class Leases:
 
         With *credential*, take only those of a client that had it.
         """
-        tokens = f"{self.token()}-"
-        silence, unanswered = self._store.silence, [*self._unanswered]
+        tokens, chosen = f"{self.token()}-", "%" if credential is None else credential
         self._unanswered.append(tokens)
-        found = await self._store.run(
-            lambda: _take(
-                tokens,
-                silence,
-                most,
-                "%" if credential is None else credential,
-                [*unanswered, tokens],
-                self.taker,
-            )
-        )
+        script = partial(_take, tokens, self.store.silence, most, chosen, [*self._unanswered], self.taker)
+        found = await self.store.run(script)
         self._unanswered.clear()
-        lanes = [
-            Lane(self._store, number, f"{tokens}{number}", self.until, self._clock, free, taker=self.taker)
-            for number, free in sorted(found.items())
-        ]
+        lanes = [Lane(self, number, f"{tokens}{number}", free) for number, free in sorted(found.items())]
         self.lanes.update((lane.number, lane) for lane in lanes)
         return lanes
 
@@ -301,14 +296,14 @@ class Leases:
 
     def hold(self, number: int, token: str) -> Lane:
         """Note that this process has the lane *number*, which it has made."""
-        lane = self.lanes[number] = Lane(self._store, number, token, self.until, self._clock)
+        lane = self.lanes[number] = Lane(self, number, token)
         return lane
 
     async def give_up(self, lanes: list[Lane]) -> None:
         """Release lanes in which no send is in flight."""
         if lanes:
             tokens = [lane.token for lane in lanes]
-            await self._store.rows("UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}", tokens)
+            await self.store.rows("UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}", tokens)
         for lane in lanes:  # only now: if that failed, they are still ours
             lane.lost = True
             self.lanes.pop(lane.number, None)
@@ -316,14 +311,14 @@ class Leases:
     async def leave(self) -> None:
         """Release all lanes; no send may be in flight. If the database fails, others get them later."""
         with suppress(JournalError):
-            async with self._store.hurried():
-                await self._store.idle()
+            async with self.store.hurried():
+                await self.store.idle()
                 await self.give_up([*self.lanes.values()])
         self.lanes.clear()
 
     async def end(self, status: str | None = None) -> None:
         """Note that this process is gone, and its last *status*, so that others need not wait to know it."""
         with suppress(JournalError):
-            async with self._store.hurried():
-                await self._store.rows("DELETE FROM {s}members WHERE name = $1 AND status IS NULL", self.name)
-                await self._store.rows(_END, self.name, status)
+            async with self.store.hurried():
+                await self.store.rows("DELETE FROM {s}members WHERE name = $1 AND status IS NULL", self.name)
+                await self.store.rows(_END, self.name, status)

@@ -389,7 +389,7 @@ async def test_database_that_goes_away_before_a_send(service, address, lease):
             journal._store.patience = 0.5
             proxy.cut()
             if lease == "expired":
-                journal._lane.until = 0.0
+                journal._leases.until = 0.0
             with pytest.raises(JournalError, match=r"is away .*was not sent now") as caught:
                 async with asyncio.timeout(30):
                     await client.webhooks.create(**HOOK)
