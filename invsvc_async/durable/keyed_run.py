@@ -19,7 +19,7 @@ from invsvc_async.writes.new_intent import line_of
 from invsvc_async.writes.results import secret_passed_on
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import Awaitable
 
     from invsvc_async.durable.key_claims import Found
     from invsvc_async.durable.keys import Keys
@@ -78,9 +78,6 @@ class KeyedRun:
         """Return *options* with this as the journal."""
         given = {name: getattr(options, name) for name in ClientOptions.__struct_fields__}
         return _Options(**{**given, "journal": self, "run": self})
-
-    async def open(self) -> None:
-        """Do nothing: the journal is open."""
 
     async def sending(self, intent: Intent) -> float:
         """Store *intent*, which is about to be sent; claim its key, if that was not done before."""
@@ -159,17 +156,6 @@ class KeyedRun:
         del identity
         if self.taker is not None:
             self.keys.start(self.keys.claims.note_heard([self.seq]))
-
-    def open_intents(self) -> AsyncIterator[Intent]:
-        """Not supported: the journal of the client has them."""
-        raise NotImplementedError
-
-    def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: of any operation
-        """Not supported: the same."""
-        raise NotImplementedError
-
-    async def aclose(self) -> None:
-        """Do nothing: the client closes the journal."""
 
     def entry(
         self, state: State, intent: Intent, packed: Packed | None = None, **done: Any
