@@ -70,12 +70,8 @@ class OutboxEntries(Entries, ABC):
     # --- in the transaction of the application
 
     @abstractmethod
-    async def insert(self, connection: object, new: NewWrite) -> None:
-        """Enqueue *new* in the transaction of *connection*, as :meth:`enqueue`."""
-
-    @abstractmethod
-    async def insert_alone(self, new: NewWrite) -> bool:
-        """Enqueue *new* in a transaction of its own; return whether its key was new."""
+    async def insert(self, connection: object | None, new: NewWrite) -> bool:
+        """Enqueue *new* in the transaction of *connection*, or in one of its own, as :meth:`enqueue`."""
 
     @abstractmethod
     def find(self, session: ClientState, new: NewWrite, *, same_mode: bool) -> Script[str]:
@@ -126,17 +122,7 @@ class OutboxEntries(Entries, ABC):
         place = yield from self.find(session, new, same_mode=same_mode)
         return (yield from self.enqueue(place, new))
 
-    # --- sending
-
-    async def begin_sending(self) -> None:
-        """
-        Check that sends may be made.
-
-        Raises:
-            JournalError: They may not.
-
-        """
-        await self.store.check_place()
+    # --- verdicts
 
     async def tell_verdicts(self) -> None:
         """Wake those in other processes that wait for verdicts."""

@@ -247,7 +247,7 @@ class Outbox:
         spec = self._accepted(write)
         self._check_open()
         new = NewWrite.of(spec, self._store.commons)
-        if not await self._store.insert_alone(new):
+        if not await self._store.insert(None, new):
             await self._store.do_again([new.key], verdicts=_DONE_ANEW)
         outcome: Outcome[T] = await self.wait(new.key)
         return value_of(write, outcome)
@@ -334,7 +334,7 @@ class Outbox:
                 self._dispatching = False
 
     async def _send(self, grace: float) -> None:
-        await self._store.begin_sending()
+        await self._store.store.check_place()
         try:
             await dispatch(self._sending, self._store, grace=grace, on_verdict=self._note_stored)
         finally:

@@ -10,7 +10,6 @@ from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.restored import PlaceError
 from invsvc_async.outbox.caller_connections import run
 from invsvc_async.outbox.entries import OutboxEntries, not_there
-from invsvc_async.storage.postgres_pool import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +54,7 @@ class OutboxDatabase(PostgresStore):
     """The database of an outbox: what is enqueued while nothing may be sent cannot have been sent."""
 
     async def check_place(self) -> None:
-        """Check the place; if it is refused, note what there was before it."""
+        """Check the place before something is sent; if it is refused, note what there was before it."""
         accepted = self._restored or self._moved
         try:
             await super().check_place()
@@ -95,15 +94,13 @@ class PostgresOutbox(OutboxEntries):
 
     # --- in the transaction of the application
 
-    async def insert(self, connection: object, new: NewWrite) -> None:
-        """Enqueue *new* in the transaction of *connection*."""
+    async def insert(self, connection: object | None, new: NewWrite) -> bool:
+        """Enqueue *new* in the transaction of *connection*, or in one of its own."""
         await self._base.store_commons()  # on a connection of our own, and only if it is new
-        await run(connection, self.database, self.enqueue(self._base.schema, new))
-
-    async def insert_alone(self, new: NewWrite) -> bool:
-        """Enqueue *new* in a transaction of its own; return whether its key was new."""
-        await self._base.store_commons()
-        return await self._base.run(partial(self.enqueue, self._base.schema, new))
+        script = partial(self.enqueue, self._base.schema, new)
+        if connection is None:
+            return await self._base.run(script)
+        return await run(connection, self.database, script())
 
     def find(self, session: ClientState, new: NewWrite, *, same_mode: bool) -> Script[str]:
         """Return the schema of the outbox of *session*, and store the common part of *new* there."""
@@ -128,11 +125,6 @@ class PostgresOutbox(OutboxEntries):
         return f"SELECT digest FROM {place}.entries WHERE key = CAST($1 AS text)", (key,)  # noqa: S608 - our own text
 
     # --- sending
-
-    async def begin_sending(self) -> None:
-        """Check the place of the database, and send in no other one from now on."""
-        self._base.patience = PATIENCE
-        await super().begin_sending()
 
     async def hear(self, woken: Callable[[str, int], None]) -> None:
         """Call *woken* with the number of each lane that has something new, but not for verdicts."""

@@ -234,25 +234,21 @@ class SqliteOutbox(OutboxEntries):
 
     # --- in the transaction of the application
 
-    async def insert(self, connection: object, new: NewWrite) -> None:
-        """Enqueue *new* in the transaction of *connection*."""
-        await run(connection, self.database, self.enqueue(self._base_url, new))
-        self._look_now()
-
-    async def insert_alone(self, new: NewWrite) -> bool:
-        """Enqueue *new* in a transaction of its own; return whether its key was new."""
+    async def insert(self, connection: object | None, new: NewWrite) -> bool:
+        """Enqueue *new* in the transaction of *connection*, or in one of its own."""
+        script = partial(self.enqueue, self._base_url, new)
         try:
-            is_new = await self._app.run(DIALECT, partial(self.enqueue, self._base_url, new))
+            if connection is None:
+                is_new = await self._app.run(DIALECT, script)
+            else:
+                is_new = await run(connection, self.database, script())
         except JournalError as error:
             if isinstance(error.__cause__, KeyConflictError):
                 raise error.__cause__ from None
             raise
-        self._look_now()
-        return is_new
-
-    def _look_now(self) -> None:
         self._fast_until = asyncio.get_running_loop().time() + _FAST_FOR
         self._enqueued.set()
+        return is_new
 
     def find(self, session: ClientState, new: NewWrite, *, same_mode: bool) -> Script[str]:
         """Return the base URL of *session*, if the file has an outbox for it."""
