@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.client import Client
 
-__all__ = ["Concurrency", "Sending"]
+__all__ = ["BatchSending", "Concurrency", "Sending"]
 
 Concurrency = Annotated[int, typer.Option(min=1, help="Maximum writes in flight in this process.")]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Sends per second, evenly spaced.")]
@@ -72,3 +72,29 @@ class Sending:
         from invsvc_async.cli.secrets_file import SecretsFile
 
         return (await stack.enter_async_context(SecretsFile(self.secrets_to))).take
+
+
+@attrs.frozen
+class BatchSending(Sending):
+    """The options of commands that send a batch; a worker has not all of them."""
+
+    concurrency: Concurrency = 200
+    tag: Annotated[bool, typer.Option(help="Tag new webhooks, so that they can be identified.")] = True
+    stop_after: Annotated[
+        str | None,
+        typer.Option(help="Stop after so many writes, or such a share (0.05), that were not applied."),
+    ] = None
+
+    @property
+    def settings(self) -> dict[str, Any]:  # Any: as the parameters
+        """Those of ``Batch.open``."""
+        own = {"concurrency": self.concurrency, "tag": self.tag, "stop_after": _limit(self.stop_after)}
+        return super().settings | own
+
+
+def _limit(text: str | None) -> float | None:
+    """Parse ``--stop-after``: a whole number of writes, or a share."""
+    try:
+        return None if text is None else int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise typer.BadParameter("--stop-after: must be a number of writes, or a share below 1") from None

@@ -16,14 +16,13 @@ from invsvc_async.cli.commands.views import list_, show, workers
 from invsvc_async.cli.option_groups import expanded
 from invsvc_async.cli.options import check_outputs, existing_file
 from invsvc_async.cli.output import DONE, USAGE, counted, emit_json, fail, note
-from invsvc_async.cli.sending import Concurrency, Sending  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.sending import BatchSending  # noqa: TC001 - typer reads the types
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from invsvc_async.batch.file_check import Checked, FileWrites
-    from invsvc_async.cli.commands.batch_run import BatchOptions
 
 __all__ = ["app"]
 
@@ -65,15 +64,9 @@ def run(
     file: Input,
     *,
     journal: Journal,
-    concurrency: Concurrency = 200,
-    tag: Annotated[bool, typer.Option(help="Tag new webhooks, so that they can be identified.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file without sending.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines and list them.")] = False,
-    stop_after: Annotated[
-        str | None,
-        typer.Option(help="Stop after so many writes, or such a share (0.05), that were not applied."),
-    ] = None,
-    sending: Sending,
+    options: BatchSending,
 ) -> None:
     """
     Start or resume a batch: `invsvc batch FILE.jsonl --journal run.db`.
@@ -88,34 +81,26 @@ def run(
     another process has not read its input to its end yet, or that invalid lines were skipped.
     """
     from invsvc_async.batch.file_check import rereadable
-    from invsvc_async.cli.commands.batch_run import BatchOptions
 
-    check_outputs({"--secrets-to": sending.secrets_to}, input=file, journal=journal)
-    options = BatchOptions(journal, sending, concurrency, tag, _limit(stop_after))
+    check_outputs({"--secrets-to": options.secrets_to}, input=file, journal=journal)
     # Outside the event loop, so that Ctrl-C interrupts reading from a silent pipe.
     with rereadable(file) as lines:
-        raise typer.Exit(until_done(_run(options, file, lines, dry_run=dry_run, skip_bad=skip_bad)))
+        raise typer.Exit(until_done(_run(journal, options, file, lines, dry_run=dry_run, skip_bad=skip_bad)))
 
 
-def _limit(text: str | None) -> float | None:
-    """Parse ``--stop-after``: a whole number of writes, or a share."""
-    try:
-        return None if text is None else int(text) if text.isdecimal() else float(text)
-    except ValueError:
-        raise typer.BadParameter("--stop-after: must be a number of writes, or a share below 1") from None
-
-
-async def _run(options: BatchOptions, file: Path, lines: BinaryIO, *, dry_run: bool, skip_bad: bool) -> int:
+async def _run(
+    journal: str, options: BatchSending, file: Path, lines: BinaryIO, *, dry_run: bool, skip_bad: bool
+) -> int:
     from invsvc_async.batch.file_check import FileWrites, check_file
     from invsvc_async.batch.places import checkpoint_at, is_shared
     from invsvc_async.cli.commands.batch_run import write
 
-    async with options.sending.client(options.concurrency) as client:
+    async with options.client(options.concurrency) as client:
         writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad)
-        checked = check_file(writes, None if dry_run else await checkpoint_at(options.journal))
+        checked = check_file(writes, None if dry_run else await checkpoint_at(journal))
         _name_problems(file, writes, checked, skip_bad=skip_bad)
         if dry_run:
-            if options.sending.json_:
+            if options.json_:
                 emit_json(_plain(checked))
             valid, invalid = counted(writes.total, "valid write"), counted(checked.bad, "invalid line")
             note(f"{valid}, {invalid}; nothing was sent")
@@ -124,9 +109,9 @@ async def _run(options: BatchOptions, file: Path, lines: BinaryIO, *, dry_run: b
             fail(f"nothing was sent. {_CORRECT if writes.total else _FORM}")
             return USAGE
         # A run on a shared journal also sends what other runs put into it.
-        may_create = checked.creates_webhooks or is_shared(options.journal)
-        options.sending.check_secrets(may_create=may_create)
-        return await write(options, client, writes, total=writes.total, bad=writes.bad)
+        may_create = checked.creates_webhooks or is_shared(journal)
+        options.check_secrets(may_create=may_create)
+        return await write(journal, options, client, writes, total=writes.total, bad=writes.bad)
 
 
 def _name_problems(file: Path, writes: FileWrites, checked: Checked, *, skip_bad: bool) -> None:
@@ -143,18 +128,17 @@ def _plain(checked: Checked) -> dict[str, Any]:  # Any: JSON values
     return {"good": checked.good, "bad": checked.bad, "problems": problems}
 
 
-@app.command()
-@expanded
-def worker(place: Place, *, concurrency: Concurrency = 200, sending: Sending) -> None:
+def worker(place: Place, *, options: BatchSending) -> None:
     """
     Process a batch shared by several machines, until interrupted.  Workers can join and leave at any time.
 
     They share the --rate.
     """
-    from invsvc_async.cli.commands.batch_run import BatchOptions, work
+    from invsvc_async.cli.commands.batch_run import work
 
-    sending.check_secrets(may_create=True)
-    raise typer.Exit(until_done(work(BatchOptions(place, sending, concurrency))))
+    options.check_secrets(may_create=True)
+    raise typer.Exit(until_done(work(place, options)))
 
 
+app.command()(expanded(worker, lacks=("tag", "stop_after")))
 attach(app, BATCH, list_, show, report, watch, workers, retry, drop, prune)

@@ -8,8 +8,6 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from invsvc_async.cli.options import handled, stop_signals
 from invsvc_async.cli.output import (
     DONE,
@@ -33,31 +31,21 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch import Batch, Progress, Result, Summary
     from invsvc_async.batch.reports.not_applied import Group
-    from invsvc_async.cli.sending import Sending
+    from invsvc_async.cli.sending import BatchSending
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
-__all__ = ["BatchOptions", "work", "write"]
+__all__ = ["work", "write"]
 
 INTERRUPTED = 130  # the exit code of shells for SIGINT
 _EVERY = 10.0  # s between lines of progress
 GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
 
-@attrs.frozen
-class BatchOptions:
-    """Options of a run or a worker."""
-
-    journal: str
-    sending: Sending
-    concurrency: int
-    tag: bool = True
-    stop_after: float | None = None
-
-
 async def write(
-    options: BatchOptions, client: Client, writes: Iterable[Write[Any]], *, total: int, bad: int
-) -> int:  # Any: of any operation
+    journal: str, options: BatchSending, client: Client, writes: Iterable[Write[Any]], *, total: int,
+    bad: int,
+) -> int:  # fmt: skip  # Any: of any operation
     """
     Run the unfinished writes of *writes* (*total* in all) and of the journal; return the exit code.
 
@@ -67,15 +55,15 @@ async def write(
     from invsvc_async.batch.reports.not_applied import groups_of
 
     async with AsyncExitStack() as stack:
-        show = stack.enter_context(_bar(total, shown=not options.sending.json_))
-        batch = await _opened(stack, options, client, on_progress=show)
+        show = stack.enter_context(_bar(total, shown=not options.json_))
+        batch = await _opened(stack, journal, options, client, on_progress=show)
         if not batch.entries.is_shared:  # what an earlier run has left, this one would do
-            options.sending.check_secrets(may_create=await batch.entries.creates_webhooks())
+            options.check_secrets(may_create=await batch.entries.creates_webhooks())
         stopped = stack.enter_context(_signals(batch))
         stop_reason = await _all_taken(batch.run(writes))
         summary, progress = await batch.summary(), batch.progress
-        groups = await groups_of(batch.entries, name_of(options.journal))
-    _print_summary(summary, progress, groups, bad=bad, as_json=options.sending.json_)
+        groups = await groups_of(batch.entries, name_of(journal))
+    _print_summary(summary, progress, groups, bad=bad, as_json=options.json_)
     if stop_reason is not None:
         fail(str(stop_reason))
         return FAILED
@@ -85,16 +73,16 @@ async def write(
     return _exit_code_of(summary, bad)
 
 
-async def work(options: BatchOptions) -> int:
+async def work(journal: str, options: BatchSending) -> int:
     """Work on a shared batch until interrupted; report writes that were not applied, then the totals."""
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(options.sending.client(options.concurrency))
-        batch = await _opened(stack, options, client)
+        client = await stack.enter_async_context(options.client(options.concurrency))
+        batch = await _opened(stack, journal, options, client)
         stack.enter_context(_signals(batch))
         note("waiting for work; press Ctrl-C to leave")
         stop_reason = await _all_taken(batch.work(), show=_note_failure)
         summary, progress = await batch.summary(), batch.progress
-    _print_summary(summary, progress, [], as_json=options.sending.json_)
+    _print_summary(summary, progress, [], as_json=options.json_)
     if stop_reason is not None:
         fail(str(stop_reason))
         return FAILED
@@ -120,17 +108,14 @@ def _note_failure(result: Result) -> None:
 
 
 async def _opened(
-    stack: AsyncExitStack, options: BatchOptions, client: Client, *,
+    stack: AsyncExitStack, journal: str, options: BatchSending, client: Client, *,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Batch:  # fmt: skip
     """Open the batch.  The secrets file is closed after it."""
     from invsvc_async.batch import Batch
 
-    take = await options.sending.secret_sink(stack)
-    opening = Batch.open(
-        options.journal, client, concurrency=options.concurrency, tag=options.tag, on_secret=take,
-        on_progress=on_progress, stop_after=options.stop_after, **options.sending.settings,
-    )  # fmt: skip
+    take = await options.secret_sink(stack)
+    opening = Batch.open(journal, client, on_secret=take, on_progress=on_progress, **options.settings)
     return await stack.enter_async_context(opening)
 
 
