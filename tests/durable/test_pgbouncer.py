@@ -29,9 +29,7 @@ async def pooler(folder, port, role, mode):
     server = database()
     socket = parse_qs(urlsplit(server.address).query)["host"][0]
     connection = await asyncpg.connect(server.address)
-    await connection.execute(
-        f"CREATE ROLE {role} SUPERUSER LOGIN"
-    )
+    await connection.execute(f"CREATE ROLE {role} SUPERUSER LOGIN")
     await connection.close()
     connect = f"host={socket} user={role}"
     (folder / "users").write_text('"postgres" ""\n')

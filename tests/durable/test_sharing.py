@@ -10,7 +10,6 @@ import sys
 import time
 
 import pytest
-from invsvc_async.cli.commands.views import plain_worker
 
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
@@ -157,6 +156,22 @@ async def listed(batch, number):
     return len(await batch.workers()) == number
 
 
+async def told(*arguments):
+    """Return what the command that lists workers prints."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "invsvc_async.cli",
+        "batch",
+        "workers",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await child.communicate()
+    assert child.returncode == 0
+    return out.decode()
+
+
 async def test_command_that_lists_workers(client, address):
     """It prints each worker, with its state; as JSON, all fields of it."""
     address = address.replace("silence=1", f"silence={LONG}")
@@ -166,16 +181,10 @@ async def test_command_that_lists_workers(client, address):
         leases = Leases(entries.store, options_of(client).session.clock)
         await leases.beat(said(host, number, rate, lanes))
     await leases.end()
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "invsvc_async.cli", "batch", "workers", address, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await child.communicate()
-    assert child.returncode == 0
-    lines = [line.split("\t")[2:6] for line in out.decode().splitlines()]
+    lines = [line.split("\t")[2:6] for line in (await told(address)).splitlines()]
     assert lines[1:] == [["working", "1,234", "5.2", "2"], ["ended", "0", "0.0", "0"]]
-    one, two = [plain_worker(each) for each in await entries.workers()]
+    one, two = json.loads(await told(address, "--json"))
     assert (one["done"], one["rate"], one["alive"], two["ended"]) == (1234, 5.25, True, True)
-    assert json.dumps([one, two])
     await entries.aclose()
 
 
