@@ -376,12 +376,21 @@ def test_body_in_another_buffer(cls) -> None:
 
 
 @pytest.mark.parametrize("number", ["1e99999999999999999999", "1" + "0" * 5000])
-def test_number_beyond_all_bounds(number: str) -> None:
-    """A number that nothing can hold refuses the data, when that is read."""
-    event = events.parse(b'{"event":"payment.created","data":{"a":%s}}' % number.encode())
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"event":"payment.created","data":{"a":%s}}',
+        '{"type":"payment.created","id":"dlv_1","data":{"object":{"a":%s}}}',
+    ],
+    ids=["v1", "v2"],
+)
+def test_number_beyond_all_bounds(number: str, body: str) -> None:
+    """A number that nothing can hold refuses the data, when that is read; the error has the whole body."""
+    event = events.parse((body % number).encode())
 
-    with pytest.raises(MalformedEventError):
+    with pytest.raises(MalformedEventError) as caught:
         _ = event.data
+    assert caught.value.raw == event.raw
 
 
 def test_event_is_a_value() -> None:

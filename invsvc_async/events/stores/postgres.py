@@ -14,8 +14,7 @@ import attrs
 
 from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
 from invsvc_async.events.stores import scripts
-from invsvc_async.events.stores.scripted import ScriptedStore
-from invsvc_async.events.stores.short_transactions import in_slices
+from invsvc_async.events.stores.scripted import ScriptedStore, in_slices
 from invsvc_async.storage.dialect import PostgresDialect
 from invsvc_async.storage.table_version import VERSION, check_version
 

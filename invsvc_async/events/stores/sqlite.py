@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 
 from invsvc_async.events.stores import Delivery, Entry, Standing, copy_key, scripts
-from invsvc_async.events.stores.scripted import ScriptedStore
-from invsvc_async.events.stores.short_transactions import in_slices
+from invsvc_async.events.stores.scripted import ScriptedStore, in_slices
 from invsvc_async.events.stores.sqlite_file import Clock, begin, connect, connect_again, dialect_of
 from invsvc_async.events.stores.sqlite_upkeep import Upkeep, shrink_some, write_aside
 from invsvc_async.storage.address import check_path

@@ -855,9 +855,9 @@ async def test_postgres_lease_that_waits_for_a_lock(postgres: str) -> None:
 
 async def test_prune_of_more_than_a_slice(kept, monkeypatch) -> None:
     """All that is old is deleted, however many slices it takes, and deliveries get in between."""
-    monkeypatch.setattr("invsvc_async.events.stores.short_transactions._FIRST", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.short_transactions._LEAST", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.short_transactions._MOST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.scripted._FIRST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.scripted._LEAST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.scripted._MOST", 3)
     for number in range(20):
         entry = await claimed(kept.store, delivery(f"d_{number}"))
         await kept.store.handled(entry)
@@ -873,9 +873,9 @@ async def test_prune_of_more_than_a_slice(kept, monkeypatch) -> None:
 
 async def test_sqlite_prune_holds_the_lock_for_a_slice_only(tmp_path, monkeypatch) -> None:
     """No transaction of prune deletes more than a slice."""
-    monkeypatch.setattr("invsvc_async.events.stores.short_transactions._FIRST", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.short_transactions._LEAST", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.short_transactions._MOST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.scripted._FIRST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.scripted._LEAST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.scripted._MOST", 3)
     store = events.SqliteStore(tmp_path / "events.db", clock=lambda: 0.0)
     for number in range(10):
         await store.handled(await claimed(store, delivery(f"d_{number}")))
