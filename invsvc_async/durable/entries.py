@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import socket
+import sys
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from operator import attrgetter
@@ -21,18 +26,20 @@ from invsvc_async.durable.scripts import (
     reopen,
     take_verdicts,
 )
+from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.store import flags_in
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.intents import Commons
     from invsvc_async.durable.store import Store
 
-__all__ = ["Entries", "Owner"]
+__all__ = ["Entries", "Owner", "attempts_of"]
 
 NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIED)
 _AT_ONCE = 200  # rows that one transaction changes
@@ -72,13 +79,12 @@ SELECT l.owner, m.status, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
 
 
 class Owner(NamedTuple):
-    """The process that has a lane: what it says of itself, and how long ago; ``None``: it is not known."""
+    """The process that has a lane, as far as it is known; ``last_sign`` is how many seconds ago."""
 
-    token: str
-    status: str | None
-    silent: float | None  # s
-    silence: float | None  # s after which it counts as dead
-    sends: int | None  # -1: it has ended
+    host: str | None
+    pid: int | None
+    alive: bool
+    last_sign: float | None = None
 
 
 class Entries:
@@ -111,6 +117,8 @@ class Entries:
 
     def lane_of(self, key: str, thing: str | None) -> int:
         """Return the lane of a write: all writes to one thing are in the same."""
+        if self.lanes == 1:
+            return 1
         name = (thing or key).encode(errors="surrogatepass")
         return 1 + int.from_bytes(blake2b(name, digest_size=8).digest()) % self.lanes
 
@@ -296,7 +304,15 @@ class Entries:
     async def owner_of(self, lane: int) -> Owner | None:
         """Return who has *lane*, if anybody has."""
         rows = await self.store.rows(_OWNER, lane)
-        return None if not rows or rows[0][0] is None else Owner(*rows[0])
+        if not rows or rows[0][0] is None:
+            return None
+        if isinstance(self.store, SqliteStore):  # one process has all lanes
+            said = _said(self.store.path.with_name(f"{self.store.path.name}.owner"))
+            return Owner(*said, _lives(*said))
+        _, status, silent, silence, sends = rows[0]
+        said = json.loads(status or "{}")
+        alive = silent is not None and sends != -1 and silent < silence
+        return Owner(said.get("host"), said.get("pid"), alive, silent)
 
     async def _told(self, entries: list[Entry]) -> list[Entry]:
         """Note in *entries* when they were stored first, and whether their verdicts were acknowledged."""
@@ -391,3 +407,30 @@ class Entries:
         while (last := (await self.store.rows(_PART, after, size))[0][0]) is not None:
             yield after, last
             after = last
+
+
+def attempts_of(entry: Entry) -> int:
+    """Return how many sends are stored with *entry*: none once it is pruned, or if it is damaged."""
+    try:
+        return len(json.loads(entry.intent or "{}").get("sent", []))
+    except (ValueError, TypeError, AttributeError):
+        return 0
+
+
+def _said(beside: Path) -> tuple[str | None, int | None]:
+    """Return the host and the process that the lock file *beside* a store names."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        said = json.loads(beside.read_bytes())
+        return str(said["host"]), int(said["pid"])
+    return None, None
+
+
+def _lives(host: str | None, pid: int | None) -> bool:
+    """Return whether a process may live: it runs, or it is on another machine."""
+    if pid is None or host != socket.gethostname() or sys.platform == "win32":  # where signal 0 would end it
+        return True
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
+    return True

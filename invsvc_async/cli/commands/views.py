@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import socket
-import sys
 import time
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,6 +112,8 @@ async def _show(kind: Kind, at: At, key: str) -> tuple[Row, Verdict | None] | No
 
 def _row(entries: Entries, entry: Entry, error: str | None) -> Row:
     """Return what a list says of *entry*; *error* is the last one of ``on_result``."""
+    from invsvc_async.durable.entries import attempts_of
+
     since = entry.done_at or entry.added_at
     key = entries.key_of(entry)
     row: Row = {
@@ -125,7 +122,7 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> Row:
         "operation": entry.operation,
         "thing": None if entry.thing is None else entry.thing.partition("?")[0],  # a query may have a token
         "state": entry.verdict or _STATES[entry.state],
-        "attempts": len(_sends(entry)),
+        "attempts": attempts_of(entry),
         "since": None if since is None else datetime.fromtimestamp(since // 1000, UTC).isoformat(),
         "age": _since(since),
     }
@@ -143,14 +140,6 @@ def _since(then: int | None) -> float | None:
 def _cells(row: Row) -> Sequence[object]:
     named = [row[name] or "" for name in ("namespace", "key", "operation", "thing", "state")]
     return [*named, row["attempts"], _age(row["age"]), _untold(row)]
-
-
-def _sends(entry: Entry) -> list[Row]:
-    """Return the sends of *entry* that are stored with it, as JSON values; a pruned one has none."""
-    try:
-        return list(json.loads(entry.intent or "{}").get("sent", []))
-    except (ValueError, TypeError, AttributeError):  # it is damaged, as `show` and the next run say
-        return []
 
 
 def _untold(row: Row) -> str:
@@ -198,8 +187,7 @@ def verdict_in(word: str, option: str) -> Verdict:
 
 async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
     """Return why an open write has no verdict yet, and who has it."""
-    ahead = await entries.ahead_of(entry)
-    holder = await _holder_of(entries, entry)
+    ahead, owner = await entries.ahead_of(entry), await entries.owner_of(entry.lane)
     limits = await _limits(entries) if kind.name == "batch" else []
     if entry.state:
         why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
@@ -207,11 +195,11 @@ async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
         why = "earlier writes to the same thing are open"
     else:
         why = "its turn has not come"
-    if holder is None or not holder["alive"]:
+    if owner is None or not owner.alive:
         why += "; no process has it" if kind.name == "journal" else "; no process sends it: start one"
     elif limits:
         why += f"; limited by {', '.join(limits)}"
-    return {"waits": why, "after": ahead, "process": holder}
+    return {"waits": why, "after": ahead, "process": None if owner is None else owner._asdict()}
 
 
 async def _limits(entries: Entries) -> list[str]:
@@ -219,34 +207,6 @@ async def _limits(entries: Entries) -> list[str]:
 
     found = statuses_in(await entries.facts(RUN))
     return sorted({each.limited_by for each in found if each.limited_by is not None and each.is_current})
-
-
-async def _holder_of(entries: Entries, entry: Entry) -> Row | None:
-    """Return the process that has the lane of *entry*, as far as it is known."""
-    from invsvc_async.durable.sqlite_store import SqliteStore
-
-    owner = await entries.owner_of(entry.lane)
-    if owner is None:
-        return None
-    if isinstance(entries.store, SqliteStore):  # one process has all lanes
-        beside = entries.store.path.with_name(f"{entries.store.path.name}.owner")
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            said = json.loads(beside.read_bytes())
-            return {"host": said["host"], "pid": said["pid"], "alive": _lives(said["host"], said["pid"])}
-        return {"alive": True}
-    said = json.loads(owner.status or "{}")
-    alive = owner.silent is not None and owner.sends != -1 and owner.silent < (owner.silence or 0)
-    return {"host": said.get("host"), "pid": said.get("pid"), "alive": alive, "last_sign": owner.silent}
-
-
-def _lives(host: str, pid: int) -> bool:
-    if host != socket.gethostname() or sys.platform == "win32":  # where a signal 0 would end it
-        return True
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)
-    return True
 
 
 # --- workers
