@@ -67,6 +67,7 @@ class Dispatcher:
         self.say: Callable[[int], str] | None = None  # what others are told of this process and its lanes
         self._held: dict[int, Lane] = {}  # by number: what is under way
         self._busy: Counter[Lane] = Counter()  # how much of it is of each lane
+        self._in_lane: Counter[int] = Counter()  # the same by number: a lane may have been lost and regained
         self._newest: dict[str, int] = {}  # by thing: the last place of those under way
         # By lane: after which place it is read next; None once it was read to its end.
         self._places: dict[int, int | None] = {}
@@ -229,13 +230,10 @@ class Dispatcher:
         Not those that were lost and acquired again, as long as something is under way that was added before:
         it ends without a verdict, so what is newer would be sent before it.
         """
-        held = self.leases.lanes
-        earlier = {lane.number for lane in self._busy if held.get(lane.number) is not lane}
-        return {
-            number: lane
-            for number, lane in held.items()
-            if not (lane.leaving or lane.doubtful or number in earlier)
-        }
+        return {number: lane for number, lane in self.leases.lanes.items() if self._may_send(lane)}
+
+    def _may_send(self, lane: Lane) -> bool:
+        return not (lane.leaving or lane.doubtful) and self._in_lane[lane.number] == self._busy[lane]
 
     # --- feeding
 
@@ -275,18 +273,22 @@ class Dispatcher:
             engine = self._engine
             if wait and engine is not None:
                 await engine.room()
-            async with self._turn:
-                lane = self._entries.lane_of(item.key, item.thing)
-                mine = self._lanes_to_send().get(lane)
-                was_read = self._places.get(lane, 0) is None and self._read_last.get(lane, 0) <= since
-                waits = item.thing in self._waiting
-                if mine is None or engine is None or waits or not (was_read and (wait or engine.has_room)):
-                    if not waits:
-                        self.read_again([lane])
-                    item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
-                    continue
-                item.number, item.lane = number, mine
-                self._take_in(engine, item, number)
+            if self._turn.locked():
+                async with self._turn:
+                    pass
+            lane = self._entries.lane_of(item.key, item.thing)
+            mine = self.leases.lanes.get(lane)
+            was_read = self._places.get(lane, 0) is None and self._read_last.get(lane, 0) <= since
+            waits = item.thing in self._waiting
+            has_room = engine is not None and (wait or engine.has_room)
+            if waits or mine is None or not (self._may_send(mine) and was_read and has_room):
+                if not waits:
+                    self.read_again([lane])
+                item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
+                continue
+            assert engine is not None
+            item.number, item.lane = number, mine
+            self._take_in(engine, item, number)
 
     async def _fetch(self, engine: Engine) -> bool:
         """Add the next entries that are open; return whether there were any."""
@@ -344,6 +346,7 @@ class Dispatcher:
         assert item.lane is not None
         self._held[item.number] = item.lane
         self._busy[item.lane] += 1
+        self._in_lane[item.lane.number] += 1
         if item.thing is not None:
             self._newest[item.thing] = max(place, self._newest.get(item.thing, 0))
         item.on_end = partial(self._ended, item.number, item.thing, place)
@@ -404,6 +407,7 @@ class Dispatcher:
 
     def _ended(self, number: int, thing: str | None, place: int) -> None:
         lane = self._held.pop(number)
+        self._in_lane[lane.number] -= 1
         self._busy[lane] -= 1
         if not self._busy[lane]:
             del self._busy[lane]
@@ -412,6 +416,7 @@ class Dispatcher:
             if thing in self._passed:
                 self._passed.discard(thing)
                 self._places[lane.number] = 0
-        self.woken.set()
+        if not self._held or self._places.get(lane.number, 0) is not None:
+            self.woken.set()
         if lane.leaving:
             self._beat_now.set()

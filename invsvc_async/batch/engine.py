@@ -278,7 +278,7 @@ class Engine:
 
     async def _look_at_list(self, item: Item) -> None:
         """Before the first create of a webhook, warn if the list, which settles all of them, is full."""
-        if not item.creates_webhook:
+        if self._has_looked or not item.creates_webhook:
             return
         async with self._looking:
             if self._has_looked:
