@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from invsvc_async.events.stores import Delivery
     from invsvc_async.events.stores.postgres_puts import GroupedPuts
     from invsvc_async.storage.dialect import Script
-    from invsvc_async.storage.postgres_pool import Pool
 
 __all__ = ["PostgresStore"]
 
@@ -52,13 +51,7 @@ class _Connected:
     """The connections of one event loop; no other one can use them."""
 
     opening: asyncio.Lock = attrs.field(factory=asyncio.Lock)
-    pool: Pool | None = None
     puts: GroupedPuts | None = None
-
-    def give_up(self) -> None:
-        """Cut the connections off, as far as that is possible without their loop."""
-        if self.pool is not None:
-            self.pool.give_up()
 
 
 class PostgresStore(ScriptedStore):
@@ -95,17 +88,15 @@ class PostgresStore(ScriptedStore):
     async def close(self) -> None:
         """Close the connections of this event loop; the next use opens them again."""
         here = self._here()
-        pool, here.pool, here.puts = here.pool, None, None
-        if pool is not None:
-            await pool.aclose()
+        puts, here.puts = here.puts, None
+        if puts is not None:
+            await puts.pool.aclose()
 
     async def _put(self, delivery: Delivery) -> bool | None:
-        here = self._by_loop.get(asyncio.get_running_loop())
-        puts = here.puts if here is not None and here.puts is not None else (await self._opened())[1]
-        return await puts.put(delivery)
+        return await (await self._opened()).put(delivery)
 
     async def _ask(self, script: Callable[[], Script[T]], *, together: bool = False) -> T:
-        pool = await self._pool()
+        pool = (await self._opened()).pool
         return await (pool.run(self._dialect, script) if together else self._dialect.run(pool, script()))
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:
@@ -114,11 +105,10 @@ class PostgresStore(ScriptedStore):
     async def _in_slices(self, script: Callable[[int], Script[int]]) -> int:
         return await in_slices(lambda rows: self._ask(lambda: script(rows)), seconds=_SLICE)
 
-    async def _pool(self) -> Pool:
+    async def _opened(self) -> GroupedPuts:
         here = self._by_loop.get(asyncio.get_running_loop())
-        return here.pool if here is not None and here.pool is not None else (await self._opened())[0]
-
-    async def _opened(self) -> tuple[Pool, GroupedPuts]:
+        if here is not None and here.puts is not None:
+            return here.puts
         try:
             from invsvc_async.events.stores.postgres_puts import GroupedPuts
             from invsvc_async.storage.postgres_pool import Pool
@@ -128,19 +118,20 @@ class PostgresStore(ScriptedStore):
             ) from None
         here = self._here()
         async with here.opening:
-            if here.pool is None or here.puts is None:
+            if here.puts is None:
                 # Each statement is tried once, because the sender waits for only 10 s.
                 name = "the event store's database"
                 pool = Pool(self._dsn, name, size=self._connections, patience=_TIMEOUT, retry=False)
                 await pool.connect(self._prepare)
-                here.pool, here.puts = pool, GroupedPuts(pool, self._dialect)
-            return here.pool, here.puts
+                here.puts = GroupedPuts(pool, self._dialect)
+            return here.puts
 
     def _here(self) -> _Connected:
         """Return what belongs to this event loop, and forget those that are closed by now."""
         for loop in list(self._by_loop):  # a copy: another loop may add its own
-            if loop.is_closed() and (left := self._by_loop.pop(loop, None)) is not None:
-                left.give_up()
+            left = self._by_loop.pop(loop, None) if loop.is_closed() else None
+            if left is not None and left.puts is not None:
+                left.puts.pool.give_up()
         return self._by_loop.setdefault(asyncio.get_running_loop(), _Connected())
 
     async def _prepare(self, connection: Any) -> None:  # Any: asyncpg has no types

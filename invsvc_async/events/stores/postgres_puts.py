@@ -25,7 +25,7 @@ class GroupedPuts:
     """``scripts.PUT`` in *dialect*, by the connections of *pool*."""
 
     def __init__(self, pool: Pool, dialect: PostgresDialect) -> None:
-        self._pool = pool
+        self.pool: Pool = pool
         self._dialect = dialect
         self._waiting: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
         self._running: asyncio.Task[None] | None = None
@@ -99,4 +99,4 @@ class GroupedPuts:
             for number, each in enumerate(deliveries)
         ]
         rows.sort(key=lambda row: row[0] or "")
-        return dict(await self._pool.fetch(*self._dialect.translated(scripts.PUT, (rows,))))
+        return dict(await self.pool.fetch(*self._dialect.translated(scripts.PUT, (rows,))))

@@ -33,7 +33,7 @@ async def store(postgres: str):
 async def transactions(store: events.PostgresStore) -> int:
     """Return how many transactions have stored what is in the table."""
     text = f"SELECT count(DISTINCT xmin::text) FROM {store._table}"  # noqa: S608 - our own table
-    return (await (await store._pool()).fetch(text))[0][0]
+    return (await (await store._opened()).pool.fetch(text))[0][0]
 
 
 @pytest.mark.parametrize(("most", "statements"), [(500, 1), (3, 3)])

@@ -667,7 +667,7 @@ async def test_postgres_connection_that_breaks(postgres: str) -> None:
     """A connection that the server ends costs one piece of work at most."""
     store = events.PostgresStore(postgres, table="breaking", connections=1)
     await store.put(delivery("a"))
-    [[number]] = await (await store._pool()).fetch("SELECT pg_backend_pid()")
+    [[number]] = await (await store._opened()).pool.fetch("SELECT pg_backend_pid()")
     other = await asyncpg.connect(postgres)
     await other.execute("SELECT pg_terminate_backend($1)", number)
     await other.close()
@@ -687,7 +687,7 @@ async def test_postgres_that_has_no_connection_left(own_postgres: str) -> None:
     await owner.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO few")
     dsn = own_postgres.replace(f"//{urlsplit(own_postgres).username}:@", "//few@")
     store = events.PostgresStore(dsn, table="few")
-    (await store._pool()).patience = 60.0  # on a busy machine, too
+    (await store._opened()).pool.patience = 60.0  # on a busy machine, too
 
     claims = await asyncio.gather(
         *(store.claim(delivery(str(number)), lease=60) for number in range(30)), return_exceptions=True
@@ -703,7 +703,7 @@ async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
     """Closing waits for a connection in use no longer than a statement may take."""
     store = events.PostgresStore(postgres, table="closing")
     await store.open()
-    pool = await store._pool()
+    pool = (await store._opened()).pool
     pool.patience = 0.2
 
     async def act(connection) -> None:
@@ -751,7 +751,7 @@ async def test_postgres_table_of_another_version(postgres: str, mark: str, words
     """A table of a newer version, or of another program, is not changed."""
     store = events.PostgresStore(postgres, table="other")
     await store.open()
-    await (await store._pool()).fetch(f"COMMENT ON TABLE other IS {mark}")
+    await (await store._opened()).pool.fetch(f"COMMENT ON TABLE other IS {mark}")
     await store.close()
 
     with pytest.raises(JournalError, match=words):
