@@ -423,6 +423,25 @@ async def test_retry_beside_the_process_that_did_it(service, empty, invsvc):
             assert (await other.webhooks.update(hook, description="x").keyed("k").outcome()).applied
 
 
+async def test_secret_is_not_shown(service, empty, invsvc, tmp_path):
+    """What a webhook's receiver is authenticated by is in no output, whoever has it."""
+    options = {"journal": empty.place} if empty.kind == "journal" else {}
+    async with client_of(service, **options) as client:
+        write = client.webhooks.create(url="https://me.example/", events=["invoice.created"]).keyed("k")
+        await empty.write(client, write)
+    shown = ""
+    for command in (("list",), ("show", "k"), ("report", "--html", "page.html", "--jsonl", "lines.jsonl")):
+        name, *more = command
+        for form in ((), ("--json",)):
+            code, out, err = await invsvc(empty.kind, name, empty.place, *more, *form)
+            assert code == 0
+            shown += out + err
+    shown += (tmp_path / "page.html").read_text() + (tmp_path / "lines.jsonl").read_text()
+    assert "webhooks.create" in shown
+    assert "whsec_" not in shown
+    assert service.api_key not in shown
+
+
 async def test_query_of_an_address_is_not_shown(service, invsvc, tmp_path):
     """It may contain a token of the receiver."""
     stored = Stored("batch", "file", tmp_path, "query")
