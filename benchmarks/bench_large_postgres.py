@@ -79,8 +79,9 @@ async def undo(address: str) -> None:
 
 async def measure(address: str) -> None:
     """Print the times of the steps, one per line."""
-    from invsvc_async import Verdict
     from invsvc_async.batch.journals.postgres import PostgresBatch
+
+    from invsvc_async import Verdict
     from invsvc_async.durable.entry import Entry, State
 
     journal: Any = PostgresBatch(address)

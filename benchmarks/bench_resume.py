@@ -23,11 +23,11 @@ from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
-
-from benchmarks.bench_journal import Service
 from invsvc_async.batch.checkpoint import RUNS, Checkpoint
 from invsvc_async.batch.file_reader import Reader
 from invsvc_async.batch.journals.sqlite import SqliteBatch
+
+from benchmarks.bench_journal import Service
 
 MOST_SECONDS, MOST_MEMORY = 60, 150  # MB
 _INSERT = (

@@ -16,8 +16,8 @@ from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.reports.summary import Report
 from invsvc_async.batch.result import Progress, Result, Summary
 from invsvc_async.cli.commands import batch_run
-from invsvc_async.cli.commands import report as batch_report
 from invsvc_async.cli.commands import conformance as conformance_cli
+from invsvc_async.cli.commands import report as batch_report
 from invsvc_async.cli.commands.explain import _words
 from invsvc_async.cli.commands.export import _print_result
 from invsvc_async.cli.formatting import show
@@ -122,7 +122,11 @@ def test_report_of_more_unknown_writes_than_a_terminal_shows(capsys):
         groups.add(each)
     summary = Summary(verdicts={Verdict.UNKNOWN: 23}, secrets_lost=2)
     report = Report(
-        name="run.db", summary=summary, groups=groups.sorted("run.db"), duplicates=1, faults=Counter({"HTTP 500": 4})
+        name="run.db",
+        summary=summary,
+        groups=groups.sorted("run.db"),
+        duplicates=1,
+        faults=Counter({"HTTP 500": 4}),
     )
     batch_report.show(report)
     shown = " ".join(capsys.readouterr().out.split())

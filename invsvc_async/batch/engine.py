@@ -281,8 +281,8 @@ class Engine:
         if self._has_looked or not item.creates_webhook:
             return
         async with self._looking:
-            if self._has_looked:
-                return
+            if self._has_looked:  # by another task, meanwhile
+                return  # type: ignore[unreachable]  # mypy sees no other task
             intent = item.intent or intent_of(cast("WriteSpec", item.spec))
             team = self._anywhere.team_of(Request(operation=WEBHOOKS_LIST, team=intent.scope.team))
             last = self._writes.own.last_list(team)

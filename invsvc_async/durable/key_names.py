@@ -104,8 +104,8 @@ class Doubts:
         if self._mark is not None and self._mark.is_open:
             raise JournalError(
                 "journal: it was restored from a copy, or moved, so it may lack keys, and a write under one "
-                "of these would be made twice. Nothing was sent. Look for what was written since the copy was "
-                "made; then open the journal once with complete=true in the query of its address."
+                "of these would be made twice. Nothing was sent. Look for what was written since the copy "
+                "was made; then open the journal once with complete=true in the query of its address."
             )
 
 

@@ -108,7 +108,8 @@ class KeyedRun:
         left = left_by(self.thing, outcome, self.keys.session.writes.own, self.answer)
         as_sent = self.sent if is_answered(outcome) else None
         entry = self.entry(
-            State.DONE, outcome.started_as if as_sent else outcome.intent, as_sent, verdict=outcome.verdict.value, outcome=verdict_record(outcome),
+            State.DONE, outcome.started_as if as_sent else outcome.intent, as_sent,
+            verdict=outcome.verdict.value, outcome=verdict_record(outcome),
             done_at=time.time_ns() // 1_000_000,
         )  # fmt: skip
         try:

@@ -491,9 +491,8 @@ class Driver(Generic[T]):
         found = self.value if plain else await self._value_of(done)
         if done.verdict is _APPLIED:
             self._claim(done)
-        if self.session.on_secret is not None and self.view.journal is None and self.spec.creates_webhook:
-            outcome = self._outcome_of(done, found)
-            self._outcome = await secret_passed_on(outcome, self.intent.key, self.session.on_secret)
+        if self.spec.creates_webhook:
+            await self._pass_secret_on(done, found)
         if self.verdicts is not None:  # before a newer write to its thing can be sent
             self._outcome = self._outcome or self._outcome_of(done, found)
             await self.verdicts.settled(self._outcome)
@@ -504,11 +503,21 @@ class Driver(Generic[T]):
             self.writes.left_open.take(self.intent.identity)
         self.found, self.done = found, done
         if done is not ANSWERED:
-            self._keep_as_last_user()
-            if done.verdict in NO_EFFECT and self._before is not None:
-                self._note_no_effect(self._before)
-            if self._takes_up or self._was_in_doubt():
-                self.writes.keep_ended(self.outcome())
+            self._note_end(done)
+
+    def _note_end(self, done: Done) -> None:
+        """Note, for later writes and runs, how a write ended that was not just answered with a success."""
+        self._keep_as_last_user()
+        if done.verdict in NO_EFFECT and self._before is not None:
+            self._note_no_effect(self._before)
+        if self._takes_up or self._was_in_doubt():
+            self.writes.keep_ended(self.outcome())
+
+    async def _pass_secret_on(self, done: Done, found: T | None) -> None:
+        """Pass the secret on to the hook of the client; what has the journal of a run has its own hook."""
+        hook = self.session.on_secret
+        if hook is not None and self.view.journal is None:
+            self._outcome = await secret_passed_on(self._outcome_of(done, found), self.intent.key, hook)
 
     def _keep_as_last_user(self) -> None:
         """Note, before the lock is released, that this write, sent or not, was the last of its line."""

@@ -336,8 +336,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
             raise ConfigurationError(
                 f"{spec.operation.name}: the key {spec.key!r} means something only where it is stored. Make "
-                "the client with journal='calls.db' or journal='postgresql://…', or give the write to a batch "
-                "or an outbox. Nothing was sent."
+                "the client with journal='calls.db' or journal='postgresql://…', or give the write to a "
+                "batch or an outbox. Nothing was sent."
             )
         driver: Driver[T_co] = await run_keyed(spec)
         return driver

@@ -12,8 +12,7 @@ import pytest
 
 from invsvc_async.batch import Batch
 from tests.batch.conftest import client_of
-from tests.batch.writing import SECRETS
-from tests.batch.writing import all_of, creates
+from tests.batch.writing import SECRETS, all_of, creates
 from tests.cli.test_batch import here, invsvc, line, write_file
 from tests.support.database import database
 

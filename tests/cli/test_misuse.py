@@ -20,7 +20,11 @@ HOOK = ("webhooks.create", "url=https://me.example/in", "events=invoice.created"
         ("frobnicate", 2, "No such command"),
         ("get", 2, "Missing argument"),
         ("get nonsense x", 2, "nonsense: unknown. Use one of journeys.get"),
-        ("get webhooks id=wh_1", 2, "id: not an argument; webhooks.get takes webhook_id, team; webhook_id: missing"),
+        (
+            "get webhooks id=wh_1",
+            2,
+            "id: not an argument; webhooks.get takes webhook_id, team; webhook_id: missing",
+        ),
         ("get webhooks wh_1 wh_2", 2, "'wh_2': unexpected. Write name=value"),
         ("get webhooks wh_nope", 1, "HTTP 404 resource_not_found"),
         ("get journeys ../../x", 2, "is not a valid id"),

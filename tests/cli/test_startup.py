@@ -45,7 +45,9 @@ def test_help_of_a_group_imports_no_store(group):
     """It needs the options of its commands, and nothing that reads or sends."""
     found = imported_by(group, "--help")
     assert not found & HEAVY
-    assert not {name for name in found if name.startswith(("invsvc_async.durable", "invsvc_async.storage.sqlite"))}
+    assert not {
+        name for name in found if name.startswith(("invsvc_async.durable", "invsvc_async.storage.sqlite"))
+    }
 
 
 def test_client_imports_no_rules():

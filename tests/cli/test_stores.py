@@ -152,8 +152,12 @@ async def test_age(stored, invsvc):
     """It is the time since the verdict, or since an open write was stored; the oldest is told of all."""
     async with opened(KIND[stored.kind], At(stored.place)) as entries:
         hour = 3_600_000
-        await entries.store.rows(f"UPDATE {{s}}entries SET added_at = added_at - {5 * hour}, done_at = done_at - {2 * hour}")
-        await entries.store.rows(f"UPDATE {{s}}entries SET added_at = added_at - {4 * hour} WHERE key LIKE '%applied'")
+        await entries.store.rows(
+            f"UPDATE {{s}}entries SET added_at = added_at - {5 * hour}, done_at = done_at - {2 * hour}"  # noqa: S608 - our own text
+        )
+        await entries.store.rows(
+            f"UPDATE {{s}}entries SET added_at = added_at - {4 * hour} WHERE key LIKE '%applied'"  # noqa: S608 - our own text
+        )
     _, out, _ = await invsvc(stored.kind, "list", stored.place, "--json")
     hours = {each["key"]: round(each["age"] / 3600) for each in json.loads(out)["writes"]}
     assert hours == {"refused": 2, "applied": 2, "unknown": 2, "waiting": 5}
@@ -195,7 +199,9 @@ async def test_show(stored, invsvc):
 
 async def test_retry(service, stored, invsvc):
     """What is not applied is done again, once; what is applied, open or not there is named."""
-    code, out, err = await invsvc(stored.kind, "retry", stored.place, "refused", "applied", "waiting", "nowhere")
+    code, out, err = await invsvc(
+        stored.kind, "retry", stored.place, "refused", "applied", "waiting", "nowhere"
+    )
     assert (code, out.split(":")[0]) == (0, "1 write to be done again")
     assert [line.split(": ")[1] for line in err.splitlines()] == ["applied", "waiting", "nowhere"]
     assert (await invsvc(stored.kind, "retry", stored.place, "applied"))[0] == 1
@@ -205,7 +211,9 @@ async def test_retry(service, stored, invsvc):
     async with client_of(service, **options) as client:
         if stored.kind == "journal":
             async with opened(JOURNAL, At(stored.place), reading=True) as entries:
-                [(thing,)] = await entries.store.rows("SELECT thing FROM {s}entries WHERE key LIKE '% refused'")
+                [(thing,)] = await entries.store.rows(
+                    "SELECT thing FROM {s}entries WHERE key LIKE '% refused'"
+                )
             write = client.webhooks.update(thing.rpartition("/")[2], description="private").keyed("refused")
             assert (await write.outcome()).applied
         else:
@@ -218,10 +226,18 @@ async def test_retry(service, stored, invsvc):
     assert done == (1 if stored.kind == "journal" else 2)
 
 
-@pytest.mark.parametrize("empty", [("batch", "file"), ("outbox", "database"), ("outbox", "file")], indirect=True)
+@pytest.mark.parametrize(
+    "empty", [("batch", "file"), ("outbox", "database"), ("outbox", "file")], indirect=True
+)
 async def test_retry_by_verdict(stored, invsvc):
     """All of a verdict, in any spelling, are done again; an unknown one keeps its sends."""
-    for verdict, count in (("not applied", 0), ("not_applied", 0), ("refused", 1), ("refused", 0), ("unknown", 1)):
+    for verdict, count in (
+        ("not applied", 0),
+        ("not_applied", 0),
+        ("refused", 1),
+        ("refused", 0),
+        ("unknown", 1),
+    ):
         code, out, _ = await invsvc(stored.kind, "retry", stored.place, "--verdict", verdict, "--json")
         assert (code, json.loads(out)) == (0, {"to_do": count})
     _, out, _ = await invsvc(stored.kind, "show", stored.place, "unknown", "--json")
@@ -233,7 +249,9 @@ async def test_retry_by_verdict(stored, invsvc):
 
 async def test_drop(stored, invsvc):
     """A write that was not sent is deleted; one that is finished too, unless the input of a batch has it."""
-    code, out, err = await invsvc(stored.kind, "drop", stored.place, "waiting", "waiting", "nowhere", "--json")
+    code, out, err = await invsvc(
+        stored.kind, "drop", stored.place, "waiting", "waiting", "nowhere", "--json"
+    )
     assert (code, json.loads(out)) == (1, {"dropped": ["waiting"], "kept": ["nowhere"]})
     assert "nowhere: not dropped" in json.loads(err)["error"]["message"]
     code, out, _ = await invsvc(stored.kind, "drop", stored.place, "refused")
@@ -328,7 +346,9 @@ async def test_why_it_waits(service, empty, invsvc):
 async def test_workers(service, empty, invsvc):
     """Each process that sends is listed with its last sign of life, and those that have ended too."""
     async with client_of(service) as client:
-        await empty.write(client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k"))
+        await empty.write(
+            client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k")
+        )
     code, out, _ = await invsvc(empty.kind, "workers", empty.place, "--json")
     assert (code, [(each["pid"], each["state"]) for each in json.loads(out)]) == (0, [(os.getpid(), "ended")])
     _, out, _ = await invsvc(empty.kind, "workers", empty.place)
@@ -341,7 +361,9 @@ async def test_workers_of_a_file(service, invsvc, tmp_path, kind):
     """It has none, and the words say where there are some."""
     stored = Stored(kind, "file", tmp_path, kind)
     async with client_of(service) as client:
-        await stored.write(client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k"))
+        await stored.write(
+            client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k")
+        )
     code, _, err = await invsvc(kind, "workers", stored.place)
     assert (code, "a file has none" in err) == (2, True)
 
@@ -351,14 +373,16 @@ async def test_workers_of_a_file(service, invsvc, tmp_path, kind):
 async def test_process_that_is_gone(service, empty, invsvc, change):
     """A process that has ended, or is silent for too long, is not said to be at work."""
     async with client_of(service) as client:
-        await empty.write(client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k"))
+        await empty.write(
+            client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k")
+        )
     async with opened(BATCH, At(empty.place)) as entries:
         await entries.store.rows("UPDATE {s}entries SET state = 0, verdict = NULL, done_at = NULL")
         await entries.store.rows("UPDATE {s}lanes SET owner = (SELECT name FROM {s}members) || '.1'")
         await entries.store.rows("UPDATE {s}members SET sends = 1, seen = {now}")
         _, out, _ = await invsvc("batch", "show", empty.place, "k", "--json")
         assert (json.loads(out)["process"]["pid"], json.loads(out)["process"]["alive"]) == (os.getpid(), True)
-        await entries.store.rows(f"UPDATE {{s}}members SET {change}")
+        await entries.store.rows(f"UPDATE {{s}}members SET {change}")  # noqa: S608 - our own text
     _, out, _ = await invsvc("batch", "show", empty.place, "k", "--json")
     assert json.loads(out)["process"]["alive"] is False
     assert "no process sends it" in json.loads(out)["waits"]
@@ -376,7 +400,9 @@ async def test_process_that_was_killed(service, invsvc, tmp_path, kind):
     service.script("webhooks.update", "403")
     options = {"journal": stored.place} if kind == "journal" else {}
     async with client_of(service, **options) as client:
-        await stored.write(client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k"))
+        await stored.write(
+            client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k")
+        )
     with sqlite3.connect(stored.place) as connection:
         connection.execute("UPDATE entries SET state = 1, verdict = NULL, done_at = NULL")
         connection.execute("INSERT OR REPLACE INTO lanes (id, owner) SELECT lane, 'gone.1' FROM entries")
@@ -473,9 +499,13 @@ async def test_control_characters_are_shown(service, invsvc, tmp_path):
     """What a terminal would obey is made visible, in tables and in facts."""
     stored = Stored("batch", "file", tmp_path, "control")
     async with client_of(service) as client:
-        await stored.write(client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k"))
+        await stored.write(
+            client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k")
+        )
     with sqlite3.connect(stored.place) as connection:
-        connection.execute("UPDATE entries SET operation = 'a' || char(27) || '[31m', thing = 'x' || char(27)")
+        connection.execute(
+            "UPDATE entries SET operation = 'a' || char(27) || '[31m', thing = 'x' || char(27)"
+        )
     connection.close()
     for command in (("list", stored.place), ("show", stored.place, "k"), ("report", stored.place)):
         _, out, _ = await invsvc("batch", *command)

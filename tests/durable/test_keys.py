@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -94,13 +95,12 @@ async def process(service, address, where=""):
 async def until_stopped(child):
     """Wait until it has stopped itself."""
     async with asyncio.timeout(60):
-        while "T" not in (await asyncio.to_thread(_state_of, child.pid)):
+        while "T" not in (await asyncio.to_thread(_state_of, child.pid)):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.02)
 
 
 def _state_of(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0]
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def create(client, key="k", **changes):
@@ -142,7 +142,7 @@ async def test_another_write_under_a_key(service, address, changes):
         with pytest.raises(KeyConflictError, match=f"another body.{next(iter(changes))}") as failure:
             await create(client, **changes)
         with pytest.raises(
-            KeyConflictError, match="another body.events, body.name, body.url, operation, thing"
+            KeyConflictError, match=r"another body.events, body.name, body.url, operation, thing"
         ):
             await rename(client, "x", "k")
         assert isinstance(failure.value, InvalidRequestError)
@@ -355,7 +355,7 @@ async def test_credential_that_is_not_the_same(service, address):
         await create(client)
     async with client_of(service, journal=address, credential=other) as client:
         with pytest.raises(
-            ConfigurationError, match="made with another credential.*same_mode=true.*namespace=NAME"
+            ConfigurationError, match=r"made with another credential.*same_mode=true.*namespace=NAME"
         ):
             await create(client)
     mark = "&" if "?" in str(address) else "?"
@@ -392,7 +392,7 @@ async def test_provider_of_tokens_needs_a_name(service, address):
 )
 async def test_bad_names(service, tmp_path, query):
     """They are refused when the client is made."""
-    with pytest.raises(ConfigurationError, match="journal: (namespace|same_mode) is invalid"):
+    with pytest.raises(ConfigurationError, match=r"journal: (namespace|same_mode) is invalid"):
         Client(service.base_url, ApiKey(service.api_key), journal=f"{tmp_path / 'calls.db'}?{query}")
 
 
@@ -466,7 +466,7 @@ async def test_recover_settles_what_a_killed_process_left(service, shared):
             child.kill()
             await child.wait()
         async with asyncio.timeout(60):
-            while not (outcomes := await client.recover()):
+            while not (outcomes := await client.recover()):  # noqa: ASYNC110 - it dies by silence
                 await asyncio.sleep(0.1)
         assert [(each.verdict, each.intent.key) for each in outcomes] == [(Verdict.APPLIED, "k")]
         assert (await create(client).outcome()).replayed
@@ -529,7 +529,7 @@ async def test_journal_that_was_put_back_from_a_copy(service, tmp_path):
     for _ in range(2):
         async with client_of(service, journal=path) as client:
             assert (await create(client, "before", url="https://b.example/").outcome()).replayed
-            with pytest.raises(JournalError, match="may lack keys.*complete=true"):
+            with pytest.raises(JournalError, match=r"may lack keys.*complete=true"):
                 await create(client, "after", url="https://a.example/")
     assert service.arrivals("webhooks.create") == 2
     async with client_of(service, journal=f"{path}?complete=true") as client:

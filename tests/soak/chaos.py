@@ -22,10 +22,10 @@ import attrs
 
 from invsvc_async import ApiKey, Client, Intent, Outcome, ReconcilePolicy, Timeouts, Verdict
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.resources.by_name import as_write
 from invsvc_async.conformance.judge import Asked, Judgement, Report, judge
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Step, Unit, made_up, plan_for
+from invsvc_async.resources.by_name import as_write
 from tests.support.certificates import client_context, made_certificate
 from tests.support.watching import Watch
 

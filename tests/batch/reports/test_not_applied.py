@@ -185,7 +185,10 @@ def test_command_of_a_group(groups, commands):
 
 def test_command_of_a_group_in_a_journal():
     """It names keys, because a journal's writes are not run by verdict."""
-    groups = [group(Verdict.SUPERSEDED, "Retry.", "a b", "c d"), group(Verdict.REFUSED, "Correct: --failed FILE.", "e")]
+    groups = [
+        group(Verdict.SUPERSEDED, "Retry.", "a b", "c d"),
+        group(Verdict.REFUSED, "Correct: --failed FILE.", "e"),
+    ]
     assert [command_for(each, groups, "J", "journal") for each in groups] == [
         "invsvc journal retry J 'a b' 'c d'", None,
     ]  # fmt: skip

@@ -132,7 +132,10 @@ async def test_report_as_json(journal, capsys, tmp_path):
     assert told["failures"] == {"HTTP 403": 1, "HTTP 500": 1, "ResponseLostError": 2}
     assert (told["attempts"], told["resends"]) == (4, 0)
     (unknown,) = [each for each in told["not_applied"] if each["verdict"] == "unknown"]
-    assert ([each["key"] for each in unknown["writes"]], "no read" in unknown["advice"]) == (["odd <key>"], True)
+    assert ([each["key"] for each in unknown["writes"]], "no read" in unknown["advice"]) == (
+        ["odd <key>"],
+        True,
+    )
     assert "personal" not in out
     assert page.exists()
     assert len(lines.read_text().splitlines()) == 4
