@@ -7,13 +7,16 @@ import time
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self
 
+import attrs
+
 from invsvc_async.batch.entries import BEGUN
 from invsvc_async.batch.places import entries_of
 from invsvc_async.batch.restored import restored_of
-from invsvc_async.batch.result import Result
+from invsvc_async.batch.result import Result, outcome_in
 from invsvc_async.batch.run import Run
 from invsvc_async.batch.sending import Sending
 from invsvc_async.client import options_of
+from invsvc_async.durable.entry import State
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, takes_secrets
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import check_hooks
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.file_check import Writes
     from invsvc_async.batch.result import Progress, Summary, Worker
     from invsvc_async.client import Client
+    from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["Batch"]
 
@@ -241,6 +245,21 @@ class Batch:
             for entry in page:
                 yield Result.of(entry)
             after = page[-1].seq
+
+    async def get(self, key: str) -> Outcome[Any] | None:  # Any: the operation says what its value is
+        """
+        Return the outcome of the write of *key*; ``None`` if it has no verdict yet, or is not known.
+
+        A batch stores no value, error or history, and of an applied write no intent: the outcome has none.
+
+        Raises:
+            JournalError: The journal cannot be read, or the entry is damaged.
+
+        """
+        entry = await self.entries.entry(key)
+        if entry is None or entry.state is not State.DONE:
+            return None
+        return attrs.evolve(outcome_in(entry, self.entries.commons), replayed=True)
 
     async def retry(
         self,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.intents import Commons
     from invsvc_async.durable.records import Record
-    from invsvc_async.reconcile.history import Secret
+    from invsvc_async.reconcile.history import Basis, Secret
     from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["Progress", "Result", "Summary", "Worker", "outcome_in", "result_in"]
@@ -132,8 +132,10 @@ def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
         outcome: OutcomeBase[Any] = OutcomeBase(
             verdict=verdict,
             message=record.why,
-            evidence=Evidence(basis="none"),
+            evidence=Evidence(basis=cast("Basis", record.basis or "none")),
             attempts=record.tries,
+            resends=record.again,
+            secret=record.secret,
             started_as=Intent(key=entry.key, operation=entry.operation, scope=Scope(base_url="")),
         )
         return cast("Outcome[Any]", outcome)

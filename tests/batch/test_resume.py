@@ -282,3 +282,21 @@ async def test_progress_counts_each_write_once(service, client, journal):
         assert (batch.progress.done, batch.progress.skipped) == (4, 0)
         assert await all_of(batch, creates(other, 3)) == []
         assert (batch.progress.done, batch.progress.skipped) == (0, 3)
+
+
+async def test_outcome_of_one_write(service, client, journal):
+    """Its verdict is told by its key, later too; of one that is open or not there, nothing is."""
+    service.script("webhooks.create", "pass", "403", "apply, then reset", "hang")
+    service.script("webhooks.list", "pass", "403")
+    async with Batch.open(journal, client, concurrency=1) as batch:
+        running = asyncio.create_task(all_of(batch, creates(client, 4)))
+        await service.arrived("webhooks.create", 4)
+        running.cancel()
+        await asyncio.wait([running])
+    async with client_of(service) as other, Batch.open(journal, other) as batch:
+        applied, refused, unknown, *none = [await batch.get(f"row-{number}") for number in range(5)]
+        assert none == [None, None]
+        assert [each.verdict for each in (applied, refused, unknown)] == ["applied", "refused", "unknown"]
+        assert (applied.evidence.basis, applied.secret, applied.replayed) == ("answered", "not stored", True)
+        assert (await other.settle(unknown.intent)).applied
+    assert service.arrivals("webhooks.create") == 4
