@@ -37,8 +37,10 @@ __all__ = [
 # What is known of an entry under a key.
 KNOWN: Final = "SELECT key, seq, digest, state, done_at FROM {s}entries WHERE key {any 1 text}"
 # Who takes numbers does so in turn, so that the order of numbers is that of the commits.
-_TURN: Final = "{postgres}SELECT pg_advisory_xact_lock(hashtext('{s}entries'))"
-_NUMBERS: Final = "{postgres}SELECT nextval('{s}entries_seq_seq') FROM generate_series(1, {arg 1 bigint})"
+_NUMBERS: Final = """
+{postgres}WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtext('{s}entries')) AS done)
+    SELECT nextval('{s}entries_seq_seq') FROM turn CROSS JOIN generate_series(1, {arg 1 bigint})
+"""
 _SEQUENCE: Final = """
 {sqlite}INSERT INTO sqlite_sequence (name, seq)
     SELECT 'entries', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'entries')
@@ -118,7 +120,6 @@ def keep_verdicts(taker: str, silence: float, seqs: Sequence[int]) -> Script[set
 
 def numbers(many: int) -> Script[list[int]]:
     """Return the next numbers, for new entries and for places at the end of the order."""
-    yield _TURN, ()
     rows = yield _NUMBERS, (many,)
     if rows:
         return [number for (number,) in rows]
