@@ -412,6 +412,8 @@ class Entries:
 def attempts_of(entry: Entry) -> int:
     """Return how many sends are stored with *entry*: none once it is pruned, or if it is damaged."""
     try:
+        if entry.outcome is not None:
+            return int(json.loads(entry.outcome).get("tries", 1))  # as the default of a record
         return len(json.loads(entry.intent or "{}").get("sent", []))
     except (ValueError, TypeError, AttributeError):
         return 0

@@ -129,6 +129,7 @@ async def test_list(stored, invsvc):
     assert (code, states(listed), listed["total"], listed["at_least"]) == (0, STATES, 4, False)
     row = next(each for each in listed["writes"] if each["state"] == "refused")
     assert (row["operation"], row["attempts"], row["told"]) == ("webhooks.update", 1, stored.kind != "outbox")
+    assert {each["attempts"] for each in listed["writes"] if each["state"] == "applied"} == {1}
     assert 0 <= row["age"] < 600
     for word, keys in {
         "open": {"waiting"}, "not-applied": set(), "not_applied": set(), "unknown": {"unknown"},
