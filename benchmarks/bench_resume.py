@@ -23,16 +23,15 @@ from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
-from invsvc_async.batch.checkpoint import RUNS, Checkpoint
-from invsvc_async.batch.file_reader import Reader
-from invsvc_async.batch.journals.sqlite import SqliteBatch
 
 from benchmarks.bench_journal import Service
+from invsvc_async.batch.file_check import Checkpoint, _Reader
+from invsvc_async.batch.places import entries_of
 
 MOST_SECONDS, MOST_MEMORY = 60, 150  # MB
 _INSERT = (
-    "INSERT INTO entries (key, content, state, run, operation, verdict, outcome, done_at, position) "
-    "VALUES (?, ?, 2, 1, 'webhooks.create', 'applied', ?, 1780000000000, ?)"
+    "INSERT INTO entries (seq, place, key, lane, digest, operation, state, verdict, outcome, done_at) "
+    "VALUES (?, ?, ?, 1, ?, 'webhooks.create', 2, 'applied', ?, 1780000000000)"
 )
 
 
@@ -52,34 +51,30 @@ def rows(items):
     """Yield the rows of finished entries."""
     for number in range(items):
         outcome = f'{{"basis":"answered","thing":"wh_{number}","took":0.02}}'
-        yield key(number), os.urandom(16), outcome, number + 1
+        yield number + 1, number + 1, key(number), os.urandom(16).hex(), outcome
 
 
 async def make(journal, file, items):
     """Write a file of *items* + 1 writes, and the journal of a batch that has finished all but the last."""
-    entries = SqliteBatch(journal)
+    entries = entries_of(journal)
     await entries.open()
     await entries.aclose()
     with file.open("wb") as writing:
         for number in range(items):
             writing.write(line(number))
     with file.open("rb") as reading:
-        reader = Reader(reading, "the file")
+        reader = _Reader(reading, "the file")
         while reader._read(reader._file.read, 2**20):  # noqa: SLF001 - only the digest is of interest
             pass
     with file.open("ab") as writing:
         writing.write(line(items))
-    checkpoint = Checkpoint(
-        offset=reader.offset, digest=reader.digest, lines=items, writes=items, runs=((1, 1),)
-    )
+    checkpoint = Checkpoint(offset=reader.offset, digest=reader.digest.hexdigest(), lines=items, writes=items)
     with closing(sqlite3.connect(journal, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = OFF")
         connection.execute("BEGIN")
         connection.executemany(_INSERT, rows(items))
         stored = msgspec.json.encode(checkpoint).decode()
         connection.execute("INSERT INTO facts VALUES ('checkpoint', ?)", (stored,))
-        connection.execute("INSERT INTO facts VALUES ('taken', ?)", (str(items),))
-        connection.execute("INSERT INTO facts VALUES ('runs', ?)", (str(RUNS),))
         connection.execute("COMMIT")
 
 
@@ -88,10 +83,10 @@ async def resume(journal, file):
     first = asyncio.get_running_loop().create_future()
 
     class Noting(Service):
-        def answer(self, create):
+        def answer(self, create, body):
             if create and not first.done():
                 first.set_result(time.perf_counter())
-            super().answer(create)
+            super().answer(create, body)
 
     server = await asyncio.get_running_loop().create_server(Noting, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v2"

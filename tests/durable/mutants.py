@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-TESTS = (("0", "tests/durable/test_stores.py"), ("4", "tests/outbox"))  # workers, and what they run
+STORIES = [
+    f"tests/durable/test_{name}.py" for name in ("stores", "leases", "counts", "model", "lost_replies")
+]
+TESTS = (("0", STORIES), ("4", ["tests/outbox"]))  # workers, and what they run
 
 
 class Mutant(NamedTuple):
@@ -31,10 +34,10 @@ class Mutant(NamedTuple):
 
 _PUT, _FILE = "durable/postgres_store.py", "durable/sqlite_store.py"
 _SCRIPTS, _LEASES = "durable/scripts.py", "durable/leases.py"
-_ENTRIES, _DISPATCH = "outbox/entries.py", "outbox/dispatch.py"
+_ENTRIES, _DISPATCH = "durable/entries.py", "batch/dispatcher.py"
 _SQLITE, _POSTGRES = "outbox/sqlite.py", "outbox/postgres.py"
 MUTANTS = (
-    Mutant("fence of a put", _PUT, " AND owned.owner = given.token\n    WHERE e.seq", "\n    WHERE e.seq"),
+    Mutant("fence of a put", _PUT, " AND owned.owner = given.token %s", " %s"),
     Mutant(
         "done stays done (PG)",
         _PUT,
@@ -46,8 +49,8 @@ MUTANTS = (
     Mutant(
         "verdict untold (PG)",
         _PUT,
-        "SELECT seq FROM stored WHERE done_at IS NOT NULL ON CONFLICT",
-        "SELECT seq FROM stored WHERE false ON CONFLICT",
+        "SELECT seq, taker FROM stored WHERE done_at IS NOT NULL",
+        "SELECT seq, taker FROM stored WHERE false",
     ),
     Mutant(
         "living consumer robbed", _SCRIPTS, "owner in (None, taker) or member_of(owner) not in alive", "True"
@@ -72,16 +75,16 @@ MUTANTS = (
         "AND e.intent IS NOT NULL",
     ),
     Mutant(
-        "reopen open",
+        "reopen emptied",
         _SCRIPTS,
-        "AND e.state = {State.DONE:d} AND e.verdict <> 'applied'",
-        "AND coalesce(e.verdict, '') <> 'applied'",
+        " AND e.intent IS NOT NULL ORDER BY e.seq {{update}}",
+        " ORDER BY e.seq {{update}}",
     ),
     Mutant(
         "reopened stays unheard",
         _SCRIPTS,
-        "        yield _HEARD, ([seq for seq, *_ in rows],)\n        again",
-        "        again",
+        "    yield _HEARD, ([seq for seq, *_ in rows],)\n    yield from count",
+        "    yield from count",
     ),
     Mutant(
         "unknown forgets sends",
@@ -127,8 +130,8 @@ MUTANTS = (
     Mutant(
         "lanes regained",
         _DISPATCH,
-        "if not (lane.leaving or lane.doubtful or number in earlier)",
-        "if not (lane.leaving or lane.doubtful)",
+        " and self._in_lane[lane.number] == self._busy[lane]",
+        "",
     ),
     Mutant(
         "passed over", _DISPATCH, "                self._places[lane.number] = 0\n", "                pass\n"
@@ -142,10 +145,10 @@ MUTANTS = (
     Mutant(
         "newest",
         _DISPATCH,
-        "if item.thing is not None and entry.seq < self._newest.get(item.thing, 0):",
+        "if item.thing is not None and entry.place < self._newest.get(item.thing, 0):",
         "if False:",
     ),
-    Mutant("sender gone", _DISPATCH, "item.sender_gone = lane.was_free", "item.sender_gone = True"),
+    Mutant("sender gone", _DISPATCH, "item.lane, item.sender_gone = lane, lane.was_free", "item.lane, item.sender_gone = lane, True"),
     Mutant(
         "other write under its key",
         _SQLITE,
@@ -160,7 +163,12 @@ MUTANTS = (
     ),
     Mutant("row first", _SQLITE, "            await self._forget([key])\n", ""),
     Mutant("rows of the copy", _SQLITE, "            await self.store.run(mark_restored)\n", ""),
-    Mutant("name lost", _SQLITE, "            await self._name_lost()\n", ""),
+    Mutant(
+        "another file beside",
+        _SQLITE,
+        "                await self._belongs_together()\n",
+        "                pass\n",
+    ),
     Mutant(
         "the dead are not forgotten",
         _FILE,
@@ -173,8 +181,16 @@ MUTANTS = (
         "            await self.rows(_NOTE_LAST, await self.ask(self._note))\n",
         "",
     ),
-    Mutant("lock of a thing", _POSTGRES, "lock=_NO_LOCK if thing is None else _LOCK", "lock=_NO_LOCK"),
-    Mutant("place", _POSTGRES, "        await self._base.check_place()\n", ""),
+    Mutant("lock of a thing", _POSTGRES, "lock=_NO_LOCK if new.thing is None else _LOCK", "lock=_NO_LOCK"),
+    Mutant("place", "outbox/outbox.py", "        await self._store.store.check_place()\n", ""),
+    Mutant(
+        "counts of what is reopened",
+        _SCRIPTS,
+        "        counts[State.DONE, verdict, flags] -= 1\n",
+        "        pass\n",
+    ),
+    Mutant("counts of what is changed (SQLite)", "durable/tables.py", "OLD=-1, NEW=1", "NEW=1"),
+    Mutant("counts of what was reopened meanwhile", _PUT, '"AND b.state = e.state"', '""'),
 )
 
 
@@ -197,7 +213,7 @@ def noticed_by(mutant: Mutant, tree: Path) -> str | None:
                 workers,
                 "-p",
                 "no:cacheprovider",
-                tests,
+                *tests,
             ]
             environment = {**os.environ, "PYTHONPATH": str(tree)}
             run = subprocess.run(  # noqa: S603 - our own command

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.exhaustive.batches.stage import keys_of, seed, writes
 from tests.interleavings.actions import EVENTS, HOOK, URL
 from tests.interleavings.scene import Scene
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
     from tests.exhaustive.batches.stage import BatchStage, Play, Process
 
 LONG = 3_600_000  # ms: the journey was changed long before the copy
 
 
 def restored(
-    *asked: tuple[str, str], then: tuple[tuple[str, str], ...] = (), at: tuple[float, ...] = ()
+    *asked: tuple[str, str],
+    then: tuple[tuple[str, str], ...] = (),
+    at: tuple[float, ...] = (),
+    pause: float = 0.0,
 ) -> Play:
     """
     Return a scene where p1 may be killed, and a copy of its journal from one of the times *at* is put back.
 
-    Without *at*, p1 retries what failed, and the copy is made before it runs again.
+    Without *at*, p1 retries what failed, and the copy is made before it runs again. The input of p1 has a *pause*
+    before each write.
 
     The next process uses the journal as it is, if it is accepted. Otherwise the next one has ``restored=True``.
     That one may be killed; the last one runs to its end without it, and with *then* in its input.
@@ -38,7 +45,8 @@ def restored(
             is_last = number > 1 and (accepts or number > 2)
 
             async def work(process: Process) -> None:
-                await stage.take(process, writes(process, (*asked, *then) if is_last else asked))
+                given = writes(process, (*asked, *then) if is_last else asked)
+                await stage.take(process, slowly(given, pause) if number == 1 and pause else given)
                 if number == 1 and not at:
                     await retried(stage, process)
 
@@ -61,6 +69,13 @@ def restored(
         await copied(stage, at)
 
     return scene
+
+
+async def slowly(given: Iterable[Any], pause: float) -> AsyncIterator[Any]:
+    """Yield writes with a *pause* before each."""
+    for each in given:
+        await asyncio.sleep(pause)
+        yield each
 
 
 async def retried(stage: BatchStage, process: Process) -> None:
@@ -132,6 +147,7 @@ F, G = (("create", key) for key in "FG")
 LEFT = ("ok", "lost", "late")
 JOURNAL_SCENES: tuple[Scene, ...] = (
     Scene(name="file: restored: three renames", play=restored(A, B, C, at=(1.0, 0.4, 0.8)), fates={"A": LEFT, "B": LEFT}),
+    Scene(name="file: restored: fed slowly", play=restored(A, B, at=(1.4, 1.0), pause=0.7), fates={"A": LEFT}),
     Scene(name="file: restored: two changes", play=restored(D, E, at=(1.0, 0.4, 0.8)), fates={"D": LEFT, "E": LEFT}),
     Scene(name="file: restored: two creates", play=restored(F, G, at=(1.0, 0.4, 0.8)), fates={"F": LEFT, "G": LEFT}),
     Scene(name="file: restored: refused, then another", play=restored(A, D, then=(B, E), at=(1.0, 0.5, 0.8)),

@@ -43,19 +43,21 @@ def broken(mutant: Mutant) -> Iterator[None]:
     """
     module = importlib.import_module(f".{mutant.module}", PACKAGE)
     source = Path(str(module.__file__)).read_text(encoding="utf-8")
-    if source.count(mutant.old) != 1:
-        raise LookupError(
-            f"{mutant.name}: its text stands {source.count(mutant.old)} times in {mutant.module}"
-        )
+    also = mutant.also
+    together = [mutant, *([also] if also is not None and also.module == mutant.module else [])]
+    for each in together:
+        if source.count(each.old) != 1:
+            raise LookupError(f"{each.name}: its text stands {source.count(each.old)} times in {each.module}")
+        source = source.replace(each.old, each.new)
     changed = ModuleType(module.__name__)
-    code = compile(source.replace(mutant.old, mutant.new), str(module.__file__), "exec")
+    code = compile(source, str(module.__file__), "exec")
     exec(code, changed.__dict__)  # noqa: S102 - our own source, one line changed
     undo: list[tuple[Any, str, Any]] = []
     try:
         for owner, name, new in _differences(module, changed):
             undo.append((owner, name, getattr(owner, name)))
             setattr(owner, name, new)
-        with nullcontext() if mutant.also is None else broken(mutant.also):
+        with nullcontext() if also in (None, together[-1]) else broken(also):
             yield
     finally:
         for owner, name, old in reversed(undo):

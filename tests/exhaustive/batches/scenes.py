@@ -8,13 +8,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async import Verdict
-from tests.exhaustive.batches.journal_scenes import JOURNAL_SCENES
+from tests.exhaustive.batches.journal_scenes import JOURNAL_SCENES, slowly
 from tests.exhaustive.batches.stage import FROZEN, Play, keys_of, seed, writes
 from tests.interleavings.scene import Scene
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from tests.exhaustive.batches.stage import BatchStage, Process
 
 LONG_AGO = 30.0  # s: no window of a write that was done before is open
@@ -217,12 +215,13 @@ def shared(
     slow: int = 0,
     apart: float = 0.3,
     frozen: float = FROZEN,
+    pause: float = 0.0,
 ) -> Play:
     """
     Return a scene where p1 has the input, and *helpers* work beside it.
 
-    One may be killed, or *frozen* for longer than its lease. *slow* is how many transactions may take long. A
-    last worker begins when all that is over, and runs to the end.
+    One may be killed, or *frozen* for longer than its lease. *slow* is how many transactions may take long, and
+    *pause* how long each takes over a result. A last worker begins when all that is over, and runs to the end.
     """
 
     async def scene(stage: BatchStage) -> None:
@@ -232,10 +231,10 @@ def shared(
         one, *others = (stage.process(f"p{number}") for number in range(1, helpers + 2))
 
         async def feed(process: Process) -> None:
-            await stage.take(process, writes(process, asked))
+            await stage.take(process, writes(process, asked), pause=pause)
 
         async def help_out(process: Process) -> None:
-            await stage.take(process)
+            await stage.take(process, pause=pause)
 
         async def finish(process: Process) -> None:
             await stage.take(process, writes(process, asked))
@@ -264,13 +263,8 @@ def fed_slowly(*asked: tuple[str, str], pause: float) -> Play:
         stage.rank(*keys_of(asked))
         one, two = stage.process("p1"), stage.process("p2")
 
-        async def slowly(process: Process) -> AsyncIterator[Any]:
-            for each in writes(process, asked):
-                await asyncio.sleep(pause)
-                yield each
-
         async def feed(process: Process) -> None:
-            await stage.take(process, slowly(process))
+            await stage.take(process, slowly(writes(process, asked), pause))
 
         async def lasting(process: Process) -> None:
             await stage.take(process, lasting=True)
@@ -417,6 +411,7 @@ SCENES: tuple[Scene, ...] = (
            {"A": ("slow", "late"), "B": ("ok",)}),
     _scene("database: killed: beside two workers",
            shared(A, D, helpers=2, dies="p1", freezes="p2", apart=0.1), {"A": ("ok", "late")}),
+    _scene("database: read slowly", shared(A, B, freezes="p1", frozen=3.0, pause=2.0, apart=0.5), {"A": ("ok",)}),
     _scene("database: slow", shared(A, B, slow=1, apart=0.01), {"A": LEFT}),
     _scene("database: unknown: then another rename", one_after_the_other(A, D, then=(B, E)),
            {"A": ("late", "lost"), "D": ("late", "ok"), "B": ("ok", "late")}),

@@ -9,6 +9,7 @@ commits.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from contextlib import suppress
@@ -31,7 +32,6 @@ from tests.interleavings.service import WRITER, Service, thing_of
 from tests.interleavings.wire import Wire
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
     from pathlib import Path
 
@@ -120,6 +120,9 @@ class BatchStage(Stage):
     states: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)  # at the end: (state, verdict)
     acknowledged: dict[str, tuple[str, float]] = attrs.field(factory=dict)  # which process took it, and when
     forced: set[str] = attrs.field(factory=set)  # writers that are retried as the newest
+    given: dict[str, tuple[Process, float]] = attrs.field(
+        factory=dict
+    )  # which process was told of it last, and when
     taken: set[str] = attrs.field(factory=set)  # writers of which somebody took a result
     tried: set[str] = attrs.field(factory=set)  # writers that tried to send
     places: dict[str, int] = attrs.field(factory=dict)  # at the end, in the journal
@@ -241,6 +244,7 @@ class BatchStage(Stage):
         """Note that results of *writers* may be given again, because they are retried."""
         for writer in writers:
             self.acknowledged.pop(writer, None)
+            self.given.pop(writer, None)
 
     def copy_journal(self) -> None:
         """Copy the journal. What is acknowledged from now on is given again once the copy is put back."""
@@ -262,8 +266,9 @@ class BatchStage(Stage):
         *,
         most: int | None = None,
         lasting: bool = False,
+        pause: float = 0.0,
     ) -> None:
-        """Run the batch of *process* over *writes* and take its results, *most* of them."""
+        """Run the batch of *process* over *writes* and take its results, *most* of them; each takes *pause* s."""
         begun, count = self.loop.now, 0
         running: AsyncIterator[Result] = process.batch.work() if lasting else process.batch.run(writes)
         while (result := await anext(running, None)) is not None:
@@ -271,6 +276,8 @@ class BatchStage(Stage):
             count += 1
             if count == most:
                 return
+            if pause:
+                await asyncio.sleep(pause)
             self._acknowledge(result.key, process)  # now the next one is asked for
 
     def _acknowledge(self, writer: str, process: Process) -> None:
@@ -289,6 +296,10 @@ class BatchStage(Stage):
                 self.wrong.append(f"14: {result.key} was told again")
         if result.overtaken and result.key in self.forced:
             self.wrong.append(f"12: {result.key} was forced, and is said to be overtaken")
+        before, at = self.given.get(result.key, (process, inf))
+        if before is not process and not before.is_over and self.frozen_at.get(before.name, -inf) < at:
+            self.wrong.append(f"14: {result.key} was told to {process.name}, and {before.name} has it")
+        self.given[result.key] = process, self.loop.now
         self.heard.append(Told(result.key, "batch", process.name, begun, self.loop.now, result))
 
     def kill_process(self, process: Process, after: Callable[[], None] | None = None) -> None:
