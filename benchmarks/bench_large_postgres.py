@@ -26,8 +26,8 @@ _BATCH = "large"
 _AT_ONCE = 1_000_000  # rows made by one statement
 _MADE = """
 INSERT INTO entries
-    (seq, key, chunk, content, state, run, operation, verdict, common, intent, outcome, done_at)
-SELECT n, 'row-' || n, n / 200, decode(md5(n::text), 'hex'), 2, 1, 'webhooks.update',
+    (seq, place, key, lane, digest, state, operation, verdict, common, intent, outcome, done_at)
+SELECT n, n, 'row-' || n, 1 + n % 64, md5(n::text), 2, 'webhooks.update',
     CASE WHEN n % 1000 = 0 THEN 'unknown' ELSE 'applied' END, 1, '{"operation":"webhooks.update"}',
     '{"basis":"answered","tries":1,"took":0.021}', 1
 FROM generate_series($1::bigint, $2::bigint) AS n
@@ -48,17 +48,18 @@ _INDEXED = (
     "CHECKPOINT",
 )
 _UNDO = f"""
-UPDATE invsvc_{_BATCH}.entries SET state = 2, verdict = 'unknown', done_at = 1 WHERE done_at IS NULL
+UPDATE invoicing_batch_{_BATCH}.entries SET state = 2, verdict = 'unknown', done_at = 1 WHERE done_at IS NULL
 """  # noqa: S608 - our own text
 
 
 async def make(address: str, rows: int) -> None:
     """Make the journal."""
-    from invsvc_async.batch.journals.postgres import PostgresBatch
+    from invsvc_async.batch.places import entries_of
 
-    journal: Any = PostgresBatch(address)
+    journal: Any = entries_of(address)
     await journal.open()
-    async with journal.lent() as connection:
+    async with journal.store.lent() as connection:
+        await connection.execute(f"SET search_path TO {journal.store.schema}")
         indexes = dict(await connection.fetch(_INDEXES))
         for text in (*(f"DROP INDEX {name}" for name in indexes), *_LOADED):
             await connection.execute(text)
@@ -79,61 +80,52 @@ async def undo(address: str) -> None:
 
 async def measure(address: str) -> None:
     """Print the times of the steps, one per line."""
-    from invsvc_async.batch.journals.postgres import PostgresBatch
-
     from invsvc_async import Verdict
+    from invsvc_async.batch.places import entries_of
+    from invsvc_async.concurrency.clock import SystemClock
     from invsvc_async.durable.entry import Entry, State
+    from invsvc_async.durable.leases import Leases
 
-    journal: Any = PostgresBatch(address)
-    await timed("open", opened(journal))
-    last = (await journal.fetch("SELECT max(seq) FROM entries"))[0][0]
-    first = (await journal.fetch("SELECT min(seq) FROM entries WHERE intent IS NOT NULL"))[0][0] - 1
+    journal: Any = entries_of(address)
+    await timed("open", journal.open())
+    store = journal.store
+    last = (await store.rows("SELECT max(seq) FROM {s}entries"))[0][0]
     keys = [f"row-{n}" for n in range(last // 2, last // 2 + 200)]
-    await journal.marks(["row-1"], 2)
-    await timed("resume: look up 200 keys of the input", journal.marks(keys, 2))
+    await journal.known(["row-1"])
+    await timed("resume: look up 200 keys of the input", journal.known(keys))
     new = [
-        (Entry(key=f"new-{last}-{n}", content=b"", state=State.TO_DO, operation="x", intent="{}"), f"/x/{n}")
+        Entry(
+            key=f"new-{last}-{n}", digest="", state=State.TO_DO, operation="x", intent="{}", thing=f"/x/{n}",
+            lane=journal.lane_of("", f"/x/{n}"),
+        )
         for n in range(200)
-    ]
-    await timed("queue 200 writes", journal.hand_out(new))
-    chunk = (await journal.fetch("SELECT max(id) FROM chunks"))[0][0]
-
-    async def claim() -> None:
-        if hasattr(journal, "next_chunk"):
-            from invsvc_async.batch.journals.chunk_workers import Sign
-
-            await journal.next_chunk(Sign("bench", 0, 0.0, 0))
-        else:
-            await journal.steadily(journal.chunks.take)
-        await journal.take(chunk, "bench.1")
-        await journal.of_chunk(chunk)
+    ]  # fmt: skip
+    leases = Leases(store, SystemClock(), gives=True)
+    await leases.beat()
+    await leases.take(journal.lanes)
+    await timed("add 200 writes", journal.add(new, leases.name, None))
+    await timed("read them", journal.open_in(dict.fromkeys(leases.lanes, 0), (), 200))
 
     async def finish() -> None:
-        for entry, _ in new:
+        numbers = await journal.known([entry.key for entry in new])
+        for entry in new:
             done = Entry(
-                key=entry.key, state=State.DONE, operation="x", verdict="applied", outcome="{}", done_at=1
-            )
-            stored = journal.put(done, chunk, "bench.1")
+                seq=numbers[entry.key].seq, key=entry.key, state=State.DONE, operation="x", verdict="applied",
+                outcome="{}", done_at=1, taker=leases.taker,
+            )  # fmt: skip
+            stored = leases.lanes[entry.lane].put(done)
         await stored
-        await journal.close_chunk(chunk, "bench.1")
 
-    await timed("claim them", claim())
     await timed("finish them", finish())
     await timed("summary", journal.summary())
-    await timed("prune 5,000", journal._prune_entries(2, first, first + 5000))  # noqa: SLF001 - one slice
+    await timed("prune all", journal.prune(2))
+    await timed("retry one unknown write", journal.do_again(["row-9000"]))
     await timed(
-        "retry one unknown write", journal.reopen(Verdict.UNKNOWN, keep_sends=True, keys=["row-9000"])
+        f"retry {last // 1000 - 1:,} unknown writes", journal.reopen_all([Verdict.UNKNOWN], newest=False)
     )
-    await timed(
-        f"retry {last // 1000 - 1:,} unknown writes", journal.reopen(Verdict.UNKNOWN, keep_sends=True)
-    )
+    await leases.leave()
+    await leases.end()
     await journal.aclose()
-
-
-async def opened(journal: Any) -> None:
-    """Open it, as a batch does."""
-    await journal.open()
-    await journal.claims(50_000)
 
 
 async def timed(name: str, act: Awaitable[object]) -> None:

@@ -48,15 +48,17 @@ _FIRST = 200  # writes before those that are generated
 _NEW = 5_000  # writes after them
 _GENERATED = """
 WITH RECURSIVE numbers(n) AS (SELECT ? UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
-INSERT INTO entries SELECT n, lower(hex(randomblob(16))), randomblob(16), state, run, operation, verdict,
-    common, intent, outcome, claim, done_at, NULL
+INSERT INTO entries
+    (seq, place, key, lane, digest, state, operation, verdict, common, intent, outcome, claim, done_at)
+SELECT n, n, lower(hex(randomblob(16))), lane, lower(hex(randomblob(16))), state, operation, verdict, common,
+    intent, outcome, claim, done_at
 FROM numbers, (SELECT * FROM entries WHERE state = 2 LIMIT 1)
 """
 _GENERATED_IN_POSTGRES = """
 INSERT INTO entries
-    (seq, key, chunk, content, state, run, operation, verdict, common, intent, outcome, done_at)
-SELECT n, 'row-' || n, -n / 200, decode(md5(n::text), 'hex'), state, run, operation, verdict, common, intent,
-    outcome, done_at
+    (seq, place, key, lane, digest, state, operation, verdict, common, intent, outcome, done_at)
+SELECT n, n, 'row-' || n, 1 + n % 64, md5(n::text), state, operation, verdict, common, intent, outcome,
+    done_at
 FROM generate_series($1::bigint, $2::bigint) AS n, (SELECT * FROM entries WHERE state = 2 LIMIT 1) AS one
 """
 
@@ -214,7 +216,7 @@ async def journal_in_postgres(sizes: tuple[int, ...]) -> None:
 
     async def generate(size: int) -> None:
         connection = await asyncpg.connect(address.partition("batch=")[0].rstrip("?&"))
-        await connection.execute("SET search_path TO invsvc_grown")
+        await connection.execute("SET search_path TO invoicing_batch_grown")
         last = await connection.fetchval("SELECT max(seq) FROM entries")
         if last < size:
             await connection.execute(_GENERATED_IN_POSTGRES, last + 1, size, timeout=None)
