@@ -51,13 +51,18 @@ def test_kind_of_each_block(page) -> None:
     "page", [page for page in EVERY if "shell" in kinds_of(page)], ids=lambda page: page.stem
 )
 def test_commands_of_page(page, tmp_path) -> None:
-    """They exit with 0, one after the other in an empty folder, with the embedded service as the deployment."""
+    """
+    They exit with 0, one after the other in an empty folder, with the embedded service as the deployment.
+
+    What a page shows after one is in their output.
+    """
     for name, what in {"python": "", "invsvc": "-m invsvc_async.cli"}.items():
         (tmp_path / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {what} "$@"\n')
         (tmp_path / name).chmod(0o755)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     with serving() as service:
-        script = "\n".join(block.code for block in blocks_of(page, "shell"))
+        blocks = list(blocks_of(page, "shell"))
+        script = "\n".join(block.code for block in blocks)
         script = script.replace("https://host.example/v2", service.base_url).replace(
             "eyJ...", service.api_key
         )
@@ -72,6 +77,7 @@ def test_commands_of_page(page, tmp_path) -> None:
         )  # fmt: skip
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert [block.line for block in blocks if (block.output or "") not in ran.stdout] == [], ran.stdout
 
 
 def test_settings_file(tmp_path, monkeypatch) -> None:
