@@ -27,6 +27,7 @@ from invsvc_async.errors import ConfigurationError, ServiceError
 try:
     from opentelemetry import metrics, trace
     from opentelemetry.metrics import Observation
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ModuleNotFoundError:
     raise ConfigurationError(
         "tracing: needs opentelemetry-api. Install the extra: pip install 'invsvc-async[otel]'."
@@ -69,7 +70,9 @@ def instrument(
     request.
 
     Spans follow OpenTelemetry's conventions for HTTP clients and are named by method and path template.
-    The attribute ``invsvc.verdict`` is set for writes.  Metrics: ``http.client.request.duration`` (s) for
+    The attribute ``invsvc.verdict`` is set for writes.  Each request has the header ``traceparent``.  An
+    intent has it too: the span of a later run of its write, as by an outbox or after a kill, has a link to
+    the trace in which it was made.  Metrics: ``http.client.request.duration`` (s) for
     each request, and ``invsvc.writes``, counted by verdict.  The client's own hooks are still called.  The
     default providers are the global ones.
 
@@ -97,7 +100,7 @@ def instrument(
     session.on_attempt = _both(tracing.on_attempt, session.on_attempt)
     session.on_decision = _both(tracing.on_decision, session.on_decision)
     session.on_unsettled = _both(tracing.on_unsettled, session.on_unsettled)
-    session.on_call = tracing.on_call
+    session.on_call, session.trace = tracing.on_call, tracing.headers
     session.on_stream = partial(tracing.stream, clock=session.clock)
     _TRACED.add(session)
 
@@ -241,6 +244,14 @@ class _Call:
     verdict: str | None = None
 
 
+_CONTEXT: Final = TraceContextTextMapPropagator()
+
+
+def _link(traceparent: str) -> trace.Link:
+    context = _CONTEXT.extract({"traceparent": traceparent})
+    return trace.Link(trace.get_current_span(context).get_span_context())
+
+
 _CALL: ContextVar[_Call | None] = ContextVar("invsvc_call", default=None)
 
 
@@ -253,8 +264,15 @@ class _Tracing:
     writes: Counter
     server: dict[str, str | int]
 
-    def begin(self, operation: str, *, method: str | None = None) -> _Call:
-        """Start the span of a call."""
+    def headers(self) -> dict[str, str]:
+        """Return the headers by which what is sent now belongs to the call that runs in this task."""
+        call, carrier = _CALL.get(), dict[str, str]()
+        within = None if call is None else trace.set_span_in_context(call.span)
+        _CONTEXT.inject(carrier, within)
+        return carrier
+
+    def begin(self, operation: str, *, method: str | None = None, begun: str | None = None) -> _Call:
+        """Start the span of a call; *begun* is the trace in which its write was begun, to which it links."""
         row = BY_NAME[operation]
         method = method or row.method
         attributes = {"http.request.method": method, "invsvc.operation": operation, **self.server}
@@ -263,7 +281,8 @@ class _Tracing:
         outer = _CALL.get()
         within = None if outer is None else trace.set_span_in_context(outer.span)
         name = f"{method} {row.path}".rstrip()
-        span = self.tracer.start_span(name, within, trace.SpanKind.CLIENT, attributes)
+        links = [] if begun is None else [_link(begun)]
+        span = self.tracer.start_span(name, within, trace.SpanKind.CLIENT, attributes, links)
         return _Call(span, operation)
 
     def on_attempt(self, report: AttemptReport) -> None:
@@ -305,9 +324,9 @@ class _Tracing:
         if verdict != "applied":
             call.span.set_status(trace.StatusCode.ERROR, verdict)
 
-    async def on_call(self, request: Request, running: Awaitable[R]) -> R:
+    async def on_call(self, request: Request, running: Awaitable[R], begun: str | None) -> R:
         """Trace one call: a read with its retries, or a write until its verdict."""
-        call = self.begin(request.operation.name, method=request.method)
+        call = self.begin(request.operation.name, method=request.method, begun=begun)
         outer = _CALL.set(call)
         try:
             with _ended(call):

@@ -14,9 +14,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from invsvc_async import ConfigurationError, NotFoundError, TokenProvider, tracing
+from invsvc_async import ConfigurationError, Intent, NotFoundError, TokenProvider, tracing
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client
+from invsvc_async.transport.transport import Transport
 
 pytestmark = pytest.mark.one_python
 
@@ -76,6 +77,36 @@ async def test_write_that_is_answered(client, seen):
     assert span.attributes["server.address"] == "127.0.0.1"
     assert span.attributes["http.response.status_code"] == 200
     assert span.status.is_ok
+
+
+async def test_trace_context_of_requests_and_of_later_runs(client, seen, service, monkeypatch):
+    """Each request has the context of its call; a later run of a write links to the trace in which it was made."""
+    sent = []
+    send = Transport.send
+
+    def noted(transport, exchange):
+        sent.append(exchange.headers.get("traceparent"))
+        return send(transport, exchange)
+
+    monkeypatch.setattr(Transport, "send", noted)
+    service.script("webhooks.create", "apply, then hang")
+    running = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
+    await service.arrived("webhooks.create")
+    running.cancel()
+    await asyncio.wait([running])
+    (intent,) = client.unsettled
+    (first,) = seen.spans
+    seen.exporter.clear()
+    assert (await client.settle(Intent.from_json(intent.to_json()))).applied
+    (later,) = seen.spans
+
+    def named(span):
+        context = span.context
+        return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+    assert {*sent} == {named(first), named(later)}
+    assert intent.trace == named(first)
+    assert [link.context.span_id for link in later.links] == [first.context.span_id]
 
 
 async def test_write_whose_answer_is_lost(client, seen, service):

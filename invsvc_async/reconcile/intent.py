@@ -89,6 +89,7 @@ class Intent:
       stored; ``None`` if not known.
     - ``headers``: those of its ``CallOptions``, which settling and resuming it send, too.
     - ``nonce``: distinguishes writes with the same user-supplied key.
+    - ``trace``: the W3C trace context (``traceparent``) in which it was made, if the client is traced.
     """
 
     key: str
@@ -111,6 +112,7 @@ class Intent:
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     reader: str | None = None  # name of the user-supplied reader
     headers: dict[str, str] = attrs.field(factory=dict)
+    trace: str | None = None
 
     @property
     def identity(self) -> str:

@@ -123,8 +123,12 @@ if TYPE_CHECKING:
     class Around(Protocol):
         """A hook around each call: a read with its retries, or a write until its verdict."""
 
-        def __call__(self, request: Request, running: Awaitable[T], /) -> Awaitable[T]:
-            """Return what ends as *running* does. It is awaited once, in the caller's task."""
+        def __call__(self, request: Request, running: Awaitable[T], begun: str | None, /) -> Awaitable[T]:
+            """
+            Return what ends as *running* does. It is awaited once, in the caller's task.
+
+            *begun* is the trace in which the write was begun, if it was begun earlier.
+            """
             ...
 
     class AroundStream(Protocol):
@@ -153,6 +157,7 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     on_unsettled: Callable[[Intent], None] | None = None
     on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None  # Any: a Webhook
     on_call: Around | None = None
+    trace: Callable[[], dict[str, str]] | None = None  # the headers of the trace context of a call
     on_stream: AroundStream | None = None
     random: Callable[[], float] = random.random
     server_clock: ServerClock = msgspec.field(default_factory=ServerClock)
@@ -248,9 +253,9 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         self.writes.left_open.add(intent, line, in_journal=in_journal)
         self.tell(self.on_unsettled, intent)
 
-    def around(self, request: Request, running: Awaitable[T]) -> Awaitable[T]:
-        """Wrap a call in the hook, if there is one."""
-        return running if self.on_call is None else self.on_call(request, running)
+    def around(self, request: Request, running: Awaitable[T], begun: str | None = None) -> Awaitable[T]:
+        """Wrap a call in the hook, if there is one. *begun* is the trace in which a write was begun."""
+        return running if self.on_call is None else self.on_call(request, running, begun)
 
     def tell(self, hook: Callable[[T], None] | None, report: T) -> None:
         """Call a user-supplied hook. If it raises, that is logged and nothing else."""
@@ -378,9 +383,10 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         write = operation.kind is _WRITE
         authorization = session.credential.ready if operation.credentials else None
         headers = session.headers_for(authorization, write=write, has_body=request.has_body)
-        if self.headers is not None:
+        if self.headers is not None or session.trace is not None:
             with_own = CIMultiDict(headers)
-            with_own.update(self.headers)
+            with_own.update(self.headers or {})
+            with_own.update({} if session.trace is None else session.trace())
             headers = CIMultiDictProxy(with_own)
         return Exchange(
             method=request.method or operation.method, url=self.url(request), headers=headers,

@@ -141,7 +141,8 @@ class Driver(Generic[T]):
 
     def drive(self) -> Awaitable[None]:
         """Run until there is a verdict. If cancelled, leave the intent in ``client.unsettled``."""
-        return self.session.around(self.request, self.session.tracked(self._drive))
+        begun = None if callable(self._intent) else self._intent.trace
+        return self.session.around(self.request, self.session.tracked(self._drive), begun)
 
     async def _drive(self) -> None:
         session, writes, line = self.session, self.writes, self.line

@@ -241,6 +241,7 @@ def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
         timeouts=spec.options.timeouts,
         reader=None if spec.reader is None else _reader_name(spec.reader),
         headers=dict(spec.options.headers or {}),
+        trace=None if session.trace is None else session.trace().get("traceparent"),
     )
     return intent if known is None else with_before(intent, known, spec.baseline)
 

@@ -67,6 +67,7 @@ FIELDS = {
     "timeouts": st.builds(Timeouts, attempt=st.floats(0.1, 100)),
     "reader": st.none() | texts,
     "headers": st.dictionaries(st.just("X-Trace"), st.sampled_from(["", "a", "é"])),
+    "trace": st.none() | texts,
 }
 
 

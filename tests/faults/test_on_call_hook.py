@@ -17,7 +17,7 @@ class Around:
     def __init__(self):
         self.begun, self.ended = [], []
 
-    async def __call__(self, request, running):
+    async def __call__(self, request, running, _begun):
         self.begun.append(request.operation.name)
         try:
             made = await running
