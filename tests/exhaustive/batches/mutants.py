@@ -87,8 +87,6 @@ MUTANTS = (
     Mutant("an unknown one is reopened as never sent", _scripts,
            "kept = intent if verdict == Verdict.UNKNOWN else without_sends(intent)", "kept = without_sends(intent)",
            "file: retried: unknown", 1),
-    Mutant("an applied one is reopened", _scripts, "AND e.verdict <> 'applied' AND e.intent IS NOT NULL", "AND e.verdict <> ''",
-           "file: retried: after a prune", 0),
     Mutant("a forced one keeps its place", _scripts, "place = coalesce(given.place, e.place)", "place = e.place",
            "database: retried: with force", 12),
     Mutant("an open one is pruned", _scripts,
