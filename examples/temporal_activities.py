@@ -5,8 +5,8 @@ Activities of Temporal whose writes have one effect, however often Temporal runs
 is a ``Client.from_env(on_secret=keep_secret)`` whose journal, ``INVSVC_JOURNAL=postgresql://…``, the
 workers share.
 
-The key of a write is the id of the workflow and the id of the activity, without the attempt.  A workflow
-that continues as new, or is started again with its id, does new writes: add ``info.workflow_run_id``.
+The key of a write is the id of the workflow and the id of the activity, without the attempt.  If a workflow
+continues as new, or its id is used again, add what tells its runs apart: their activities have the same ids.
 This was run under ``temporalio.testing.ActivityEnvironment``, which has no server.
 """
 
