@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import re
@@ -15,6 +14,7 @@ import pytest
 from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Timeouts, Verdict
 from invsvc_async.batch import dispatcher
 from invsvc_async.batch.dispatcher import Dispatcher
+from invsvc_async.batch.entries import workers_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.leases import Leases
@@ -118,14 +118,16 @@ async def test_process_that_sends_says_who_it_is(service, client, outbox, connec
             if expected == 1:
                 await verdict_of(outbox, key)
         async with asyncio.timeout(60):
-            said = {}
-            while said.get("done") != 1:
+            done = 0
+            while not done:
                 entry = await outbox._store.entry(key)
                 owner = await outbox._store.owner_of(entry.lane)
-                said = json.loads(owner.status or "{}")
+                [worker] = await workers_of(outbox._store)
+                done = worker.done
                 await asyncio.sleep(0.02)
-    assert (said["host"], said["pid"], said["lanes"]) == (socket.gethostname(), os.getpid(), LANES)
-    assert said["rate"] > 0
+    assert (owner.host, owner.pid, owner.alive) == (socket.gethostname(), os.getpid(), True)
+    assert (worker.host, worker.pid, worker.lanes) == (socket.gethostname(), os.getpid(), LANES)
+    assert worker.rate > 0
 
 
 async def test_database_restarted_in_the_middle(service, client, outbox, address):
