@@ -194,9 +194,9 @@ class Claims:
         rows = await self._store.rows(_LOOK, self._store.silence, [name])
         return _found_in(tuple(rows[0])) if rows else None
 
-    async def take(self, found: Found, lane: Lane) -> bool | None:
+    async def take(self, found: Found, lane: Lane, *, to: int | None = None) -> bool | None:
         """
-        Move an entry that nobody has to *lane*.
+        Move an entry that nobody has to *lane*, or to the one with the number *to*.
 
         Return whether its last process is provably done with it; ``None`` if somebody has it.
 
@@ -205,9 +205,10 @@ class Claims:
 
         """
         seq, before = found.entry.seq, found.entry.lane
-        if before == lane.number:  # an earlier run of this process has not released it yet
+        if before == lane.number and to is None:  # an earlier run of this process has not released it yet
             return False
-        return await self._store.run(partial(_take, seq, before, lane, self._store.silence))
+        to = lane.number if to is None else to
+        return await self._store.run(partial(_take, seq, before, to, lane, self._store.silence))
 
     async def reopen(self, found: Found, state: State, lane: Lane) -> bool:
         """Reopen an entry that is done, in *lane*, unless it is not as it was *found*; return whether."""
@@ -264,17 +265,17 @@ def _insert(
     return made
 
 
-def _take(seq: int, before: int, mine: Lane, silence: float) -> Script[bool | None]:
+def _take(seq: int, before: int, to: int, mine: Lane, silence: float) -> Script[bool | None]:
     if not (yield _MINE, (mine.number, mine.token)):
         raise _lost()
     owners = yield "SELECT owner FROM {s}lanes WHERE id = $1 {update}", (before,)
     owner = owners[0][0] if owners else None
     alive = yield from living(silence, [owner])
-    if owner is not None and member_of(owner) in alive:
+    if owner is not None and owner != mine.token and member_of(owner) in alive:
         return None
-    moved = yield _TAKE, (seq, before, mine.number)
+    moved = yield _TAKE, (seq, before, to)
     if not moved:  # unless an earlier try has done it, whose reply was lost
-        moved = yield _TAKEN, (seq, mine.number)
+        moved = yield _TAKEN, (seq, to)
     return (before == ENDED or (bool(owners) and owner is None)) if moved else None
 
 

@@ -64,6 +64,7 @@ class KeyedRun:
     answer: bytes = b""  # the body of the last answer
     sent: Packed | None = None  # the intent as it was stored before the last send
     over: bool = False
+    overtaken: bool = False  # a later write to its thing may have had an effect
     outcome: Outcome[Any] | None = None  # Any: of any operation; once it is stored
 
     @classmethod

@@ -291,7 +291,7 @@ class Keys:
         if run.thing is None and new_start(spec, None, partial(new_intent, spec)).first is not None:
             return None
         found = await self.claims.claim(run, run.entry(State.TO_DO, new_intent(spec)))
-        if found is None and run.thing is not None:
+        if found is None and run.thing is not None:  # later ones wait for it, or take it away
             await self._after_earlier(run, run.seq)
         return found
 
@@ -315,17 +315,17 @@ class Keys:
         """Go on with an entry that this process has now; *gone* is whether its last one is done with it."""
         run.seq = entry.seq
         await self.claims.note_taker(run)
-        overtaken = run.thing is not None and await self._after_earlier(run, entry.place)
-        if entry.state is State.TO_DO and not overtaken:
+        run.overtaken = run.thing is not None and await self._after_earlier(run, entry.place)
+        if entry.state is State.TO_DO:
             return await self._first(run, spec)
-        intent = new_intent(spec) if entry.state is State.TO_DO else await self._intent(entry)
+        intent = await self._intent(entry)
         policy = attrs.evolve(  # what was sent is settled within its own windows
             intent.policy, deadline=spec.policy.deadline, resend=spec.policy.resend,
             max_resends=spec.policy.max_resends, journey_reader=spec.policy.journey_reader,
         )  # fmt: skip
         if entry.seq <= await self._doubts.through():
             intent = in_doubt(intent)
-        newest = False if overtaken else None if self._journal.is_shared else intent.newest
+        newest = False if run.overtaken else None if self._journal.is_shared else intent.newest
         intent = with_reader(attrs.evolve(intent, newest=newest, policy=policy), spec.reader)
         return await self._driven(run, self._taken_up(run, spec.options, intent, gone=gone, spec=spec))
 
@@ -333,16 +333,24 @@ class Keys:
         self, run: KeyedRun, options: ClientOptions, intent: Intent, *, gone: bool, spec: WriteSpec | None
     ) -> Driver[Any]:
         """Return a run that goes on with *intent*; without *spec*, it only reads."""
+        # What is in a file was left before it was opened.
+        since = self.session.clock.now() if self._journal.is_shared else self._journal.opened
         begin = partial(
-            taken_up, self.session, journaled=True, gone_since=self._journal.opened if gone else None,
+            taken_up,
+            self.session,
+            journaled=True,
+            gone_since=since if gone else None,
             reads_only=spec is None,
-        )  # fmt: skip
+        )
         taken = spec_of_intent(run.bound(options), intent, None if spec is None else spec.reader)
         return Driver(taken, intent, begin=begin, takes_up=True)
 
     async def _first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any]:
         """Run a write of which nothing was sent."""
         await self._doubts.check()
+        if run.overtaken:
+            intent = attrs.evolve(new_intent(spec), newest=False)
+            return await self._driven(run, self._taken_up(run, spec.options, intent, gone=False, spec=spec))
         spec = replace(spec, options=run.bound(spec.options))
         if spec.creates_webhook and self.session.on_secret is None:
             self.session.warn_once("on_secret", _NO_SECRETS)
@@ -381,7 +389,9 @@ class Keys:
             if found.lives and (found.owner != run.lane.token or key in self._turns):
                 await self.waits.wait(found)
             elif found.entry.state is State.TO_DO:
-                after = earlier  # nothing of it was sent; if it is run again, it is seen to be overtaken
+                # Nothing of it was sent. Nothing can be before a run takes it, and sees that it is overtaken.
+                if found.entry.lane == FREED or await self.claims.take(found, run.lane, to=FREED) is not None:
+                    after = earlier
             elif key in self._turns:  # a run here is about to take it
                 await self.waits.until_closed(asyncio.sleep(_LOOK))
             else:
