@@ -41,7 +41,7 @@ COMMANDS = {
     "large_events": "benchmarks.bench_large_events 10000000",
     "receivers": "tests.soak.receivers",
     "engines": "tests.soak.engines",
-    "keys": "tests.soak.keys 1000 3 1 20",
+    "keys": "tests.soak.keys 1000 3 1 5",
     "audit": "tests.support.audit",
     "fuzz": "tests.support.suites fuzz",
     "hostile": "tests.support.suites hostile",
