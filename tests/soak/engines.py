@@ -155,7 +155,8 @@ class Ray(Whole):
     runs_tasks = r"^ray::(IDLE|register|create)"
 
     async def submit(self, tasks: int) -> None:
-        self.program = await self.run(sys.executable, "-m", "tests.engines.ray_app", str(tasks))
+        here = {"RAY_TMPDIR": str(self.folder)}
+        self.program = await self.run(sys.executable, "-m", "tests.engines.ray_app", str(tasks), **here)
 
 
 class Spark(Whole):
@@ -165,7 +166,8 @@ class Spark(Whole):
     runs_tasks = r"pyspark\.daemon"
 
     async def submit(self, tasks: int) -> None:
-        self.program = await self.run(sys.executable, "-m", "tests.engines.spark_app", str(tasks))
+        here = {"SPARK_LOCAL_DIRS": str(self.folder), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={self.folder}"}
+        self.program = await self.run(sys.executable, "-m", "tests.engines.spark_app", str(tasks), **here)
 
 
 class Airflow(Whole):
@@ -250,7 +252,7 @@ async def run(engine_type: type[Engine], tasks: int, seed: int, *, patience: flo
     name = f"engines_{engine_type.package}"
     async with AsyncExitStack() as stack:
         place = await stack.enter_async_context(database().fresh(name))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         ours = await stack.enter_async_context(Simulator(seed=seed, faults=FAULTS, latency=0.03))
         theirs = await stack.enter_async_context(Simulator(seed=seed, faults=FAULTS, latency=0.03))
         (folder / "done").mkdir()
