@@ -24,6 +24,7 @@ from invsvc_async.settings import (
     ReconcilePolicy,
     Timeouts,
     check_hooks,
+    check_on_secret,
     checked_headers,
     warn_if_never_sent_again,
 )
@@ -139,6 +140,7 @@ class Client:
         if not isinstance(credential, Credential):
             raise ConfigurationError("credential: must be ApiKey, OAuthToken, PersonToken or TokenProvider")
         check_hooks(on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled)
+        check_on_secret(on_secret)
         if log_to_stderr(os.environ):
             on_attempt = logged(on_attempt)
         clock = clock or SystemClock()

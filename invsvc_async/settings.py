@@ -81,6 +81,18 @@ def check_hooks(**hooks: object) -> None:
             )
 
 
+def check_on_secret(on_secret: object) -> None:
+    """
+    Check what gets the secrets of new webhooks; it may be async.
+
+    Raises:
+        ConfigurationError: It is not a function.
+
+    """
+    if on_secret is not None and not callable(on_secret):
+        raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")
+
+
 def _resend(_settings: object, _field: object, value: object) -> None:
     if value not in ("proven", "never"):
         raise ConfigurationError(f"resend: must be 'proven' or 'never', not {value!r}.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.settings import check_count
+from invsvc_async.settings import check_count, check_on_secret
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,8 +47,7 @@ class Sending:
 
         """
         check_count("concurrency", self.concurrency, least=1)
-        rate, on_secret = self.rate, self.on_secret
+        rate = self.rate
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
             raise ConfigurationError(f"rate: must be a number of sends per second above 0, not {rate!r}")
-        if on_secret is not None and not callable(on_secret):
-            raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")
+        check_on_secret(self.on_secret)

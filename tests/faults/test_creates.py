@@ -8,7 +8,7 @@ import sys
 import attrs
 import pytest
 
-from invsvc_async import SecretLostError, Timeouts, Verdict
+from invsvc_async import ConfigurationError, SecretLostError, Timeouts, Verdict
 from invsvc_async.simulator import reads
 from invsvc_async.simulator.state import Shelf
 from tests.faults.conftest import SHORT, client_of
@@ -398,3 +398,9 @@ async def test_secret_is_passed_on_before_the_outcome(service, is_async):
         lost = await create(client, "https://me.example/other", tag=True).outcome()
     assert got == [(outcome.intent.key, outcome.value.secret)]
     assert (outcome.secret, lost.secret) == ("delivered", "lost")
+
+
+async def test_hook_of_secrets_that_is_no_function(service):
+    """It is refused when the client is made."""
+    with pytest.raises(ConfigurationError, match="on_secret: must be a function, not a str"):
+        client_of(service, on_secret="secrets.jsonl")
