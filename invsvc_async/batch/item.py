@@ -270,7 +270,9 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
     @classmethod
     def of(cls, item: Item, view: ClientOptions) -> ItemOptions:
         """Return the options of *view* for *item*."""
-        return cls(**{**msgspec.structs.asdict(view), "journal": item, "item": item})
+        given: dict[str, Any] = msgspec.structs.asdict(view)  # Any: as the fields
+        given.update(journal=item, item=item)
+        return cls(**given)
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
         """Send *exchange* as the base class does. A write takes a slot meanwhile."""

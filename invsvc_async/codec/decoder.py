@@ -89,11 +89,12 @@ def page_from(cls: type[P], plain: Mapping[str, Any], model: type[Model] | None)
         moment = None if found.timestamp is None else utc(found.timestamp)
     except (msgspec.ValidationError, OverflowError) as error:
         raise InvalidRequestError(f"{cls.__name__}: {error}") from None
-    given = msgspec.structs.asdict(found)
+    given: dict[str, Any] = msgspec.structs.asdict(found)  # Any: as the fields
     items = given.pop("data")
     if is_model(model):  # not an alias or a type variable
         items = [structure(model, item) for item in items]
-    return cls(**{**given, "items": tuple(items), "has_more": found.has_more is True, "timestamp": moment})
+    given.update(items=tuple(items), has_more=found.has_more is True, timestamp=moment)
+    return cls(**given)
 
 
 def member(raw: Raw | bytes, name: str) -> Raw:

@@ -76,7 +76,7 @@ class _Open(_Answer, kw_only=True):
 
 
 class _Standard(_Open, kw_only=True):
-    data: Raw
+    data: Raw  # pyright: ignore[reportGeneralTypeIssues] - required, other than in the base
 
 
 _decode_list = msgspec.json.Decoder(_List).decode

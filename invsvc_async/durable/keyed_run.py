@@ -77,8 +77,9 @@ class KeyedRun:
 
     def bound(self, options: ClientOptions) -> ClientOptions:
         """Return *options* with this as the journal."""
-        given = {name: getattr(options, name) for name in ClientOptions.__struct_fields__}
-        return _Options(**{**given, "journal": self, "run": self})
+        given: dict[str, Any] = {name: getattr(options, name) for name in ClientOptions.__struct_fields__}
+        given.update(journal=self, run=self)  # Any: as the fields
+        return _Options(**given)
 
     async def sending(self, intent: Intent) -> float:
         """Store *intent*, which is about to be sent; claim its key, if that was not done before."""

@@ -275,7 +275,7 @@ class _SignedEvent(_Event):
         """Return the class of ``data``."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def data(self) -> SyncedInvoice | InvoiceBatch:
         """The contents."""
         raise NotImplementedError

@@ -76,7 +76,8 @@ class Meta:
 
 
 def _restore_meta(parts: dict[str, Any]) -> Meta:
-    return Meta(**{**parts, "headers": CIMultiDictProxy(CIMultiDict(parts["headers"]))})
+    parts["headers"] = CIMultiDictProxy(CIMultiDict(parts["headers"]))
+    return Meta(**parts)
 
 
 def once(make: F) -> F:

@@ -161,7 +161,10 @@ async def test_tables_that_are_restored_under_a_running_worker(service, client):
                     )
                     restored.set()
     await connection.close()
-    assert service.arrivals("webhooks.create") == 6
+    # A write that was taken out before is sent or not, as the worker comes to it; none is sent twice.
+    assert service.arrivals("webhooks.create") in {5, 6}
+    urls = [entry.body["url"] for entry in service.ledger.entries if entry.operation == "webhooks.create"]
+    assert len(set(urls)) == len(urls)
 
 
 async def test_tables_that_were_made_anew(service, client):

@@ -148,7 +148,12 @@ MUTANTS = (
         "if item.thing is not None and entry.place < self._newest.get(item.thing, 0):",
         "if False:",
     ),
-    Mutant("sender gone", _DISPATCH, "item.lane, item.sender_gone = lane, lane.was_free", "item.lane, item.sender_gone = lane, True"),
+    Mutant(
+        "sender gone",
+        _DISPATCH,
+        "item.lane, item.sender_gone = lane, lane.was_free",
+        "item.lane, item.sender_gone = lane, True",
+    ),
     Mutant(
         "other write under its key",
         _SQLITE,
