@@ -39,12 +39,20 @@ class Door:
         self._writers.clear()
 
     async def _forward(self, reader, writer):
+        if not self._server.is_serving():  # it was shut since the connection was accepted
+            writer.transport.abort()
+            return
+        self._writers.add(writer)
         try:
             inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._inner.port)
         except OSError:
+            self._writers.discard(writer)
             writer.close()
             return
-        self._writers |= {writer, inner_writer}
+        if writer not in self._writers:  # it was shut meanwhile
+            inner_writer.transport.abort()
+            return
+        self._writers.add(inner_writer)
         await asyncio.gather(self._pump(reader, inner_writer), self._pump(inner_reader, writer))
         self._writers -= {writer, inner_writer}
 
