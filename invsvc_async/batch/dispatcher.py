@@ -146,7 +146,7 @@ class Dispatcher:
                         await self._entries.store.tell("beat")
 
     async def end(self) -> None:
-        """Give no more signs of life."""
+        """Stop the signs of life, and end the lease of this process."""
         beating, self._beating = self._beating, None
         if beating is not None:
             beating.cancel()
@@ -158,7 +158,7 @@ class Dispatcher:
         return Sign(sends=self._engine is not None, hungry=self._is_hungry, status=status)
 
     async def _show(self) -> None:
-        """Give a sign of life; others learn at once that this process sends, or has nothing to send."""
+        """Store a sign of life; tell others at once if this process now sends, or has nothing to send."""
         sign, before = self._sign(), self._shown
         self.living = await self.leases.beat(sign)
         self._shown = sign
@@ -334,7 +334,7 @@ class Dispatcher:
         return name not in self._waiting
 
     def meet(self, key: str | None) -> bool:
-        """Let the write of *key* (None: any) begin, if it waits for that; return whether it did."""
+        """Allow the write of *key* (None: any) to begin, if it waits for that; return whether it did."""
         names = [name for name, waits in self._waiting.items() if key in (None, waits)]
         for name in names:
             del self._waiting[name]

@@ -184,7 +184,7 @@ class Run:
         await self._results.save()
 
     async def end(self) -> None:
-        """Give no more results: the next run gives those that were not taken."""
+        """Stop the run: the next one returns the results that were not taken."""
         await self.stop(0.0)
         await self._dispatcher.end()
 
@@ -280,7 +280,7 @@ class Run:
         return not await self._batch.entries.any_open()
 
     def _may_begin(self, item: Item) -> bool:
-        """Give *item* its reader, of which the journal has only the name; or let it wait for the input's."""
+        """Return whether *item* has its reader or no longer waits for it; the journal has only its name."""
         if not item.names_reader:
             return True
         spec = self._readers.pop(item.key, None)

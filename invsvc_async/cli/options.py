@@ -147,7 +147,7 @@ def check_url(url: str, option: str, *, insecure: bool) -> None:
 
 
 def is_insecure(url: str) -> bool:
-    """Return whether *url* is plain HTTP to another machine, or has no host that can be read."""
+    """Return whether *url* is plain HTTP to another machine, or names no valid host."""
     from invsvc_async.client import LOOPBACK
 
     try:

@@ -541,7 +541,7 @@ def _move(taken: list[Lane], to: Lane) -> Script[tuple[list[str], set[str]]]:
 
 def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
     """
-    Take ``namespace``, ``same_mode`` and ``complete`` out of the query of *address*; it may be a path, too.
+    Remove ``namespace``, ``same_mode`` and ``complete`` from *address* (or a path); return both.
 
     Raises:
         ConfigurationError: One of them is invalid.

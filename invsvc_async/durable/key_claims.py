@@ -217,7 +217,7 @@ class Claims:
         return bool(await self._store.rows(_REOPEN, *values))
 
     async def free(self, seq: int, lane: Lane) -> None:
-        """Let any run have an open entry of *lane*; if the database is away, once this process is gone."""
+        """Release an open entry of *lane* for any run; if the database is away, once this process is gone."""
         with suppress(JournalError):
             await self._store.rows(_FREE, seq, lane.number, lane.token)
 

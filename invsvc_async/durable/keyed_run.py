@@ -142,7 +142,7 @@ class KeyedRun:
         self.let_go(self.entry(State.SENDING if sent else State.TO_DO, intent))
 
     def let_go(self, entry: Entry | None = None) -> None:
-        """Let any run have its entry, unless it has a verdict; store it first as *entry*."""
+        """Release its entry for any run, unless it has a verdict; store it first as *entry*."""
         if self.seq and not self.over and self.outcome is None:
             self.over = True
             self.keys.start(self._released(entry))

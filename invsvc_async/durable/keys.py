@@ -405,7 +405,7 @@ class Keys:
         return bool(await self.store.rows(_LATER, thing, place))
 
     def _close_line(self, intent: Intent, thing: str) -> None:
-        """Let the next write to *thing* wait as long as *intent*, which is UNKNOWN, may have an effect."""
+        """Delay the next write to *thing* as long as *intent*, which is UNKNOWN, may have an effect."""
         session = self.session
         resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
         known = Known(BY_NAME[intent.operation], intent, (resumed,))

@@ -202,7 +202,7 @@ class Lane:
 
     @property
     def taker(self) -> str | None:
-        """Who gives the verdicts of its entries; None: whoever takes them."""
+        """Who returns the verdicts of its entries; None: any consumer."""
         return self.leases.taker
 
     @property

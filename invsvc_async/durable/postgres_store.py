@@ -498,7 +498,7 @@ def _dialect_in(schema: str, part: int | None, kind: str) -> PostgresDialect:
 
 def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
     """
-    Take the name and the silence out of the *query* of an address.
+    Remove the name and the silence from the *query* of an address, and return them.
 
     Raises:
         ConfigurationError: One of them is invalid.

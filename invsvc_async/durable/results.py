@@ -67,7 +67,7 @@ class Consumer:
 
     async def take(self, limit: int) -> list[Entry]:
         """
-        Take up to *limit* verdicts.
+        Return up to *limit* verdicts, which this consumer holds from now on.
 
         Raises:
             JournalError: The database stayed away.
@@ -103,7 +103,7 @@ class Consumer:
             await self._save()
 
     def give_back(self, entry: Entry, seconds: float) -> None:
-        """Let anybody have *entry*, in so many *seconds*."""
+        """Release *entry* for any consumer, after *seconds*."""
         heappush(self._later, (self._clock.now() + seconds, entry.seq))
 
     async def _save(self) -> None:

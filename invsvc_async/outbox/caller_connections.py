@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from invsvc_async.errors import InvalidRequestError
+from invsvc_async.storage.dialect import await_script, run_script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,28 +72,14 @@ async def run(connection: object, database: Database, script: Script[T]) -> T:
     """
     connection = _current(connection)
     kind = _checked(connection, database, _AWAITED, _TO_AWAIT)
-    rows: Any = None  # Any: what starts a generator is no row
-    while True:
-        try:
-            text, values = script.send(rows)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        rows = await _awaited(kind, connection, text, values)
+    return await await_script(script, partial(_awaited, kind, connection))
 
 
 def run_now(connection: object, database: Database, script: Script[T]) -> T:
     """Run *script* as :func:`run` does, on a connection whose statements are not awaited."""
     connection = _current(connection)
     kind = _checked(connection, database, _CALLED, _TO_CALL)
-    rows: Any = None  # Any: as above
-    while True:
-        try:
-            text, values = script.send(rows)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        rows = _called(kind, connection, text, values)
+    return run_script(script, partial(_called, kind, connection))
 
 
 def _checked(connection: object, database: Database, kinds: Kinds, supported: str) -> str:

@@ -436,7 +436,7 @@ class Outbox:
 
     @contextmanager
     def _woken(self) -> Generator[asyncio.Event]:
-        """Give an event that is set when verdicts were stored or given back, or the outbox is closed."""
+        """Yield an event that is set when verdicts were stored or given back, or the outbox is closed."""
         if self._hearing is None and self._open:
             self._hearing = asyncio.create_task(self._store.hear_verdicts(self._wake))
         event = asyncio.Event()

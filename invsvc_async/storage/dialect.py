@@ -28,15 +28,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-__all__ = ["MOST", "PostgresDialect", "Script", "SqliteDialect"]
+__all__ = ["MOST", "PostgresDialect", "Script", "SqliteDialect", "await_script", "run_script"]
 
 T = TypeVar("T")
 
@@ -114,6 +114,30 @@ class _Dialect:
         raise NotImplementedError
 
 
+def run_script(script: Script[T], execute: Callable[[str, Values], Rows]) -> T:
+    """Run *script*, whose statements *execute* executes, and return its result."""
+    rows: Any = None  # Any: what starts a generator is no row
+    while True:
+        try:
+            text, values = script.send(rows)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        rows = execute(text, values)
+
+
+async def await_script(script: Script[T], execute: Callable[[str, Values], Awaitable[Rows]]) -> T:
+    """Run *script* as :func:`run_script` does, with statements that are awaited."""
+    rows: Any = None  # Any: as above
+    while True:
+        try:
+            text, values = script.send(rows)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        rows = await execute(text, values)
+
+
 class PostgresDialect(_Dialect):
     """Statements for PostgreSQL, run by asyncpg: a list is an array for each column."""
 
@@ -124,16 +148,13 @@ class PostgresDialect(_Dialect):
 
     async def run(self, connection: Any, script: Script[T]) -> T:  # Any: asyncpg has no types
         """Run *script* in the open transaction of *connection*."""
-        rows: Any = None  # Any: what starts a generator is no row
-        while True:
-            try:
-                text, values = script.send(rows)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            rows = ()
-            if _parsed(text).only in {None, self.only}:
-                rows = await connection.fetch(*self.translated(text, values))
+        return await await_script(script, partial(self._execute, connection))
+
+    async def _execute(self, connection: Any, text: str, values: Values) -> Rows:  # Any: the same
+        if _parsed(text).only not in {None, self.only}:
+            return ()
+        found: Rows = await connection.fetch(*self.translated(text, values))
+        return found
 
     def translated(self, text: str, values: Values) -> Values:
         """Return the statement, followed by its values."""
@@ -172,19 +193,16 @@ class SqliteDialect(_Dialect):
 
     def run(self, connection: sqlite3.Connection, script: Script[T]) -> T:
         """Run *script* in the open transaction of *connection*, on its thread."""
-        rows: Any = None  # Any: what starts a generator is no row
-        while True:
-            try:
-                text, values = script.send(rows)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            rows, statement = (), _parsed(text)
-            if statement.only in {None, self.only}:
-                cursor = connection.execute(*self.translated(text, values))
-                # A statement with RETURNING takes 13 to 15 instead of 9 to 10 µs.
-                is_counted = "changed" in statement.names
-                rows = ((True,),) * cursor.rowcount if is_counted else cursor.fetchall()
+        return run_script(script, partial(self._execute, connection))
+
+    def _execute(self, connection: sqlite3.Connection, text: str, values: Values) -> Rows:
+        statement = _parsed(text)
+        if statement.only not in {None, self.only}:
+            return ()
+        cursor = connection.execute(*self.translated(text, values))
+        # A statement with RETURNING takes 13 to 15 instead of 9 to 10 µs.
+        is_counted = "changed" in statement.names
+        return ((True,),) * cursor.rowcount if is_counted else cursor.fetchall()
 
     def translated(self, text: str, values: Values) -> tuple[str, Values]:
         """Return the statement, and its values."""

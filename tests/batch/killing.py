@@ -26,6 +26,7 @@ from invsvc_async.batch.places import entries_of
 from invsvc_async.simulator import Faults, Simulator
 from tests.batch.killing_child import STOPPED
 from tests.batch.killing_troubles import Troubles
+from tests.support.children import gone_after
 from tests.support.door import Door
 
 if TYPE_CHECKING:
@@ -66,13 +67,8 @@ def seed(service: Simulator, items: int, file: Path) -> dict[str, tuple[str, str
 @asynccontextmanager
 async def running(service: Simulator, journal: Path | str, file: Path | str) -> AsyncIterator[Process]:
     """Start a process that runs the batch; whatever happens, it is gone in the end."""
-    child = await begin(service, journal, file)
-    try:
+    async with gone_after(await begin(service, journal, file)) as child:
         yield child
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.wait()
 
 
 async def begin(service: Simulator, journal: Path | str, file: Path | str, *death: str) -> Process:

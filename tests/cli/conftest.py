@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -83,6 +84,20 @@ def invsvc(here, monkeypatch, served, capsys):
     monkeypatch.setenv("INVSVC_BASE_URL", served.base_url)
     monkeypatch.setenv("INVSVC_API_KEY", served.api_key)
     return lambda *arguments: called(capsys, *arguments)
+
+
+@pytest.fixture
+def invsvc_in_thread(service, monkeypatch, tmp_path, capsys):  # noqa: F811 - a fixture
+    """Run a command line in a thread, beside the service's loop."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+
+    async def call(*arguments):
+        code = await asyncio.to_thread(run, [*map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return call
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ import asyncio
 import json
 import signal
 import time
+from functools import partial
 
 import aiosqlite
 import asyncpg
 import pytest
 
 from invsvc_async import Outbox
-from invsvc_async.cli.app import run
 from tests.batch.conftest import client_of
 from tests.cli.conftest import ENVIRONMENT, child
 from tests.outbox.conftest import outbox_at, verdict_of
@@ -30,17 +30,9 @@ def place(request, tmp_path):
 
 
 @pytest.fixture
-def invsvc(service, monkeypatch, tmp_path, capsys):
-    """Run a command line in a thread, beside the service's loop."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
-    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
-
-    async def call(*arguments):
-        code = await asyncio.to_thread(run, ["outbox", *map(str, arguments)])
-        return code, *capsys.readouterr()
-
-    return call
+def invsvc(invsvc_in_thread):
+    """Run a command of the outbox beside the service's loop."""
+    return partial(invsvc_in_thread, "outbox")
 
 
 async def enqueued(place, outbox, client, service, *keys):

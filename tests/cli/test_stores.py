@@ -16,7 +16,6 @@ import pytest
 
 from invsvc_async import Outbox, WriteError
 from invsvc_async.batch import Batch
-from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.stores import BATCH, JOURNAL, OUTBOX, At, opened
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
@@ -78,17 +77,9 @@ class Stored:
 
 
 @pytest.fixture
-def invsvc(service, monkeypatch, tmp_path, capsys):
-    """Run a command line in a thread, beside the service's loop."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
-    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
-
-    async def call(*arguments):
-        code = await asyncio.to_thread(run, [*map(str, arguments)])
-        return code, *capsys.readouterr()
-
-    return call
+def invsvc(invsvc_in_thread):
+    """Run a command line beside the service's loop."""
+    return invsvc_in_thread
 
 
 @pytest.fixture(params=[(kind, form) for kind in KINDS for form in FORMS], ids="-".join)

@@ -27,6 +27,7 @@ from invsvc_async import (
     Verdict,
 )
 from tests.batch.conftest import HOOK, client_of
+from tests.support.children import gone_after
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
 
@@ -73,8 +74,7 @@ def shared(request):
 
 
 def _shared(request):
-    place = database().address
-    return f"{place}{'&' if '?' in place else '?'}journal=t{abs(hash(request.node.nodeid))}&silence=1"
+    return database().at(journal=f"t{abs(hash(request.node.nodeid))}", silence=1)
 
 
 @asynccontextmanager
@@ -84,12 +84,8 @@ async def process(service, address, where=""):
         sys.executable, "-c", PROGRAM, service.base_url, service.api_key, str(address), where,
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    try:
+    async with gone_after(child):
         yield child
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.communicate()
 
 
 async def until_stopped(child):

@@ -22,6 +22,7 @@ from invsvc_async.durable.restored import last_of
 from invsvc_async.storage import postgres_pool
 from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, POLICY, client_of
+from tests.support.children import gone_after
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
 from tests.support.note_commits import NOTED
@@ -57,8 +58,7 @@ EXACT = attrs.evolve(POLICY, clock_slack=0.0, clock_band=0.0)
 @pytest.fixture
 def address(request):
     """Return the address of a journal for this test, in which a silent process counts as dead after 1 s."""
-    place = database().address
-    return f"{place}{'&' if '?' in place else '?'}journal=t{abs(hash(request.node.nodeid))}&silence=1"
+    return database().at(journal=f"t{abs(hash(request.node.nodeid))}", silence=1)
 
 
 @asynccontextmanager
@@ -68,12 +68,8 @@ async def process(service, address, hook, where=""):
         sys.executable, "-c", PROGRAM, service.base_url, service.api_key, address, hook, where,
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    try:
+    async with gone_after(child):
         yield child
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.communicate()
 
 
 async def recovered(client, **options):

@@ -24,15 +24,19 @@ from tests.support.database import database
 
 def outbox_at(name: str, **settings: object) -> str:
     """Return the address of the outbox called *name*."""
-    more = "".join(f"&{key}={value}" for key, value in settings.items())
-    address = database().address
-    return f"{address}{'&' if '?' in address else '?'}outbox={name}{more}"
+    return database().at(outbox=name, **settings)
 
 
 @pytest.fixture
 def address(request):
     """Return the address of an outbox for this test, in which a silent process counts as dead after 1 s."""
     return outbox_at(f"t{abs(hash(request.node.nodeid))}", silence=1)
+
+
+@pytest.fixture(params=["PostgreSQL", "SQLite"])
+def place(request, address, tmp_path):
+    """Return the place of an outbox in each database."""
+    return address if request.param == "PostgreSQL" else tmp_path / "app.db"
 
 
 @pytest.fixture

@@ -17,12 +17,6 @@ from tests.outbox.test_results import taken
 from tests.support.database import database
 
 
-@pytest.fixture(params=["PostgreSQL", "SQLite"])
-def place(request, address, tmp_path):
-    """Give the place of an outbox in each database."""
-    return address if request.param == "PostgreSQL" else tmp_path / "app.db"
-
-
 @pytest.fixture
 async def outbox(place, client):
     """Give the outbox there, open."""

@@ -22,12 +22,6 @@ from tests.outbox.conftest import entries_of
 from tests.outbox.test_dispatch import enqueue
 
 
-@pytest.fixture(params=["PostgreSQL", "SQLite"])
-def place(request, address, tmp_path):
-    """Give the place of an outbox in each database."""
-    return address if request.param == "PostgreSQL" else tmp_path / "app.db"
-
-
 @pytest.fixture
 async def outbox(place, client):
     async with Outbox.open(place, client) as opened:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 
 async def started(module: str, *arguments: object) -> asyncio.subprocess.Process:
@@ -24,3 +29,14 @@ async def read_on(child: asyncio.subprocess.Process, lines: list[str]) -> None:
     async for line in child.stdout:
         lines.append(line.decode().strip())  # noqa: PERF401 - the caller looks at them meanwhile
     await child.wait()
+
+
+@asynccontextmanager
+async def gone_after(child: asyncio.subprocess.Process) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Yield *child*; whatever happens, it is gone in the end, and what it printed is read."""
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.communicate()

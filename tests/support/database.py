@@ -50,10 +50,14 @@ class Database:
         )
         assert await child.wait() == 0, "the database did not come back"
 
+    def at(self, **settings: object) -> str:
+        """Return the address with *settings* in its query."""
+        more = "&".join(f"{key}={value}" for key, value in settings.items())
+        return f"{self.address}{'&' if '?' in self.address else '?'}{more}"
+
     def journal(self, name: str, **settings: object) -> str:
-        """Return the address of the journal called *name*."""
-        more = "".join(f"&{key}={value}" for key, value in settings.items())
-        return f"{self.address}{'&' if '?' in self.address else '?'}batch={name}{more}"
+        """Return the address of the journal of a batch called *name*."""
+        return self.at(batch=name, **settings)
 
     @asynccontextmanager
     async def fresh(self, name: str) -> AsyncGenerator[str]:
