@@ -2,7 +2,7 @@
 The whole API as one table.
 
 Resource methods, argument checks, the reference in the docs and the tests all read these rows.  Result
-types and finders are given by name and resolved where they are used, so that importing this is cheap.
+types and kinds of writes are given by name and resolved where they are used, so that importing this is cheap.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ JOURNEYS_UPDATE = Operation(
         _body("trigger_type", wire="triggerType", nullable=True),
         _body("replaces_defaults", Form.FLAG, wire="replacesDefaults", nullable=True),
     ),
-    needs_field=True, reader="journeys.get", finder="journey",
+    needs_field=True, reader="journeys.get", write_kind="update of a journey",
     settled="The journey is read back; its fields and its `last_updated` decide.",
     section="Endpoints, Journeys",
 )  # fmt: skip
@@ -130,7 +130,7 @@ TEAMS_CREATE = Operation(
         _body("credit_limit", Form.NUMBER, nullable=True, constraint="documents per billing period"),
     ),
     extra=("body",), reserved=("team", "livemode", "owner"),
-    settled=_NO_READ,
+    write_kind="write without a read", settled=_NO_READ,
     section="Endpoints, Teams",
 )  # fmt: skip
 TEAMS_DBTABLE_WEBHOOKS = Operation(
@@ -169,7 +169,7 @@ USERS_UPDATE_PREFERENCES = Operation(
         _body("testmode", Form.FLAG, required=True),
     ),
     extra=("body",),
-    settled=_NO_READ,
+    write_kind="write without a read", settled=_NO_READ,
     section="Endpoints, Users",
 )  # fmt: skip
 PAYMENTS_LINK = Operation(
@@ -193,7 +193,7 @@ SHEETS_SAVE_MAPPING = Operation(
     authority="editor, and editor on the target module, in the selected team",
     parameters=(_body("fields", Form.OBJECT, required=True),),
     extra=("body",),
-    settled=_NO_READ,
+    write_kind="write without a read", settled=_NO_READ,
     section="Endpoints, Spreadsheet import",
 )  # fmt: skip
 WEBHOOKS_LIST = Operation(
@@ -218,7 +218,7 @@ WEBHOOKS_CREATE = Operation(
         _body("description"),
         _body("status", choices=_STATUS, constraint="the service's default is active"),
     ),
-    extra=("body",), reader="webhooks.list", finder="created_webhook",
+    extra=("body",), reader="webhooks.list", write_kind="create of a webhook",
     settled="The webhooks are listed; the tag decides, or equal content created at the time of the send.",
     section="Endpoints, Webhooks",
 )  # fmt: skip
@@ -232,7 +232,7 @@ WEBHOOKS_UPDATE = Operation(
         _body("description"),
         _body("status", choices=_STATUS),
     ),
-    extra=("body",), needs_field=True, reader="webhooks.get", finder="updated_webhook",
+    extra=("body",), needs_field=True, reader="webhooks.get", write_kind="update of a webhook",
     settled="The webhook is read back and compared with its state before the write (the baseline).",
     section="Endpoints, Webhooks",
 )  # fmt: skip
@@ -240,7 +240,7 @@ WEBHOOKS_DELETE = Operation(
     name="webhooks.delete", method="DELETE", path="/webhooks/{id}", kind=Kind.WRITE, shape=Shape.OPEN,
     result="Deleted",
     parameters=(_path("webhook", pattern=_WEBHOOK_ID, bearer="Webhook"),),
-    reader="webhooks.get", finder="deleted_webhook",
+    reader="webhooks.get", write_kind="delete of a webhook",
     settled="The webhook is read back; a 404 means that it was deleted.",
     section="Endpoints, Webhooks",
 )  # fmt: skip
@@ -259,7 +259,7 @@ CLIENT_DOWNLOAD = Operation(
 CLIENT_WRITE = Operation(
     name="client.write", method="POST", path="", kind=Kind.WRITE, shape=Shape.OPEN, result="object",
     listed=False,
-    settled=_NO_READ,
+    write_kind="write without a read", settled=_NO_READ,
 )  # fmt: skip
 
 TABLE: tuple[Operation, ...] = (

@@ -77,6 +77,6 @@ class Operation(Struct, frozen=True, kw_only=True):
     needs_field: bool = False
     reserved: tuple[str, ...] = ()  # keys of the body that the service sets itself
     reader: str | None = None  # the operation whose answer settles this write
-    finder: str | None = None  # the key in reconcile.findings.FINDERS of the function that judges that answer
+    write_kind: str | None = None  # of a write: the key in reconcile.kinds.KINDS of what decides about it
     settled: str = ""  # in words, for the docs
     section: str = ""  # of the specification

@@ -15,7 +15,7 @@ from invsvc_async.durable.last_writes import learn, take_claims
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed
-from invsvc_async.transport.write_register import can_overtake
+from invsvc_async.reconcile.kinds import replaces
 from invsvc_async.writes.state_reads import StateReader
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def intent_in(entry: Entry, entries: Entries) -> Intent:
 def note_in_flight(last: dict[str, int], entries: Sequence[Entry], items: Sequence[Item]) -> None:
     """Note in *last* the last place of each thing that may have been sent. *items* are those of *entries*."""
     for entry, item in zip(entries, items, strict=True):
-        if item.thing is None or item.intent is None or not can_overtake(entry.operation):
+        if item.thing is None or item.intent is None or not replaces(entry.operation):
             continue
         if item.in_doubt and not was_seen_undone(item.intent):
             last[item.thing] = max(entry.place, last.get(item.thing, 0))

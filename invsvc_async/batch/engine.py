@@ -285,7 +285,7 @@ class Engine:
                 return  # type: ignore[unreachable]  # mypy sees no other task
             intent = item.intent or intent_of(cast("WriteSpec", item.spec))
             team = self._anywhere.team_of(Request(operation=WEBHOOKS_LIST, team=intent.scope.team))
-            last = self._writes.own.last_list(team)
+            last = self._writes.last_list(WEBHOOKS_LIST.name, team)
             if last is None:
                 looks = StateReader(self._anywhere, intent, lambda: intent, own=None)
                 full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.writes.new_intent import line_of
 
 if TYPE_CHECKING:
@@ -49,6 +50,6 @@ def thing_of(request: Request, team: str | None, tag: str | None) -> str | None:
 
     This is ``line_of``, except that a create with a unique tag needs no line.
     """
-    if request.operation.finder == "created_webhook" and is_unique(tag):
+    if kind_of_write(request.operation).creates and is_unique(tag):
         return None
     return line_of(request, team, tag)

@@ -14,32 +14,27 @@ import msgspec
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
-from invsvc_async.codec.encode import plain_of, unstructure
+from invsvc_async.codec.encode import plain_of
 from invsvc_async.codec.exact_json import holds_broken, salvage
 from invsvc_async.durable.entry import ANSWERED, unreadable
 from invsvc_async.errors import InvsvcError
 from invsvc_async.models.common import UNSET, Model, stored_value, wire_names
-from invsvc_async.reconcile.compare import HOOK_FIELDS
 from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
+from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.reconcile.own_writes import version_of
-from invsvc_async.transport.write_register import can_overtake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.reconcile.own_writes import LastState, OwnWrites
+    from invsvc_async.reconcile.own_writes import OwnWrites
     from invsvc_async.transport.write_register import WriteRegister
 
 __all__ = ["LastWrite", "Left", "learn", "left_by", "take_claims"]
 
-MOST_GRAPH = 4096  # bytes: a larger graph is left out of a stored state
-# What an update can change, and what finds compare: a state needs no more.
-_JOURNEY = ("id", "status", "last_updated", "name", "description", "graph", "triggerType", "replacesDefaults")
-_WEBHOOK = ("id", *HOOK_FIELDS)
-_ALWAYS = ("url", "events", "status")  # of a webhook: its description may be left out if there is none
-
+MOST_LARGE = 4096  # bytes: a larger graph is left out of a stored state
 _RECENT = 600.0  # s for which the state of a webhook counts
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -84,48 +79,43 @@ def left_by(
 
     *own* is what the client's answers showed. *answer* is the body of the last answer to the write.
     """
-    if thing is None or outcome.verdict in NO_EFFECT or not can_overtake(outcome.started_as.operation):
+    kind = kind_of_write(BY_NAME[outcome.started_as.operation])
+    if thing is None or outcome.verdict in NO_EFFECT or kind.creates:
         return None
-    finder = BY_NAME[outcome.started_as.operation].finder
     team = outcome.started_as.scope.team
-    last = None if finder is None else own.last(thing, team)
-    # A webhook shows no time of its last change, so a state from before a write in doubt proves nothing.
-    if last is None or (outcome.verdict is Verdict.UNKNOWN and finder != "journey"):
+    last = own.last(thing, team) if kind.stored else None
+    # What shows no time of its last change proves nothing, if it was seen before a write in doubt.
+    if last is None or (outcome.verdict is Verdict.UNKNOWN and not kind.shows_change):
         return Left(thing)
     try:
-        state = _webhook(last) if finder != "journey" else _journey(last.state, outcome.value, answer)
+        state = _kept(kind, last.state, outcome.value, answer)
         text = None if state is None else _encode(state).decode()
     except (InvsvcError, msgspec.MsgspecError, ValueError, TypeError):  # no text in UTF-8, for example
         return Left(thing)
     return Left(thing, team, text, last.stamp)
 
 
-def _journey(state: Model | dict[str, Wire], value: object, answer: bytes) -> dict[str, Wire]:
-    """Return the wire form of a journey, without what no update changes; a find bears missing fields."""
-    if isinstance(state, Model) and state is not value:
-        return {name: found for name, found in _short_fields(state) if name in _JOURNEY}
-    # The answer itself: to make the wire form of a model's graph takes longer than all else here.
-    fields = _data_of(answer).data if isinstance(state, Model) else state
-    chosen = {name: fields[name] for name in _JOURNEY if name in fields}
-    if "graph" in chosen and len(_encode(chosen["graph"])) > MOST_GRAPH:
-        del chosen["graph"]
-    return chosen
+def _kept(kind: Kind, state: Model | dict[str, Wire], value: object, answer: bytes) -> dict[str, Wire] | None:
+    """Return what a journal keeps of a state, empty if the thing is gone; ``None`` if it is only a part."""
+    fields: Mapping[str, Wire] = state if isinstance(state, dict) else {}
+    if isinstance(state, Model) and state is value and kind.large is not None:
+        # The answer itself: to make the wire form of a model's large field takes longer than all else here.
+        fields = _data_of(answer).data
+    elif isinstance(state, Model):
+        fields = dict(_short_fields(state, kind.large))
+    chosen = {name: fields[name] for name in kind.stored if name in fields}
+    if kind.large in chosen and len(_encode(chosen[kind.large])) > MOST_LARGE:
+        del chosen[kind.large]
+    is_part = bool(fields) and not all(name in chosen for name in kind.always)
+    return None if is_part else chosen
 
 
-def _short_fields(model: Model) -> Iterator[tuple[str, Wire]]:
-    """Yield the fields of a model by their wire names, but for its graph."""
+def _short_fields(model: Model, large: str | None) -> Iterator[tuple[str, Wire]]:
+    """Yield the fields of a model by their wire names, but for a *large* one; a find bears missing fields."""
     for name, sent_as in wire_names(type(model)).items():
         value = stored_value(model, name)
-        if value is not UNSET and sent_as != "graph":
+        if value is not UNSET and sent_as != large:
             yield sent_as, plain_of(value)
-
-
-def _webhook(last: LastState) -> dict[str, Wire] | None:
-    """Return the wire form of a webhook, empty if it is gone; ``None`` if it was not shown whole."""
-    state = unstructure(last.state)
-    if state and not all(name in state for name in _ALWAYS):
-        return None
-    return {name: state[name] for name in _WEBHOOK if name in state}
 
 
 def learn(writes: WriteRegister, rows: Iterable[LastWrite]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from invsvc_async.codec.exact_json import Wire
 
@@ -45,6 +45,11 @@ def same(one: Wire, other: Wire) -> bool:
 
 def _exact(number: float | Decimal) -> int | Decimal:
     return Decimal(repr(number)) if isinstance(number, float) else number
+
+
+def same_journey_field(name: str, one: Wire, other: Wire) -> bool:
+    """Return whether one field of two journeys is equal."""
+    return same_graph(one, other) if name == "graph" else same(one, other)
 
 
 def same_graph(one: Wire, other: Wire) -> bool:
@@ -206,11 +211,6 @@ def _without_dots(path: str) -> str:
     return "/".join([*kept, "" if last in (".", "..") else last])
 
 
-def same_hook(one: Mapping[str, Wire], other: Mapping[str, Wire]) -> bool:
-    """Return whether two webhooks have equal url, events (as a set), description and status."""
-    return all(same_hook_field(name, one.get(name), other.get(name)) for name in HOOK_FIELDS)
-
-
 HOOK_FIELDS = ("url", "events", "description", "status")
 
 
@@ -234,20 +234,6 @@ def names_another(shown: Wire, path: Mapping[str, str]) -> bool:
     if not isinstance(shown, str) or (asked := path.get("id", shown)) == shown:
         return False
     return asked.replace("-", "").casefold() != shown.replace("-", "").casefold()
-
-
-def ids_of_url(hooks: Iterable[Wire], key: str) -> set[str]:
-    """Return the ids of the *hooks* (wire form) whose ``url_key`` is *key*."""
-    return ids_by_url(hooks).get(key, set())
-
-
-def ids_by_url(hooks: Iterable[Wire]) -> dict[str, set[str]]:
-    """Return the ids of the *hooks* (wire form), by the ``url_key`` of their URLs."""
-    found: dict[str, set[str]] = {}
-    for hook in hooks:
-        if isinstance(hook, dict) and isinstance(hook.get("id"), str):
-            found.setdefault(url_key(str(hook.get("url"))), set()).add(hook["id"])
-    return found
 
 
 def is_time(value: Wire) -> TypeGuard[int | float | Decimal]:

@@ -16,15 +16,11 @@ __all__ = ["applied", "done", "not_applied", "out_of_time", "refused", "shown", 
 
 def shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
     """Return APPLIED because *reading* shows the write; the basis is how it was recognised."""
-    basis: Basis = "match"
+    basis: Basis = "tag"
     if reading.finding is not None:
         basis = "reader"
-    elif known.operation.finder == "deleted_webhook":
-        basis = "gone"
-    elif known.operation.finder in ("journey", "updated_webhook"):
-        basis = "equal"
-    elif known.intent.tag is not None:
-        basis = "tag"
+    elif not known.kind.creates or known.intent.tag is None:
+        basis = known.kind.basis
     reason = "a read of the state shows the write"
     return applied(known, finding.value, basis, reason, reading, duplicates=finding.duplicates)
 

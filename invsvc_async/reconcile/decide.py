@@ -45,10 +45,10 @@ from invsvc_async.reconcile.intent import NEVER_LISTED
 from invsvc_async.settings import JOURNEY_READER, READ_TIME, SHORTEST_RESEND
 
 if TYPE_CHECKING:
-    from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
     from invsvc_async.reconcile.history import Basis, Cause, Decision, History
+    from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.settings import Timeouts
 
 __all__ = ["ANSWERED", "PROOF_LASTS", "READ_TIME", "answered_at_once", "decide", "sent_at_once"]
@@ -70,10 +70,10 @@ ANSWERED = Done(
 
 
 def sent_at_once(
-    operation: Operation, timeouts: Timeouts, *, has_baseline: bool, knows_clock: bool, never_listed: bool
+    kind: Kind, timeouts: Timeouts, *, has_baseline: bool, knows_clock: bool, never_listed: bool
 ) -> Send | None:
     """Return the first send of a write that needs no read before it; ``None``: call ``decide``."""
-    if not knows_clock or never_listed or (operation.finder == "updated_webhook" and not has_baseline):
+    if not knows_clock or never_listed or (kind.needs_baseline and not has_baseline):
         return None
     return _first_send(min(timeouts.attempt, timeouts.call))
 
@@ -176,7 +176,7 @@ def _before_first(known: Known) -> Decision:
     The reads take at most half of the call's time.  What must be known is the service's clock and, for an
     update, the baseline; for a create, the webhooks that exist.
     """
-    needs_baseline = known.operation.finder == "updated_webhook" and known.before is None
+    needs_baseline = known.kind.needs_baseline and known.before is None
     needs_baseline |= known.intent.forgotten_until == NEVER_LISTED
     reader, tries = _reader_in_spec(known), known.readings
     if reader is None or not (known.bounds is None or needs_baseline):
@@ -268,7 +268,7 @@ def _answered_before(known: Known, last: object) -> Decision:
     finding = find(known, last) if isinstance(last, Reading) and is_evidence(known, last) else None
     value = finding.value if isinstance(finding, (Applied, Holds)) else None
     reason = "the service had answered so before the restart"
-    if value is None or known.operation.finder != "created_webhook" or is_unique(known.intent.tag):
+    if value is None or not known.kind.creates or is_unique(known.intent.tag):
         return applied(known, value, "answered", reason)
     return applied(known, None, "answered", reason, candidates=(value,))
 
@@ -295,7 +295,7 @@ def _judged(known: Known, last: object) -> Decision | None:
             known, f"reading the state was refused with HTTP {last.status}", "read refused"
         )
     if no_such_read(known, last):
-        reason = f"this deployment has no read of journeys (HTTP {last.status})"
+        reason = f"this deployment has no {_reader_in_spec(known)} (HTTP {last.status})"
         return unknown(known, reason, "no read")
     after = last.started >= known.over
     if not is_evidence(known, last):
@@ -379,7 +379,7 @@ def _needs_audit(known: Known) -> bool:
 def _creates(known: Known) -> bool:
     """Return whether each send of the write would create another resource."""
     own = known.intent.reader is not None
-    return known.operation.finder == "created_webhook" or (own and known.method == "POST")
+    return known.kind.creates or (own and known.method == "POST")
 
 
 def _positive(known: Known) -> Done | None:
@@ -454,8 +454,8 @@ def _reader(known: Known) -> str | None:
 
 
 def _reader_in_spec(known: Known) -> str | None:
-    """Return the name of the read that settles the operation.  For journeys it is configurable."""
-    if known.operation.finder == "journey":
+    """Return the name of the read that settles the operation.  One that may be lacking is configurable."""
+    if known.kind.may_lack_read:
         reader = known.policy.journey_reader
         return reader if reader is None or isinstance(reader, str) else JOURNEY_READER
     return known.operation.reader

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 from propcache.api import cached_property
 
-from invsvc_async.reconcile.compare import ids_of_url, is_time, url_key
+from invsvc_async.reconcile.compare import is_time
 from invsvc_async.reconcile.history import Attempt, Bounds, Closed, End, Reading, Resumed, Tick
+from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.reconcile.server_clock import WHOLE_MS, WHOLE_SECOND, agree, bounds_of
 
 if TYPE_CHECKING:
@@ -82,6 +83,11 @@ class Known:
     operation: Operation
     intent: Intent
     history: History
+
+    @cached_property
+    def kind(self) -> Kind:
+        """The kind of this write."""
+        return kind_of_write(self.operation)
 
     @property
     def policy(self) -> ReconcilePolicy:
@@ -204,7 +210,7 @@ class Known:
 
     @cached_property
     def strangers(self) -> frozenset[str]:
-        """Ids of webhooks of this URL that were known before a send, so they are not its effect."""
+        """Ids of what is alike, known before a send, so not the effect of this create."""
         shown = set(self.intent.strangers)
         for before, after in pairwise(self.history):
             if isinstance(before, Reading) and isinstance(after, Attempt):
@@ -219,15 +225,13 @@ class Known:
         return None if listed else self.intent.forgotten_until
 
     def shows_list(self, event: Event) -> bool:
-        """Return whether *event* is a reading that showed the list of webhooks."""
-        created = self.operation.finder == "created_webhook"
-        return created and isinstance(event, Reading) and isinstance(event.seen, list)
+        """Return whether *event* is a reading that showed the list of what a create adds to."""
+        return self.kind.creates and isinstance(event, Reading) and isinstance(event.seen, list)
 
     def shown_by(self, reading: Reading) -> set[str]:
-        """Return the ids of the webhooks of this URL in a list."""
-        if not self.shows_list(reading):
-            return set()
-        return ids_of_url(reading.seen, url_key(self.intent.body["url"]))
+        """Return the ids of what could be mistaken for the effect of this create, in a list."""
+        alike = self.kind.alike(self.intent.body) if self.shows_list(reading) else None
+        return set() if alike is None else self.kind.ids_alike(reading.seen).get(alike, set())
 
     @cached_property
     def in_doubt(self) -> bool:
@@ -304,7 +308,7 @@ class Known:
     def _shown_state(self, reading: Reading) -> dict[str, Wire] | None:
         if reading.status == 200 and isinstance(reading.seen, dict):
             return {name: value for name, value in reading.seen.items() if name != "secret"}
-        if reading.status == 404 and reading.own_envelope and self.operation.finder == "updated_webhook":
+        if reading.status == 404 and reading.own_envelope and self.kind.needs_baseline:
             return {}
         return None
 
@@ -331,14 +335,9 @@ class Known:
         return isinstance(self.before, dict) and not self.before
 
     def _usable(self, state: Wire) -> Wire:
-        """Return *state* as a baseline, or ``None`` for a journey that may be a published snapshot."""
-        published = (
-            self.operation.finder == "journey"
-            and isinstance(state, dict)
-            and state.get("status") != "draft"
-            and not self.policy.journey_reads_show_drafts
-        )
-        return None if published else state
+        """Return *state* as a baseline; ``None`` if it may not be the one that is written."""
+        hides = self.kind.hides
+        return None if hides is not None and isinstance(state, dict) and hides(self.policy, state) else state
 
     def when(self, milliseconds: Wire, reading: Reading) -> Literal["before", "after", "band", "unsure"]:
         """
@@ -402,7 +401,7 @@ class Known:
     @property
     def is_overtaken(self) -> bool:
         """Whether a later write of this program to the same resource was sent; always false for a create."""
-        if self.resumed is None or self.operation.finder == "created_webhook":
+        if self.resumed is None or self.kind.creates:
             return False
         return self.resumed.newest is False
 
@@ -432,7 +431,7 @@ class Known:
         That process may not know that the sender had ended.  It then assumes that an attempt without an end
         took its whole timeout.
         """
-        if self.resumed is None or self.operation.finder != "created_webhook":
+        if self.resumed is None or not self.kind.creates:
             return []
         since = self.resumed.at if self.resumed.since is None else self.resumed.since
         window = self.window_of("long")

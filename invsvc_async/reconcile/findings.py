@@ -1,8 +1,9 @@
 """
 What a read of the service's state shows about a write.
 
-There is one function for each ``finder`` in the table of operations.  Windows, deadlines and re-sends are
-in ``decide``.
+There is one function for each way in which a read can show a write: by the time of the last change, by the
+state before it, by a list, or by the absence of what was deleted.  Which one judges a write, and by which
+fields, is in ``kinds``.  Windows, deadlines and re-sends are in ``decide``.
 """
 
 from __future__ import annotations
@@ -11,27 +12,29 @@ import re
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from invsvc_async.reconcile.compare import (
-    HOOK_FIELDS,
-    is_time,
-    reworded,
-    rounded,
-    same,
-    same_graph,
-    same_hook,
-    same_hook_field,
-    url_key,
-)
+from invsvc_async.reconcile.compare import is_time, reworded, rounded, same, url_key
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
 
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known, Sending
     from invsvc_async.reconcile.history import Finding, Reading
+    from invsvc_async.reconcile.kinds import Kind
+    from invsvc_async.settings import ReconcilePolicy
 
-__all__ = ["FINDERS", "find", "is_evidence"]
+__all__ = [
+    "by_absence",
+    "by_baseline",
+    "by_list",
+    "by_time_of_change",
+    "find",
+    "is_evidence",
+    "is_unique",
+    "may_be_published",
+    "no_such_read",
+]
 
 # With `tag=True`, the description ends with this.  The fixed form makes tags of other intents recognisable.
 TAG = re.compile(r"\[iv-[a-z2-7]{16}\]")
@@ -42,9 +45,6 @@ def is_unique(tag: str | None) -> bool:
     return tag is not None and TAG.fullmatch(tag) is not None
 
 
-# These are never null in a Journey, so a null that was sent for them cannot be found.
-_NEVER_NULL = ("graph", "triggerType", "replacesDefaults")
-
 _NOT_THERE = (404, 405, 501)
 
 _TOO_LONG_AGO = "the write was sent more than {:g} s ago, or at an unknown time: its absence proves nothing"
@@ -54,12 +54,11 @@ def is_evidence(known: Known, reading: Reading) -> bool:
     """Return whether *reading* succeeded.  A failed read is not evidence."""
     if reading.finding is not None:
         return True
-    if known.operation.finder is None or not reading.own_envelope:
+    if known.kind.find is None or not reading.own_envelope:
         return False
     if reading.status == 404:
-        return known.operation.finder in ("updated_webhook", "deleted_webhook")
-    wanted: type = list if known.operation.finder == "created_webhook" else dict
-    return reading.status == 200 and isinstance(reading.seen, wanted)
+        return known.kind.gone_is_evidence
+    return reading.status == 200 and isinstance(reading.seen, list if known.kind.creates else dict)
 
 
 def find(known: Known, reading: Reading) -> Finding:
@@ -69,20 +68,18 @@ def find(known: Known, reading: Reading) -> Finding:
             reason = "the write does not show, but a later write of this program may have undone it"
             return CannotTell(reason, cause="changed since")
         return _with_decay(known, reading, reading.finding)
-    assert known.operation.finder is not None
-    finding = FINDERS[known.operation.finder](known, reading)
+    assert known.kind.find is not None
+    finding = known.kind.find(known, reading)
     blames = isinstance(finding, Superseded) or getattr(finding, "cause", None) == "changed since"
     return _in_other_words(known, reading.seen) or finding if blames and reading.seen else finding
 
 
 def _in_other_words(known: Known, seen: dict[str, Wire]) -> CannotTell | None:
     """Return CannotTell if *seen* may be what was sent, in words that the service itself has changed."""
-    hook, differing = known.operation.finder == "updated_webhook", list[str]()
-    for name, sent in known.intent.body.items():
+    differing: list[str] = []
+    for name, sent in known.kind.visible(known.intent.body).items():
         shown = seen.get(name)
-        if (name not in HOOK_FIELDS) if hook else (sent is None and name in _NEVER_NULL):
-            continue
-        if same(sent, shown) or (hook and name != "description" and same_hook_field(name, sent, shown)):
+        if known.kind.same_field(name, sent, shown):
             continue
         if not reworded(*(url_key(str(each)) if name == "url" else each for each in (sent, shown))):
             return None
@@ -93,72 +90,74 @@ def _in_other_words(known: Known, seen: dict[str, Wire]) -> CannotTell | None:
 
 def _with_decay(known: Known, reading: Reading, finding: Finding) -> Finding:
     """Return *finding*, or CannotTell for an old absence: the resource may have been created and deleted."""
-    if isinstance(finding, Absent) and known.operation.finder == "created_webhook" and known.decayed(reading):
+    if isinstance(finding, Absent) and known.kind.creates and known.decayed(reading):
         return CannotTell(_TOO_LONG_AGO.format(known.policy.absence_within), cause="too long ago")
     return finding
 
 
 def no_such_read(known: Known, reading: Reading) -> bool:
     """
-    Return whether the answer means that the deployment cannot read journeys.
+    Return whether the answer means that the deployment lacks the read.
 
-    The specification does not list that read.
+    It may lack one that the specification does not list.
     """
-    if known.operation.finder != "journey" or reading.finding is not None or reading.status not in _NOT_THERE:
+    if not known.kind.may_lack_read or reading.finding is not None or reading.status not in _NOT_THERE:
         return False
     return reading.own_envelope or reading.status != 404
 
 
-# --- The update of a journey
+# --- An update of what shows the time of its last change
 
 
-def _journey(known: Known, reading: Reading) -> Finding:
-    seen, baseline = reading.seen, known.baseline
-    if seen.get("status") != "draft" and not known.policy.journey_reads_show_drafts:
-        reason = f"the journey is {seen.get('status')!r}: the read may show its published snapshot"
+def may_be_published(policy: ReconcilePolicy, journey: Wire) -> bool:
+    """Return whether a read may have shown the published snapshot of a journey, not its draft."""
+    is_draft = isinstance(journey, dict) and journey.get("status") == "draft"
+    return not is_draft and not policy.journey_reads_show_drafts
+
+
+def by_time_of_change(known: Known, reading: Reading) -> Finding:
+    """Judge an update by the fields that were sent, and by ``last_updated``."""
+    seen, baseline, kind = reading.seen, known.baseline, known.kind
+    if kind.hides is not None and kind.hides(known.policy, seen):
+        reason = f"the {kind.thing} is {seen.get('status')!r}: the read may show its published snapshot"
         return CannotTell(reason, cause="may be published")
-    wanted = {
-        name: value
-        for name, value in known.intent.body.items()
-        if value is not None or name not in _NEVER_NULL
-    }
+    wanted = kind.visible(known.intent.body)
     if not wanted:
-        return CannotTell(
-            "only nulls were sent, for fields that are never null in a journey", cause="not visible"
-        )
+        reason = f"only nulls were sent, for fields that are never null in a {kind.thing}"
+        return CannotTell(reason, cause="not visible")
     placed = known.when(seen.get("last_updated"), reading)
-    if _shows(seen, wanted):
+    if _shows(kind, seen, wanted):
         written = placed == "after" or _is_written(known, reading, wanted, placed)
         return Applied(seen) if written else Holds(seen)
-    if placed == "before" or (baseline is not None and _is_unchanged(seen, baseline, wanted)):
+    if placed == "before" or (baseline is not None and _is_unchanged(kind, seen, baseline, wanted)):
         return Absent()
-    if _shows(rounded(seen), rounded(wanted)):
+    if _shows(kind, rounded(seen), rounded(wanted)):
         known_before = baseline is not None and _known_of(rounded(wanted), baseline)
-        if known_before and not _shows(rounded(baseline), known_before):
+        if known_before and not _shows(kind, rounded(baseline), known_before):
             return Holds(seen)
     if not known.is_newest(reading):
         return CannotTell(
-            "somebody else or a later write of this program changed the journey; whether this write was "
-            "applied first is unknown",
+            f"somebody else or a later write of this program changed the {kind.thing}; whether this write "
+            "was applied first is unknown",
             cause="changed since",
         )
-    if placed == "after" or any(_is_changed(before.seen, seen, wanted) for before in known.earlier(reading)):
-        return Superseded("somebody else changed the journey after the write was sent")
+    if placed == "after" or any(
+        _is_changed(kind, before.seen, seen, wanted) for before in known.earlier(reading)
+    ):
+        return Superseded(f"somebody else changed the {kind.thing} after the write was sent")
     return CannotTell(
-        "somebody else changed the journey at about the time of the write; whether the write was applied "
-        "first is unknown",
+        f"somebody else changed the {kind.thing} at about the time of the write; whether the write was "
+        "applied first is unknown",
         cause="changed since",
     )
 
 
-def _shows(journey: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
-    return all(
-        (same_graph if name == "graph" else same)(value, journey.get(name)) for name, value in wanted.items()
-    )
+def _shows(kind: Kind, state: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+    return all(kind.same_field(name, value, state.get(name)) for name, value in wanted.items())
 
 
 def _is_written(known: Known, reading: Reading, wanted: dict[str, Wire], placed: str) -> bool:
-    """Return whether the journey, which matches the write, was changed since the baseline."""
+    """Return whether the state, which matches the write, was changed since the baseline."""
     baseline = known.baseline
     if baseline is None:
         return False
@@ -167,7 +166,7 @@ def _is_written(known: Known, reading: Reading, wanted: dict[str, Wire], placed:
         if after < before or placed == "before":  # a read that lags, or a change by somebody else
             return False
         return placed == "band" or _is_current(known, reading)
-    return _is_current(known, reading) and not _shows(baseline, _known_of(wanted, baseline))
+    return _is_current(known, reading) and not _shows(known.kind, baseline, _known_of(wanted, baseline))
 
 
 def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> dict[str, Wire]:
@@ -175,25 +174,28 @@ def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> dict[str, W
     return {name: value for name, value in wanted.items() if name in baseline}
 
 
-def _is_unchanged(seen: dict[str, Wire], baseline: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+def _is_unchanged(
+    kind: Kind, seen: dict[str, Wire], baseline: dict[str, Wire], wanted: dict[str, Wire]
+) -> bool:
     """Return whether *seen* is still the state *baseline*.  A null ``last_updated`` equals no other."""
     last = seen.get("last_updated")
     fields = {name: baseline[name] for name in _known_of(wanted, baseline)}
-    return last is not None and same(last, baseline.get("last_updated")) and _shows(seen, fields)
+    return last is not None and same(last, baseline.get("last_updated")) and _shows(kind, seen, fields)
 
 
-def _is_changed(before: Wire, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
-    """Return whether two reads show different states of the draft."""
+def _is_changed(kind: Kind, before: Wire, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+    """Return whether two reads show different states."""
     if not isinstance(before, dict) or before.get("status") != seen.get("status"):
         return False
     fields = {name: seen.get(name) for name in wanted}
-    return not same(before.get("last_updated"), seen.get("last_updated")) or not _shows(before, fields)
+    return not same(before.get("last_updated"), seen.get("last_updated")) or not _shows(kind, before, fields)
 
 
-# --- The create of a webhook
+# --- A create
 
 
-def _created_webhook(known: Known, reading: Reading) -> Finding:
+def by_list(known: Known, reading: Reading) -> Finding:
+    """Judge a create by its tag, or by what is equal in the list and was made at the time of the send."""
     tagged = [hook for hook in reading.seen if _is_hook(hook) and _bears_our_tag(known, hook)]
     if tagged and is_unique(known.intent.tag):
         return Applied(tagged[0], duplicates=tuple(tagged[1:]))
@@ -210,7 +212,7 @@ def _created_webhook(known: Known, reading: Reading) -> Finding:
         return Applied(first, duplicates=tuple(others) if all_told else None)
     if candidates:
         return CannotTell(
-            f"{len(candidates)} webhook(s) could be this write's or another's",
+            f"{len(candidates)} {known.kind.thing}(s) could be this write's or another's",
             candidates=tuple(candidates),
             cause="candidates",
         )
@@ -225,21 +227,19 @@ def _is_hook(item: Wire) -> TypeGuard[dict[str, Any]]:  # Any: wire data
 
 
 def _wanted_hook(known: Known) -> dict[str, Wire]:
-    return {
-        "status": "active",
-        **{name: value for name, value in known.intent.body.items() if value is not None},
-    }
+    sent = {name: value for name, value in known.intent.body.items() if value is not None}
+    return {**known.kind.defaults, **sent}
 
 
 def _is_exact(known: Known, hook: dict[str, Wire]) -> bool:
-    """Return whether *hook* is as requested.  With the tag and the URL, other fields may have been edited."""
-    own = _bears_our_tag(known, hook) and _has_our_url(known, hook)
-    return own or same_hook(_wanted_hook(known), hook)
+    """Return whether *hook* is as requested.  With our tag and URL, other fields may have been edited."""
+    own = _bears_our_tag(known, hook) and _is_alike(known, hook)
+    return own or known.kind.same(_wanted_hook(known), hook)
 
 
-def _has_our_url(known: Known, hook: dict[str, Wire]) -> bool:
-    url = hook.get("url")
-    return not isinstance(url, str) or url_key(url) == url_key(known.intent.body["url"])
+def _is_alike(known: Known, hook: dict[str, Wire]) -> bool:
+    """Return whether *hook* has our URL, or shows none."""
+    return known.kind.alike(hook) in (None, known.kind.alike(known.intent.body))
 
 
 def _description(hook: dict[str, Wire]) -> str:
@@ -270,10 +270,11 @@ def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
     if known.when(hook.get("created_at"), reading) == "before":
         return False
     in_time = _is_in_time(known, known.sends, hook)
-    if _has_our_url(known, hook) or _bears_our_tag(known, hook):
+    if _is_alike(known, hook) or _bears_our_tag(known, hook):
         return in_time or _is_exact(known, hook)
     # The service may store our URL in other words, unless another write explains the webhook.
-    but_for_url = same_hook({**_wanted_hook(known), "url": hook["url"]}, hook)
+    url = str(known.kind.found_by)
+    but_for_url = known.kind.same({**_wanted_hook(known), url: hook[url]}, hook)
     return in_time and but_for_url and known_as not in reading.guessed
 
 
@@ -299,40 +300,42 @@ def _surely_after(known: Known, reading: Reading, hook: dict[str, Wire]) -> bool
     return known.when(created_at, reading) in ("after", "band")
 
 
-# --- The update of a webhook
+# --- An update of what shows no such time
 
 
-def _updated_webhook(known: Known, reading: Reading) -> Finding:
-    baseline, body = known.baseline, known.intent.body
+def by_baseline(known: Known, reading: Reading) -> Finding:
+    """Judge an update by the state before it."""
+    baseline, kind = known.baseline, known.kind
     if reading.status == 404:
         return _gone(known, reading)
-    sent = [name for name in HOOK_FIELDS if name in body]
+    body, thing = known.intent.body, kind.thing
+    sent = kind.visible(body)
     if not sent:
-        return CannotTell("none of the fields sent is visible in a webhook", cause="not visible")
-    if _agrees(reading.seen, body, sent):
-        differed = baseline is not None and not _agrees(baseline, body, sent)
+        return CannotTell(f"none of the fields sent is visible in a {thing}", cause="not visible")
+    if _agrees(kind, reading.seen, body, sent):
+        differed = baseline is not None and not _agrees(kind, baseline, body, sent)
         return Applied(reading.seen) if differed and _is_current(known, reading) else Holds(reading.seen)
     if not known.is_newest(reading):
         return CannotTell(
-            "the webhook does not match the write; a later write of this program may have changed it",
+            f"the {thing} does not match the write; a later write of this program may have changed it",
             cause="changed since",
         )
     if baseline is None:
-        reason = "the webhook does not match the write, and its state before the write is not known"
+        reason = f"the {thing} does not match the write, and its state before the write is not known"
         return CannotTell(reason, cause="no baseline")
     seen_before = [before.seen for before in known.earlier(reading) if isinstance(before.seen, dict)]
-    if not _agrees(reading.seen, baseline, sent):
-        if any(_agrees(before, baseline, sent) for before in seen_before):
-            return Superseded("somebody else changed the webhook after the write was sent")
+    if not _agrees(kind, reading.seen, baseline, sent):
+        if any(_agrees(kind, before, baseline, sent) for before in seen_before):
+            return Superseded(f"somebody else changed the {thing} after the write was sent")
         return CannotTell(
-            "the webhook matches neither the write nor its state before the write: somebody else changed it; "
-            "whether the write was applied first is unknown",
+            f"the {thing} matches neither the write nor its state before the write: somebody else changed "
+            "it; whether the write was applied first is unknown",
             cause="changed since",
         )
-    if any(not _agrees(before, baseline, sent) for before in seen_before):
+    if any(not _agrees(kind, before, baseline, sent) for before in seen_before):
         return CannotTell(
-            "the webhook is as before the write, but an earlier read showed another state; whether the write "
-            "was applied first is unknown",
+            f"the {thing} is as before the write, but an earlier read showed another state; whether the "
+            "write was applied first is unknown",
             cause="changed since",
         )
     if known.decayed(reading):
@@ -344,8 +347,9 @@ def _gone(known: Known, reading: Reading) -> Finding:
     if known.was_gone:
         return Absent()
     if known.is_newest(reading) and any(isinstance(before.seen, dict) for before in known.earlier(reading)):
-        return Superseded("the webhook was deleted after the write was sent")
-    return CannotTell("the webhook is gone; whether the write was applied first is unknown", cause="gone")
+        return Superseded(f"the {known.kind.thing} was deleted after the write was sent")
+    reason = f"the {known.kind.thing} is gone; whether the write was applied first is unknown"
+    return CannotTell(reason, cause="gone")
 
 
 def _is_current(known: Known, reading: Reading) -> bool:
@@ -353,23 +357,16 @@ def _is_current(known: Known, reading: Reading) -> bool:
     return reading.started >= known.current_from
 
 
-def _agrees(one: dict[str, Wire], other: dict[str, Wire], names: list[str]) -> bool:
-    return all(same_hook_field(name, one.get(name), other.get(name)) for name in names)
+def _agrees(kind: Kind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]) -> bool:
+    return all(kind.same_field(name, one.get(name), other.get(name)) for name in names)
 
 
-# --- The delete of a webhook
+# --- A delete
 
 
-def _deleted_webhook(known: Known, reading: Reading) -> Finding:
+def by_absence(known: Known, reading: Reading) -> Finding:
+    """Judge a delete by whether the thing is still there."""
     if reading.status == 404:
         gone = {"id": known.intent.path.get("id")}
         return Applied(gone) if _is_current(known, reading) else Holds(gone)
     return Absent()
-
-
-FINDERS: dict[str, Callable[[Known, Reading], Finding]] = {
-    "journey": _journey,
-    "created_webhook": _created_webhook,
-    "updated_webhook": _updated_webhook,
-    "deleted_webhook": _deleted_webhook,
-}

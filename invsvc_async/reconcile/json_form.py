@@ -17,6 +17,7 @@ from invsvc_async.codec import envelope
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.reconcile import history
 from invsvc_async.reconcile.intent import Intent, SentEnd
+from invsvc_async.reconcile.kinds import kind_of_write
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -131,16 +132,15 @@ def misfit(intent: Intent) -> str | None:
         return f"its path has {sorted(intent.path)}, not {sorted(names)}"
     if not _is_request(operation, intent):
         return "its path or query is none that a write can have"
-    if operation.finder in ("journey", "created_webhook", "updated_webhook") and not isinstance(
-        intent.body, dict
-    ):
+    kind = kind_of_write(operation)
+    if kind.find is not None and not kind.deletes and not isinstance(intent.body, dict):
         return "its body is not an object"
     try:
         settings.checked_headers(intent.headers, of_call=True)
     except ConfigurationError as error:
         return f"its {error}"
-    if operation.finder == "created_webhook" and not isinstance(intent.body.get("url"), str):
-        return "its body has no url"
+    if kind.creates and kind.alike(intent.body) is None:
+        return f"its body has no {kind.found_by}"
     if any(sent.attempt_timeout < 0 for sent in intent.sent):
         return "one of its sends had less than no time"
     return "its baseline is not an object" if not isinstance(intent.baseline, (dict, type(None))) else None

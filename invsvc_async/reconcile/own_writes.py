@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from invsvc_async.reconcile.compare import ids_by_url, is_time
+from invsvc_async.reconcile.compare import is_time
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.kinds import Kind
 
 __all__ = ["LastState", "Listed", "OwnWrites", "UrlIds", "milliseconds", "version_of"]
 
 MOST_BYTES = 8 * 2**20  # total length of the answers from which states are kept
 MOST_URLS = 2000
-MOST_TEAMS = 1000  # whose last list of webhooks is kept
+MOST_TEAMS = 1000  # whose last list is kept
 _NO_TIME = 10**15  # ms: later than any webhook
 IDS_OF_A_URL = 512
 
@@ -76,17 +77,18 @@ class UrlIds(Struct, frozen=True):
 
 
 class Listed(Struct):
-    """The ids in a list of webhooks as the service returned it."""
+    """The ids in a list as the service returned it."""
 
     many: int
-    _hooks: list[Wire]  # until the ids are asked for
+    _items: list[Wire]  # until the ids are asked for
     _ids: dict[str, set[str]] | None = None
 
-    def ids(self, url_key: str) -> set[str]:
-        """Return the ids of the webhooks with that URL."""
+    def ids(self, kind: Kind, body: Wire) -> set[str]:
+        """Return the ids of what could be mistaken for the effect of a create of *kind* with *body*."""
         if self._ids is None:
-            self._ids, self._hooks = ids_by_url(self._hooks), []
-        return self._ids.get(url_key, set())
+            self._ids, self._items = kind.ids_alike(self._items), []
+        alike = kind.alike(body)
+        return set() if alike is None else self._ids.get(alike, set())
 
 
 class OwnWrites(Struct, eq=False):
@@ -96,7 +98,7 @@ class OwnWrites(Struct, eq=False):
     _bytes: int = 0
     _urls: OrderedDict[str, UrlIds] = field(default_factory=OrderedDict)
     _other_urls: UrlIds = field(default_factory=UrlIds)
-    _lists: dict[str | None, Listed] = field(default_factory=dict)
+    _lists: dict[Hashable, Listed] = field(default_factory=dict)
 
     # --- the last state of a resource
 
@@ -162,13 +164,13 @@ class OwnWrites(Struct, eq=False):
         """Return the ids from answers to creates of that URL."""
         return self._urls.get(url_key, self._other_urls)
 
-    def listed(self, team: str | None, hooks: list[Wire]) -> None:
-        """Store the latest list of webhooks (wire form)."""
-        self._lists.pop(team, None)
-        self._lists[team] = Listed(len(hooks), hooks)
+    def listed(self, of: Hashable, items: list[Wire]) -> None:
+        """Store the latest list (wire form) of what *of* stands for: a read, and the team that it named."""
+        self._lists.pop(of, None)
+        self._lists[of] = Listed(len(items), items)
         if len(self._lists) > MOST_TEAMS:
             del self._lists[next(iter(self._lists))]
 
-    def last_list(self, team: str | None) -> Listed | None:
-        """Return the latest list of webhooks."""
-        return self._lists.get(team)
+    def last_list(self, of: Hashable) -> Listed | None:
+        """Return the latest list."""
+        return self._lists.get(of)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from msgspec import Struct, field
 
-from invsvc_async.api.operations import BY_NAME
 from invsvc_async.concurrency.keyed_lock import KeyedLock
 from invsvc_async.concurrency.single_flight import SingleFlight
 from invsvc_async.reconcile.own_writes import OwnWrites
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.reconcile.own_writes import LastState
+    from invsvc_async.reconcile.own_writes import LastState, Listed
     from invsvc_async.transport.journal import Journal
 
-__all__ = ["LeftOpen", "WriteRegister", "can_overtake"]
+__all__ = ["LeftOpen", "WriteRegister"]
 
 log: logging.Logger = logging.getLogger("invsvc_async")
 
@@ -30,11 +29,6 @@ UNSETTLED_KEPT = 10_000
 CLAIMS_KEPT = 50_000
 TAGGED_KEPT = 2_000  # of those: of creates with a unique tag, which only a later edit can hide
 ENDED_KEPT = 1000
-
-
-def can_overtake(operation: str) -> bool:
-    """Return whether writes of *operation* to one thing replace each other. Creates of one URL do not."""
-    return BY_NAME[operation].finder != "created_webhook"
 
 
 class LeftOpen(Struct, eq=False):
@@ -77,7 +71,9 @@ class LeftOpen(Struct, eq=False):
         self._index(intent, line, in_journal=True)
 
     def _index(self, intent: Intent, line: str | None, *, in_journal: bool) -> None:
-        if line is not None and can_overtake(intent.operation):
+        from invsvc_async.reconcile.kinds import replaces
+
+        if line is not None and replaces(intent.operation):
             self._lines[intent.identity] = line
             self._by_line.setdefault(line, set()).add(intent.identity)
         if in_journal:
@@ -195,10 +191,14 @@ class WriteRegister(Struct, kw_only=True, eq=False):
         """Forget the state of the thing in *line*, because an open write may have changed it."""
         self.own.forget(line)
 
-    def learn_list(self, team: str | None, webhooks: list[Wire]) -> None:
-        """Keep the last list of webhooks that was shown."""
+    def learn_list(self, read: str, team: str | None, items: list[Wire]) -> None:
+        """Keep the last list that the operation *read* has shown of the *team*."""
         if self.is_of_one_mode:
-            self.own.listed(team, webhooks)
+            self.own.listed((read, team), items)
+
+    def last_list(self, read: str, team: str | None) -> Listed | None:
+        """Return the last list that the operation *read* has shown of the *team*."""
+        return self.own.last_list((read, team))
 
     def learn_created(self, line: str, webhook_id: str, created_at: int | None) -> None:
         """Keep the id that an answer gave to an untagged create, and its time of creation (server ms)."""

@@ -18,8 +18,6 @@ from invsvc_async.errors import (
     UnreadableResponseError,
 )
 from invsvc_async.models.common import once
-from invsvc_async.models.webhooks import Webhook
-from invsvc_async.reconcile.compare import url_key
 from invsvc_async.reconcile.decide import ANSWERED, answered_at_once, decide
 from invsvc_async.reconcile.enums import NO_EFFECT
 from invsvc_async.reconcile.error_form import error_of
@@ -44,7 +42,6 @@ from invsvc_async.reconcile.own_writes import milliseconds
 from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.transport.session import DecisionReport, stamp_of
 from invsvc_async.transport.transport import CLOSED
-from invsvc_async.transport.write_register import can_overtake
 from invsvc_async.writes.new_intent import intent_of, line_of, tagged_body
 from invsvc_async.writes.results import of_another, result_of, secret_passed_on
 from invsvc_async.writes.start import close_lines_of_leftovers, new_start, taken_up
@@ -57,6 +54,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.reconcile.history import Decision, Event, History, Secret
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.journal import WriteJournal
     from invsvc_async.transport.session import ClientOptions, ClientState, Request
@@ -103,6 +101,7 @@ class Driver(Generic[T]):
         self.verdicts: WriteJournal | None = self.journal  # where its verdict is stored
         self.request: Request = request or spec.request
         self.operation: Operation = spec.request.operation
+        self.kind: Kind = spec.kind
         line = line_of(spec.request, spec.team, spec.tag)
         self._intent = intent
         if line is None and (takes_up or spec.reader is not None):  # its runs could all send it
@@ -303,7 +302,7 @@ class Driver(Generic[T]):
             self.error = error
             self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=facts_of(error)))
             return
-        if self.line is not None and can_overtake(self.operation.name):
+        if self.line is not None and not self.kind.creates:
             lines, user = self.writes.lines, self.intent.identity if self._takes_up else ""
             if self._before is None:
                 self._before = lines.last_users(self.line)
@@ -412,33 +411,40 @@ class Driver(Generic[T]):
 
         """
         value = self.result.of_answer(envelope, self.request)
-        if self.operation.finder == "created_webhook" and self._is_anothers(value):
+        if self.kind.creates and self._is_anothers(value):
             raise of_another(envelope, getattr(value, "id", None))
         return value
 
-    def _is_anothers(self, hook: object) -> bool:
-        """Return whether *hook*, in the answer to a create, has another URL and was not made by it."""
-        url, wanted = getattr(hook, "url", None), self.request.body["url"]
-        if not isinstance(url, str) or url == wanted or url_key(url) == url_key(wanted):
+    def _is_anothers(self, made: object) -> bool:
+        """Return whether what the answer to a create shows, as a webhook with another URL, is another's."""
+        name = self.kind.found_by or ""
+        shown, wanted = getattr(made, name, None), self.request.body[name]
+        if (
+            not isinstance(shown, str)
+            or shown == wanted
+            or self.kind.normal(shown) == self.kind.normal(wanted)
+        ):
             return False
-        if getattr(hook, "secret", None) is None:  # only the answer to a create has it
+        if (
+            self.kind.has_secret and getattr(made, "secret", None) is None
+        ):  # only the answer to a create has it
             return True
-        claim = self.writes.claims.get(getattr(hook, "id", ""))
+        claim = self.writes.claims.get(getattr(made, "id", ""))
         return claim is not None and claim[1] and claim[0] != self.intent.identity
 
     def _learn(self, exchange: Exchange, stamp: int | None) -> None:
         """Keep what the answer showed, for the writes that follow."""
-        finder, line, writes = self.operation.finder, self.line, self.writes
+        kind, line, writes = self.kind, self.line, self.writes
         if line is None:
             return
-        if finder == "created_webhook":
+        if kind.creates:
             if not is_unique(self.spec.tag):
                 webhook_id, at = getattr(self.value, "id", ""), getattr(self.value, "created_at", None)
                 writes.learn_created(line, webhook_id, None if at is None else milliseconds(at))
             return
         team = self.spec.team
-        state: object = {} if finder == "deleted_webhook" else self.value
-        if finder is None or state is None or _is_partial(state):  # the answer need not show the thing
+        state: object = {} if kind.deletes else self.value
+        if kind.find is None or state is None or (state and _is_partial(kind, state)):
             writes.forget_state(line)
         else:
             weight, started, ended = len(exchange.answer), exchange.started, exchange.ended
@@ -451,10 +457,10 @@ class Driver(Generic[T]):
             reading = await looks.look(name, lane="settle" if known.in_doubt else "call")
         else:
             reading = await self._look_before(looks, name)
-        if no_such_read(known, reading) or (known.operation.finder == "journey" and reading.status == 404):
+        if no_such_read(known, reading) or (self.kind.may_lack_read and reading.status == 404):
             self.session.warn_once(
                 "journey_reader",
-                f"journeys.get: the answer was HTTP {reading.status}. If the journey exists, this "
+                f"{name}: the answer was HTTP {reading.status}. If the journey exists, this "
                 "deployment lacks the read, and updates in doubt stay UNKNOWN. Set "
                 "ReconcilePolicy(journey_reader=…) to a read that it has, or to None.",
             )
@@ -483,7 +489,7 @@ class Driver(Generic[T]):
     # --- the end
 
     async def _conclude(self, done: Done) -> None:
-        if self.value is None and self.operation.finder == "created_webhook":
+        if self.value is None and self.kind.creates:
             found = (done.value or {}).get("id")
             self.value = self._accepted if getattr(self._accepted, "id", "") == found else None
         plain = self.value is not None and done.verdict is _APPLIED
@@ -534,7 +540,7 @@ class Driver(Generic[T]):
 
     def _leave_open(self, intent: Intent) -> None:
         """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""
-        if self.line is not None and self.operation.finder == "updated_webhook":
+        if self.line is not None and self.kind.needs_baseline:
             self.writes.forget_state(self.line)
         in_journal = self.verdicts is not None and self.verdicts is self.writes.journal
         self.session.leave_unsettled(intent, self.line, in_journal=in_journal)
@@ -558,11 +564,11 @@ class Driver(Generic[T]):
         error, refusal = self.error, known.refusal
         if error is None and isinstance(refusal, ErrorFacts):  # the last send was one of another process
             error = error_of({**attrs.asdict(refusal), "operation": self.operation.name})
-        creates = done.verdict is Verdict.APPLIED and self.operation.finder == "created_webhook"
+        has_secret = done.verdict is Verdict.APPLIED and self.kind.has_secret
         outcome: OutcomeBase[T] = OutcomeBase(
             verdict=done.verdict, message=done.reason, evidence=done.evidence, value=value,
             error=error, attempts=len(known.attempts), resends=known.resends,
-            secret=self._secret() if creates else None, history=self.history, started_as=self.intent,
+            secret=self._secret() if has_secret else None, history=self.history, started_as=self.intent,
             livemode=self.session.livemode,
         )  # fmt: skip
         return cast("Outcome[T]", outcome)
@@ -579,14 +585,14 @@ class Driver(Generic[T]):
             return None
         if isinstance(done.value, dict):
             return self.result.of_state(done.value)
-        if done.value is None and self.operation.finder == "updated_webhook":
-            state = (await self._look("webhooks.get")).seen  # the answer need not hold the webhook
+        if done.value is None and not self.kind.answer_shows_thing:
+            state = (await self._look(str(self.operation.reader))).seen
             return self.result.of_state(state or dict(self.intent.path))
         return cast("T | None", done.value)  # a user-supplied reader decides what it is
 
     def _claim(self, done: Done) -> None:
-        """Note which webhooks this write made. A unique tag proves that, but may be edited away later."""
-        if self.operation.finder != "created_webhook":
+        """Note which things this create made. A unique tag proves that, but may be edited away later."""
+        if not self.kind.creates:
             return
         found = [done.value, *(done.evidence.duplicates or ())]
         answered, identity = getattr(self.value, "id", None), self.intent.identity
@@ -642,11 +648,9 @@ def _unread(operation: Operation, exchange: Exchange, error: Exception) -> Trans
     )
 
 
-def _is_partial(state: object) -> bool:
-    """Return whether an answer shows only a part of a webhook, which the specification allows."""
-    return isinstance(state, Webhook) and (
-        getattr(state, "events", None) is None or getattr(state, "status", None) is None
-    )
+def _is_partial(kind: Kind, state: object) -> bool:
+    """Return whether an answer shows only a part of the thing, as the specification allows for webhooks."""
+    return any(getattr(state, name, None) is None for name in kind.always)
 
 
 @once

@@ -12,9 +12,9 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import holds_broken
 from invsvc_async.models.common import Model
-from invsvc_async.reconcile.compare import url_key
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
+from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.reconcile.own_writes import milliseconds, version_of
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
 from invsvc_async.reconcile.stored_intent import revised
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Bounds
+    from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.own_writes import LastState, Listed, UrlIds
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import ClientOptions
@@ -35,8 +36,8 @@ __all__ = [
     "before",
     "intent_of",
     "line_of",
+    "line_of_alike",
     "line_of_thing",
-    "line_of_url",
     "new_tag",
     "request_of",
     "spec_of_intent",
@@ -66,12 +67,12 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     Return the line of a write, or ``None`` if no other write can be mistaken for it.
 
     The writes of one line run one at a time. Changes of one thing are in one line. So are all creates of
-    webhooks that may look alike in a list: those of one URL, whatever their team and description. A create
+    things that may look alike in a list: webhooks of one URL, whatever their team and description. A create
     with a unique tag has a line of its own.
     """
     operation = request.operation
-    if operation.finder == "created_webhook":
-        line = f"tag {tag}" if is_unique(tag) else line_of_url(str(request.body["url"]))
+    if operation.kind == "write" and (kind := kind_of_write(operation)).creates:
+        line = f"tag {tag}" if is_unique(tag) else line_of_alike(kind, request.body) or operation.path
     elif request.raw_path is not None:
         if request.method == "POST":
             return None
@@ -85,9 +86,10 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     return _shortened(line)
 
 
-def line_of_url(url: str) -> str:
-    """Return the line of the creates of webhooks with *url* that have no unique tag."""
-    return _shortened(f"url {url_key(url)}")
+def line_of_alike(kind: Kind, fields: Wire) -> str | None:
+    """Return the line of the creates without a unique tag that could be mistaken for one with *fields*."""
+    alike = kind.alike(fields)
+    return None if alike is None else _shortened(alike)
 
 
 def line_of_thing(operation: Operation, *ids: str) -> str:
@@ -139,7 +141,7 @@ def with_reader(intent: Intent, reader: AnyReader | None) -> Intent:
     """Return *intent* with the name of *reader*, if there is no other read that settles it."""
     operation = BY_NAME[intent.operation]
     has_read = operation.reader is not None
-    if operation.finder == "journey":
+    if kind_of_write(operation).may_lack_read:
         has_read = intent.policy.journey_reader is not None
     if reader is None or intent.reader is not None or has_read:
         return intent
@@ -154,23 +156,23 @@ class Before(NamedTuple):
     last: LastState | None = None
     ids: UrlIds | None = None
     listed: Listed | None = None
-    never_listed: bool = False  # an untagged create, and no list of webhooks was seen
+    never_listed: bool = False  # an untagged create, and no list was seen
 
 
 def before(spec: WriteSpec, line: str | None) -> Before:
     """Return what the client knows now of the thing in *line*, which is the line of *spec*."""
-    session, finder = spec.options.session, spec.request.operation.finder
+    session, kind = spec.options.session, spec.kind
     now = session.clock.now()
     bounds = session.server_clock.bounds(now, spec.policy.clock_slack)
-    if line is None or finder is None:
+    if line is None or kind.find is None:
         return Before(now, bounds)
-    own = session.writes.own
-    if finder != "created_webhook":
+    if not kind.creates:
         return Before(now, bounds, session.writes.last_state(spec.team, line))
     if is_unique(spec.tag):
         return Before(now, bounds)
-    listed = own.last_list(spec.team)
-    return Before(now, bounds, None, own.ids(line), listed, listed is None)
+    writes, reader = session.writes, spec.request.operation.reader
+    listed = None if reader is None else writes.last_list(reader, spec.team)
+    return Before(now, bounds, None, writes.own.ids(line), listed, listed is None)
 
 
 def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> Intent:
@@ -190,7 +192,7 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
     if known.never_listed:
         forgotten_until = NEVER_LISTED
     if known.listed is not None:
-        strangers |= known.listed.ids(url_key(intent.body["url"]))
+        strangers |= known.listed.ids(kind_of_write(BY_NAME[intent.operation]), intent.body)
     return revised(
         intent,
         bounds=known.bounds,

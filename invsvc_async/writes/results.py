@@ -156,7 +156,7 @@ def result_of(operation: Operation) -> Result[Any]:
 
 @cache
 def _result(name: str, result: str, shape: Shape) -> Result[Any]:
-    if name == "webhooks.delete":
+    if result == "Deleted":
         return _Deleted()
     if result == "object":
         return _Plain()

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from invsvc_async.reconcile.kinds import kind_of_write
+
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Model
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.settings import AnyReader, ReconcilePolicy
     from invsvc_async.transport.session import ClientOptions, Request
 
@@ -47,6 +50,11 @@ class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # made fo
         return self.options.team_of(self.request)
 
     @property
+    def kind(self) -> Kind:
+        """The kind of the write."""
+        return kind_of_write(self.request.operation)
+
+    @property
     def creates_webhook(self) -> bool:
-        """Whether it creates a webhook, which is found again in a list."""
-        return self.request.operation.finder == "created_webhook"
+        """Whether it creates a webhook, which is found again in a list, without its secret."""
+        return self.kind.has_secret

@@ -37,7 +37,7 @@ def new_start(spec: WriteSpec, line: str | None, intent: Intent | Callable[..., 
     """Start the first run of a write, with what its client knows at this moment."""
     known = before(spec, line)
     first = sent_at_once(
-        spec.request.operation,
+        spec.kind,
         spec.options.timeouts if callable(intent) else intent.timeouts,
         has_baseline=spec.baseline is not None or known.last is not None,
         knows_clock=known.bounds is not None,

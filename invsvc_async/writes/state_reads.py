@@ -15,9 +15,10 @@ from invsvc_async.errors import InvsvcError, ServiceError, TransportError
 from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, ErrorFacts, Holds, Reading, Superseded
+from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import JOURNEY_READER, CallOptions
 from invsvc_async.transport.session import Request, stamp_of
-from invsvc_async.writes.new_intent import line_of, line_of_url
+from invsvc_async.writes.new_intent import line_of, line_of_alike
 from invsvc_async.writes.results import of_another
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ __all__ = ["StateReader", "facts_of"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
-LIST_SIZE = 100  # webhooks in one list, at most
+LIST_SIZE = 100  # items in one list, at most
 _FRESH = CallOptions(headers={"Cache-Control": "no-cache"})  # a cache would show the state of before
 _FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
 
@@ -51,6 +52,7 @@ class StateReader:
         self._writes = view.session.writes
         self._clock = view.session.clock
         self._intent = intent
+        self._kind = kind_of_write(BY_NAME[intent.operation])
         self._now = now
         self._own = own
 
@@ -60,10 +62,10 @@ class StateReader:
         if reader is not None:
             return await self._ask(reader)
         operation, team = BY_NAME[name], self._intent.scope.team
-        if name == "webhooks.list":
+        if operation.many:
             request = Request(operation=operation, query={"limit": str(LIST_SIZE)}, team=team)
             fetch = partial(self._fetch, request, lane=lane)
-            return self._with_claims(await self._writes.listings.share((team, lane), fetch))
+            return self._with_claims(await self._writes.listings.share((name, team, lane), fetch))
         return await self._fetch(Request(operation=operation, path=self._intent.path, team=team), lane=lane)
 
     async def _fetch(self, request: Request, *, lane: Lane) -> Reading:
@@ -81,7 +83,7 @@ class StateReader:
             return self._seen(request, exchange, envelope)
         except ServiceError as error:
             status = 404 if error.status == 410 and error.own_envelope else error.status
-            if status == 404 and error.own_envelope and request.operation.name == "webhooks.get":
+            if status == 404 and error.own_envelope and self._kind.gone_is_evidence:
                 self._learn(request, exchange, {}, stamp_of(error))
             return Reading(
                 started=seen_from,
@@ -118,7 +120,7 @@ class StateReader:
             if request.path:
                 self._learn(request, exchange, seen, envelope.stamp)
         elif isinstance(seen, list):
-            self._writes.learn_list(self._view.team_of(request), seen)
+            self._writes.learn_list(request.operation.name, self._view.team_of(request), seen)
         many = len(seen) if isinstance(seen, list) else 0
         return Reading(
             started=exchange.started,
@@ -138,7 +140,7 @@ class StateReader:
     def _with_claims(self, reading: Reading) -> Reading:
         """Return *reading* with the items that belong to other intents. They may share the list."""
         claims, own = self._writes.claims, self._intent.identity
-        own_line = line_of_url(self._intent.body["url"])
+        own_line = line_of_alike(self._kind, self._intent.body)
         certain, guessed = set[str](), set[str]()
         for item in reading.seen or ():
             known_as = item.get("id") if isinstance(item, dict) else None
@@ -146,8 +148,8 @@ class StateReader:
             if claim is not None and known_as is not None and claim[0] != own:
                 (certain if claim[1] else guessed).add(known_as)
             elif isinstance(known_as, str):
-                line = line_of_url(str(item.get("url")))
-                if line != own_line and line in self._writes.lines:
+                line = line_of_alike(self._kind, item)
+                if line is not None and line != own_line and line in self._writes.lines:
                     guessed.add(known_as)
         if not (certain or guessed):
             return reading
@@ -172,8 +174,8 @@ class StateReader:
                 found = await reader(self._session.client_of(self._view), self._now())
             if isinstance(found, _FINDINGS):
                 return Reading(started=begun, ended=self._clock.now(), finding=found)
-            if self._intent.operation == "journeys.update":
-                seen, ended = _plain_journey(found), self._clock.now()
+            if self._kind.may_lack_read:  # the reader is only another way to read the thing itself
+                seen, ended = _wire_form(found), self._clock.now()
                 return Reading(started=begun, ended=ended, status=200, own_envelope=True, seen=seen)
             why = f"the reader returned a {type(found).__name__}, not a finding"
         except asyncio.CancelledError:
@@ -206,7 +208,7 @@ def facts_of(error: InvsvcError) -> ErrorFacts:
     return ErrorFacts(kind=type(error).__name__, message=str(error), status=status)
 
 
-def _plain_journey(found: object) -> Wire:
+def _wire_form(found: object) -> Wire:
     from invsvc_async.codec import unstructure
 
     return found if isinstance(found, dict) else unstructure(found)

@@ -14,7 +14,7 @@ import pytest
 from invsvc_async import ConfigurationError, TokenProvider, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.codec import decode, structure
-from invsvc_async.durable.last_writes import MOST_GRAPH, LastWrite, Left, learn, left_by
+from invsvc_async.durable.last_writes import MOST_LARGE, LastWrite, Left, learn, left_by
 from invsvc_async.errors import JournalError
 from invsvc_async.models import Journey
 from invsvc_async.reconcile.own_writes import OwnWrites
@@ -268,7 +268,7 @@ async def test_what_is_kept_of_a_state(service, journal):
     hook = service.seed_webhook(secret="whsec_never")
     node = {"id": "n", "type": "t", "position": {"x": 0, "y": 0}, "data": {"config": {}}}
     graphs = {}
-    for journey, size in ((small, 10), (large, MOST_GRAPH)):
+    for journey, size in ((small, 10), (large, MOST_LARGE)):
         config = {**node, "data": {"config": {"text": "x" * size}}}
         graphs[journey.id] = {"nodes": [config], "edges": []}
     async with opened(service, journal) as (client, batch):

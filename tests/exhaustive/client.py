@@ -13,6 +13,7 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.facts import kind_of
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Attempt, Reading, Resumed
+from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.transport.write_register import LeftOpen, WriteRegister
 from invsvc_async.writes.new_intent import spec_of_intent
@@ -111,9 +112,9 @@ def _learn(
     own: Any, clock: ServerClock, run: Run, event: Event | None
 ) -> None:  # Any: OwnWrites, or a broken one
     """Do what the driver, and what looks for it, do with what they hear."""
-    finder, team = BY_NAME[run.intent.operation].finder, run.intent.scope.team
+    kind, team = kind_of_write(BY_NAME[run.intent.operation]), run.intent.scope.team
     thing = run.line
-    if event is None and finder == "updated_webhook":
+    if event is None and kind.needs_baseline:
         own.forget(thing)
     if not isinstance(event, (Attempt, Reading)):
         return
@@ -121,11 +122,11 @@ def _learn(
         clock.learn(event.stamp, event.started, event.ended)
     if isinstance(event, Reading):
         _learn_read(own, thing, team, event)
-    elif event.readable and finder == "created_webhook":
+    elif event.readable and kind.creates:
         if run.line.startswith("url "):
             own.created(run.line, event.value["id"], event.value["created_at"])
     elif event.readable:
-        state = {} if finder == "deleted_webhook" else event.value
+        state = {} if kind.deletes else event.value
         if state is None:
             own.forget(thing)
         else:
@@ -134,7 +135,7 @@ def _learn(
 
 def _learn_read(own: Any, thing: str, team: str | None, event: Reading) -> None:
     if isinstance(event.seen, list):
-        own.listed(team, event.seen)
+        own.listed(("webhooks.list", team), event.seen)
     elif event.own_envelope and isinstance(event.seen, dict):
         own.learn(thing, event.seen, event.started, event.ended, stamp=event.stamp, team=team)
     elif event.own_envelope and event.status == 404 and "/webhooks/" in thing:

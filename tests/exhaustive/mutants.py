@@ -242,14 +242,14 @@ MUTANTS = (
     ),
     _find(
         "or equals the baseline",
-        'if placed == "before" or (baseline is not None and _is_unchanged(seen, baseline, wanted)):',
-        'if placed == "before" or (baseline and _shows(baseline, {name: seen.get(name) for name in wanted})):',
+        'if placed == "before" or (baseline is not None and _is_unchanged(kind, seen, baseline, wanted)):',
+        'if placed == "before" or (baseline and _shows(kind, baseline, {name: seen.get(name) for name in wanted})):',
         "others act",
     ),
     _find("no time equals no time", "last is not None and ", "", "not dated"),
     _find(
         "a published snapshot believed",
-        'if seen.get("status") != "draft" and not known.policy.journey_reads_show_drafts:',
+        "if kind.hides is not None and kind.hides(known.policy, seen):",
         "if False:",
         "published",
     ),
@@ -274,7 +274,7 @@ MUTANTS = (
     ),
     _find(
         "any difference taken as absence",
-        "if not _agrees(reading.seen, baseline, sent):",
+        "if not _agrees(kind, reading.seen, baseline, sent):",
         "if False:",
         "webhooks.update: others act",
     ),

@@ -22,9 +22,10 @@ PACKAGE = "invsvc_async.reconcile"
 CHAIN = (
     "server_clock",
     "compare",
+    "findings",
+    "kinds",
     "facts",
     "own_writes",
-    "findings",
     "decide",
     "stored_intent",
 )  # each imports from those before it

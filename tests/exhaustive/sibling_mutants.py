@@ -28,7 +28,7 @@ OLD_RULES = (
     _mutant(
         "a webhook that differs is superseded",
         "findings",
-        "if any(_agrees(before, baseline, sent) for before in seen_before):\n            return Superseded",
+        "if any(_agrees(kind, before, baseline, sent) for before in seen_before):\n            return Superseded",
         "if baseline:\n            return Superseded",
         "webhooks.update: others act",
         "beside another",
@@ -183,14 +183,14 @@ CARRIED = (
     _mutant(
         "a journey equal to its baseline taken as written",
         "findings",
-        "and not _shows(baseline, _known_of(",
-        "and True or not _shows(baseline, _known_of(",
+        "and not _shows(known.kind, baseline, _known_of(",
+        "and True or not _shows(known.kind, baseline, _known_of(",
         "journeys.update: already so",
     ),
     _mutant(
         "a published journey's state used as a baseline",
         "facts",
-        "return None if published else state",
+        "return None if hides is not None and isinstance(state, dict) and hides(self.policy, state) else state",
         "return state",
         "published, then taken back",
     ),

@@ -10,8 +10,9 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.history import Closed, Done, End, Read, Reading, Send, Tick, Verdict, Wait
+from invsvc_async.reconcile.kinds import KINDS
 from invsvc_async.reconcile.own_writes import OwnWrites
-from invsvc_async.writes.new_intent import before, line_of_url, with_before
+from invsvc_async.writes.new_intent import before, with_before
 from tests.exhaustive.answers import LATE
 from tests.exhaustive.client import claims_of, closes_at, cut_short, ended, overtaking, take_up
 from tests.exhaustive.judge import ENDING, MOST_STEPS, PROOF, hold, judge, judge_send
@@ -209,7 +210,7 @@ class Steps:
             for each in node.runs
             if each.client == run.client and each.line != run.line and each.first is not None
         }
-        return {hook["id"] for hook in hooks if line_of_url(hook["url"]) in lines}
+        return {hook["id"] for hook in hooks if KINDS["create of a webhook"].alike(hook) in lines}
 
     # --- sends
 

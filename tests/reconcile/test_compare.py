@@ -13,11 +13,11 @@ from invsvc_async.reconcile.compare import (
     rounded,
     same,
     same_graph,
-    same_hook,
     same_hook_field,
     tidied,
     url_key,
 )
+from invsvc_async.reconcile.kinds import KINDS
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ HOOK = {"url": "https://me.example", "events": ["a", "b"], "description": None, 
 )
 def test_same_hook(changes):
     """Events are a set, an absent description is an empty one, and other fields are ignored."""
-    assert same_hook(HOOK, {**HOOK, **changes})
+    assert KINDS["update of a webhook"].same(HOOK, {**HOOK, **changes})
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_same_hook(changes):
 )  # fmt: skip
 def test_other_hook(changes):
     """Webhooks differ if any of the four fields differs."""
-    assert not same_hook(HOOK, {**HOOK, **changes})
-    assert not same_hook({**HOOK, **changes}, HOOK)
+    assert not KINDS["update of a webhook"].same(HOOK, {**HOOK, **changes})
+    assert not KINDS["update of a webhook"].same({**HOOK, **changes}, HOOK)
 
 
 def test_hook_fields_of_other_types_are_compared_plainly():

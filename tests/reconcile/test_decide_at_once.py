@@ -12,6 +12,7 @@ from invsvc_async.reconcile.decide import answered_at_once, decide, sent_at_once
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Attempt, Bounds, Done, End, Reading, Send, Tick, Verdict
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
+from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
 WRITES = [operation for operation in TABLE if operation.kind is Kind.WRITE]
@@ -35,7 +36,7 @@ def intent_of(operation, **details):
 def test_first_send_of_any_write(operation, baseline, bounds, policy, timeouts, forgotten_until):
     """If the short cut returns a send, decide returns the same one."""
     said = sent_at_once(
-        operation,
+        kind_of_write(operation),
         timeouts,
         has_baseline=baseline is not None,
         knows_clock=bounds is not None,
@@ -56,7 +57,9 @@ def test_first_send_of_any_write(operation, baseline, bounds, policy, timeouts, 
 @pytest.mark.parametrize("operation", WRITES, ids=lambda operation: operation.name)
 def test_first_send_with_all_that_is_needed(operation):
     """With a baseline and the service's clock known, the short cut returns a send."""
-    first = sent_at_once(operation, Timeouts(), has_baseline=True, knows_clock=True, never_listed=False)
+    first = sent_at_once(
+        kind_of_write(operation), Timeouts(), has_baseline=True, knows_clock=True, never_listed=False
+    )
     assert first == Send(attempt_timeout=30.0)
 
 

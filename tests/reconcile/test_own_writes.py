@@ -8,7 +8,7 @@ import pytest
 
 from invsvc_async.models import Journey
 from invsvc_async.reconcile import own_writes
-from invsvc_async.reconcile.compare import url_key
+from invsvc_async.reconcile.kinds import KINDS
 from invsvc_async.reconcile.own_writes import LastState, OwnWrites, UrlIds, version_of
 
 THING = ("team", "/journeys/j1")
@@ -220,9 +220,9 @@ def test_last_list(own):
     own.listed("team", [{"id": "wh_2", "url": "HTTPS://A.example:443/in"}, {"id": 5, "url": URL}, "damaged"])
     own.listed(None, [{"id": "wh_3", "url": URL}])
 
-    assert own.last_list("team").ids(url_key(URL)) == {"wh_2"}
-    assert own.last_list("team").ids(url_key("https://old.example/in")) == set()
-    assert own.last_list(None).ids(url_key(URL)) == {"wh_3"}
+    assert own.last_list("team").ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_2"}
+    assert own.last_list("team").ids(KINDS["create of a webhook"], {"url": "https://old.example/in"}) == set()
+    assert own.last_list(None).ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_3"}
     assert own.last_list("other") is None
 
 
@@ -232,16 +232,19 @@ def test_last_lists_of_many_teams(own, monkeypatch):
     for team in ("a", "b", "a", "c"):
         own.listed(team, [{"id": f"wh_{team}", "url": URL}])
 
-    assert own.last_list("a").ids(url_key(URL)) == {"wh_a"}
+    assert own.last_list("a").ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_a"}
     assert own.last_list("b") is None
-    assert own.last_list("c").ids(url_key(URL)) == {"wh_c"}
+    assert own.last_list("c").ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_c"}
 
 
 def test_last_list_that_is_asked_for_many_urls(own):
     """Its size does not grow with the URLs that are created."""
     own.listed(None, [{"id": "wh_1", "url": URL}, "not a webhook"])
     for number in range(1000):
-        assert own.last_list(None).ids(url_key(f"https://me.example/{number}")) == set()
+        assert (
+            own.last_list(None).ids(KINDS["create of a webhook"], {"url": f"https://me.example/{number}"})
+            == set()
+        )
 
-    assert own.last_list(None).ids(url_key(URL)) == {"wh_1"}
+    assert own.last_list(None).ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_1"}
     assert len(pickle.dumps(own.last_list(None))) < 1000

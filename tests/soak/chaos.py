@@ -200,7 +200,7 @@ async def _judged(
         if each.verdict is Verdict.UNKNOWN:
             reasons = unknown.setdefault(each.asked.operation, {})
             reasons[_kind(each.reason)] = reasons.get(_kind(each.reason), 0) + 1
-    readable = [each for each in reports if BY_NAME[each.asked.operation].finder is not None]
+    readable = [each for each in reports if BY_NAME[each.asked.operation].reader is not None]
     return Soaked(
         judged=judged,
         unknown_with_reader=sum(each.verdict is Verdict.UNKNOWN for each in readable),

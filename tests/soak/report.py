@@ -79,7 +79,7 @@ def report_of(seed: int, world: World, soaked: Soaked, *, stories: int) -> Repor
     siblings, truth = [each for each in soaked.siblings if each.sent or each.heard], soaked.truth
     faults = judge(siblings, truth)
     faults += [Fault("raised", None, f"recover: {text[-400:]}", 0.0) for text in soaked.raised]
-    readable = [each for each in siblings if BY_NAME[each.operation].finder is not None]
+    readable = [each for each in siblings if BY_NAME[each.operation].reader is not None]
     unknown = [each for each in readable if each.heard and each.heard[-1].verdict is Verdict.UNKNOWN]
     return Report(
         seed=seed,

@@ -1,0 +1,209 @@
+"""
+The kinds of writes: what decides about a write whose answer was lost, one object for each kind.
+
+Each row of the table of operations that writes names one of them, as ``write_kind``.  Nothing else asks which
+write it is: the decision, the facts, the findings, the run and the stores ask the kind for what it has.  So a
+new kind is a row here.  How its effect is recognised determines most of it:
+
+================================  =============================================  ==========================
+``find``                          what it needs                                  what a 404 of its read says
+================================  =============================================  ==========================
+``by_time_of_change`` (update)    ``last_updated`` in the thing                  nothing
+``by_baseline`` (update)          the state before the write, which is read      the thing was deleted
+                                  first, unless it is known
+``by_list`` (create)              a list, and ``found_by``: a field that is      nothing
+                                  equal in all things it could be mistaken for
+``by_absence`` (delete)           nothing                                        the thing is gone
+``None``                          a reader of the caller's; without one, a
+                                  lost answer stays UNKNOWN
+================================  =============================================  ==========================
+
+A create differs from all others: each send of it adds another thing, while the last send of any other write
+replaces what those before it wrote.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from invsvc_async.api.operations import BY_NAME, TABLE
+from invsvc_async.reconcile.compare import HOOK_FIELDS, same, same_hook_field, same_journey_field, url_key
+from invsvc_async.reconcile.findings import (
+    by_absence,
+    by_baseline,
+    by_list,
+    by_time_of_change,
+    may_be_published,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from invsvc_async.api.operations import Operation
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.facts import Known
+    from invsvc_async.reconcile.history import Basis, Finding, Reading
+    from invsvc_async.settings import ReconcilePolicy
+
+__all__ = ["KINDS", "Kind", "kind_of_write", "replaces"]
+
+
+def _same_field(_name: str, one: Wire, other: Wire) -> bool:
+    return same(one, other)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Kind:
+    """
+    What decides about the writes of one kind.
+
+    What the thing is:
+
+    - ``thing``: its name, in reasons.
+    - ``fields``: those that its read shows; ``None``: all that can be sent.
+    - ``same_field``: whether one of them is equal in two states, given its name.
+    - ``never_null``: those for which a null that was sent cannot be found.
+    - ``defaults``: the values of fields that a create leaves out.
+    - ``hides``: whether a state may not be the one that was written, as a published snapshot.
+    - ``has_secret``: whether the answer to a create has a secret that no read shows again.
+    - ``stored``: the fields that a journal keeps as evidence for later writes; ``large``: the one of them
+      that is left out if it is long; ``always``: those without which a state is only a part.
+
+    How a write is recognised:
+
+    - ``find``: what a read shows about it; ``None`` if there is no read.
+    - ``found_by``: of a create, the field that is equal in all things that it could be mistaken for, compared
+      in the form of ``normal``.
+    - ``may_lack_read``: whether the specification does not list the read, so that a deployment may lack it.
+    - ``answer_shows_thing``: whether each answer to the write holds the whole thing.
+    """
+
+    thing: str = "thing"
+    fields: tuple[str, ...] | None = None
+    same_field: Callable[[str, Wire, Wire], bool] = _same_field
+    never_null: tuple[str, ...] = ()
+    defaults: Mapping[str, Wire] = attrs.field(factory=dict)
+    hides: Callable[[ReconcilePolicy, Wire], bool] | None = None
+    has_secret: bool = False
+    stored: tuple[str, ...] = ()
+    large: str | None = None
+    always: tuple[str, ...] = ()
+
+    find: Callable[[Known, Reading], Finding] | None = None
+    found_by: str | None = None
+    normal: Callable[[str], str] = str
+    may_lack_read: bool = False
+    answer_shows_thing: bool = True
+
+    creates: bool = attrs.field(init=False)
+    deletes: bool = attrs.field(init=False)
+    shows_change: bool = attrs.field(init=False)  # the time of its last change
+    needs_baseline: bool = attrs.field(init=False)
+    gone_is_evidence: bool = attrs.field(init=False)  # a 404 of the read says that the thing is gone
+    basis: Basis = attrs.field(init=False)  # of the verdict APPLIED, if a read shows the write
+
+    def __attrs_post_init__(self) -> None:
+        """Set what follows from how the write is recognised."""
+        creates, deletes = self.find is by_list, self.find is by_absence
+        derived: dict[str, object] = {
+            "creates": creates,
+            "deletes": deletes,
+            "shows_change": self.find is by_time_of_change,
+            "needs_baseline": self.find is by_baseline,
+            "gone_is_evidence": deletes or self.find is by_baseline,
+            "basis": "match" if creates else "gone" if deletes else "equal",
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)  # as attrs advises for frozen classes
+
+    def visible(self, body: Mapping[str, Wire]) -> dict[str, Wire]:
+        """Return the fields of a body that a read can show."""
+        return {
+            name: value
+            for name, value in body.items()
+            if (self.fields is None or name in self.fields)
+            and (value is not None or name not in self.never_null)
+        }
+
+    def same(self, one: Mapping[str, Wire], other: Mapping[str, Wire]) -> bool:
+        """Return whether all fields that a read shows are equal in two states."""
+        return all(self.same_field(name, one.get(name), other.get(name)) for name in self.fields or one)
+
+    def alike(self, fields: Wire) -> str | None:
+        """Return what is equal in all things that could be mistaken for one with *fields*, if it is known."""
+        text = fields.get(self.found_by) if isinstance(fields, dict) else None
+        return f"{self.found_by} {self.normal(text)}" if isinstance(text, str) else None
+
+    def ids_alike(self, items: Iterable[Wire]) -> dict[str, set[str]]:
+        """Return the ids of the *items* of a list (wire form), by what ``alike`` returns for them."""
+        found: dict[str, set[str]] = {}
+        for item in items:
+            if isinstance(item, dict) and isinstance(item.get("id"), str):
+                found.setdefault(self.alike(item) or "", set()).add(item["id"])
+        return found
+
+
+_JOURNEY = Kind(
+    thing="journey",
+    same_field=same_journey_field,
+    never_null=("graph", "triggerType", "replacesDefaults"),
+    hides=may_be_published,
+    stored=(
+        "id",
+        "status",
+        "last_updated",
+        "name",
+        "description",
+        "graph",
+        "triggerType",
+        "replacesDefaults",
+    ),
+    large="graph",
+)
+_WEBHOOK = Kind(
+    thing="webhook",
+    fields=HOOK_FIELDS,
+    same_field=same_hook_field,
+    defaults={"status": "active"},
+    stored=("id", *HOOK_FIELDS),
+    always=("url", "events", "status"),  # the description may be left out if there is none
+)
+
+KINDS: dict[str, Kind] = {
+    "write without a read": Kind(),
+    "update of a journey": attrs.evolve(_JOURNEY, find=by_time_of_change, may_lack_read=True),
+    "create of a webhook": attrs.evolve(
+        _WEBHOOK, find=by_list, found_by="url", normal=url_key, has_secret=True
+    ),
+    "update of a webhook": attrs.evolve(_WEBHOOK, find=by_baseline, answer_shows_thing=False),
+    "delete of a webhook": attrs.evolve(_WEBHOOK, find=by_absence),
+}
+
+
+def kind_of_write(operation: Operation) -> Kind:
+    """
+    Return the kind of the writes of *operation*.
+
+    Raises:
+        LookupError: Its row names none, or one that does not exist.
+
+    """
+    try:
+        return KINDS[operation.write_kind or ""]
+    except KeyError:
+        raise LookupError(
+            f"{operation.name}: write_kind is {operation.write_kind!r}. Name one of {sorted(KINDS)}, "
+            "or add a kind to invsvc_async/reconcile/kinds.py."
+        ) from None
+
+
+def replaces(operation: str) -> bool:
+    """Return whether the writes of *operation* to one thing replace each other.  Creates do not."""
+    return not kind_of_write(BY_NAME[operation]).creates
+
+
+for _operation in TABLE:  # a write without a kind is a mistake in the table
+    if _operation.kind == "write":
+        kind_of_write(_operation)
