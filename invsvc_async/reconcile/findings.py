@@ -16,25 +16,14 @@ from invsvc_async.reconcile.compare import is_time, reworded, rounded, same, url
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known, Sending
     from invsvc_async.reconcile.history import Finding, Reading
-    from invsvc_async.reconcile.kinds import Kind
-    from invsvc_async.settings import ReconcilePolicy
+    from invsvc_async.reconcile.kinds import Kind, ShownBy
 
-__all__ = [
-    "by_absence",
-    "by_baseline",
-    "by_list",
-    "by_time_of_change",
-    "find",
-    "is_evidence",
-    "is_unique",
-    "may_be_published",
-    "no_such_read",
-]
+__all__ = ["find", "is_evidence", "is_unique", "no_such_read"]
 
 # With `tag=True`, the description ends with this.  The fixed form makes tags of other intents recognisable.
 TAG = re.compile(r"\[iv-[a-z2-7]{16}\]")
@@ -54,7 +43,7 @@ def is_evidence(known: Known, reading: Reading) -> bool:
     """Return whether *reading* succeeded.  A failed read is not evidence."""
     if reading.finding is not None:
         return True
-    if known.kind.find is None or not reading.own_envelope:
+    if known.kind.shown_by is None or not reading.own_envelope:
         return False
     if reading.status == 404:
         return known.kind.gone_is_evidence
@@ -68,8 +57,8 @@ def find(known: Known, reading: Reading) -> Finding:
             reason = "the write does not show, but a later write of this program may have undone it"
             return CannotTell(reason, cause="changed since")
         return _with_decay(known, reading, reading.finding)
-    assert known.kind.find is not None
-    finding = known.kind.find(known, reading)
+    assert known.kind.shown_by is not None
+    finding = _FINDERS[known.kind.shown_by](known, reading)
     blames = isinstance(finding, Superseded) or getattr(finding, "cause", None) == "changed since"
     return _in_other_words(known, reading.seen) or finding if blames and reading.seen else finding
 
@@ -109,13 +98,7 @@ def no_such_read(known: Known, reading: Reading) -> bool:
 # --- An update of what shows the time of its last change
 
 
-def may_be_published(policy: ReconcilePolicy, journey: Wire) -> bool:
-    """Return whether a read may have shown the published snapshot of a journey, not its draft."""
-    is_draft = isinstance(journey, dict) and journey.get("status") == "draft"
-    return not is_draft and not policy.journey_reads_show_drafts
-
-
-def by_time_of_change(known: Known, reading: Reading) -> Finding:
+def _by_time_of_change(known: Known, reading: Reading) -> Finding:
     """Judge an update by the fields that were sent, and by ``last_updated``."""
     seen, baseline, kind = reading.seen, known.baseline, known.kind
     if kind.hides is not None and kind.hides(known.policy, seen):
@@ -194,7 +177,7 @@ def _is_changed(kind: Kind, before: Wire, seen: dict[str, Wire], wanted: dict[st
 # --- A create
 
 
-def by_list(known: Known, reading: Reading) -> Finding:
+def _by_list(known: Known, reading: Reading) -> Finding:
     """Judge a create by its tag, or by what is equal in the list and was made at the time of the send."""
     tagged = [hook for hook in reading.seen if _is_hook(hook) and _bears_our_tag(known, hook)]
     if tagged and is_unique(known.intent.tag):
@@ -303,7 +286,7 @@ def _surely_after(known: Known, reading: Reading, hook: dict[str, Wire]) -> bool
 # --- An update of what shows no such time
 
 
-def by_baseline(known: Known, reading: Reading) -> Finding:
+def _by_baseline(known: Known, reading: Reading) -> Finding:
     """Judge an update by the state before it."""
     baseline, kind = known.baseline, known.kind
     if reading.status == 404:
@@ -364,9 +347,17 @@ def _agrees(kind: Kind, one: dict[str, Wire], other: dict[str, Wire], names: Ite
 # --- A delete
 
 
-def by_absence(known: Known, reading: Reading) -> Finding:
+def _by_absence(known: Known, reading: Reading) -> Finding:
     """Judge a delete by whether the thing is still there."""
     if reading.status == 404:
         gone = {"id": known.intent.path.get("id")}
         return Applied(gone) if _is_current(known, reading) else Holds(gone)
     return Absent()
+
+
+_FINDERS: dict[ShownBy, Callable[[Known, Reading], Finding]] = {
+    "time of change": _by_time_of_change,
+    "baseline": _by_baseline,
+    "list": _by_list,
+    "absence": _by_absence,
+}

@@ -133,7 +133,7 @@ def misfit(intent: Intent) -> str | None:
     if not _is_request(operation, intent):
         return "its path or query is none that a write can have"
     kind = kind_of_write(operation)
-    if kind.find is not None and not kind.deletes and not isinstance(intent.body, dict):
+    if kind.shown_by is not None and not kind.deletes and not isinstance(intent.body, dict):
         return "its body is not an object"
     try:
         settings.checked_headers(intent.headers, of_call=True)

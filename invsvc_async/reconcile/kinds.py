@@ -5,18 +5,20 @@ Each row of the table of operations that writes names one of them, as ``write_ki
 write it is: the decision, the facts, the findings, the run and the stores ask the kind for what it has.  So a
 new kind is a row here.  How its effect is recognised determines most of it:
 
-================================  =============================================  ==========================
-``find``                          what it needs                                  what a 404 of its read says
-================================  =============================================  ==========================
-``by_time_of_change`` (update)    ``last_updated`` in the thing                  nothing
-``by_baseline`` (update)          the state before the write, which is read      the thing was deleted
-                                  first, unless it is known
-``by_list`` (create)              a list, and ``found_by``: a field that is      nothing
-                                  equal in all things it could be mistaken for
-``by_absence`` (delete)           nothing                                        the thing is gone
-``None``                          a reader of the caller's; without one, a
-                                  lost answer stays UNKNOWN
-================================  =============================================  ==========================
+============================  =============================================  ==========================
+``shown_by``                  what it needs                                  what a 404 of its read says
+============================  =============================================  ==========================
+``time of change`` (update)   ``last_updated`` in the thing                  nothing
+``baseline`` (update)         the state before the write, which is read      the thing was deleted
+                              first, unless it is known
+``list`` (create)             a list, and ``found_by``: a field that is      nothing
+                              equal in all things it could be mistaken for
+``absence`` (delete)          nothing                                        the thing is gone
+``None``                      a reader of the caller's; without one, a
+                              lost answer stays UNKNOWN
+============================  =============================================  ==========================
+
+``findings`` has a function for each.
 
 A create differs from all others: each send of it adds another thing, while the last send of any other write
 replaces what those before it wrote.
@@ -24,34 +26,34 @@ replaces what those before it wrote.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
 from invsvc_async.api.operations import BY_NAME, TABLE
 from invsvc_async.reconcile.compare import HOOK_FIELDS, same, same_hook_field, same_journey_field, url_key
-from invsvc_async.reconcile.findings import (
-    by_absence,
-    by_baseline,
-    by_list,
-    by_time_of_change,
-    may_be_published,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.facts import Known
-    from invsvc_async.reconcile.history import Basis, Finding, Reading
+    from invsvc_async.reconcile.history import Basis
     from invsvc_async.settings import ReconcilePolicy
 
-__all__ = ["KINDS", "Kind", "kind_of_write", "replaces"]
+__all__ = ["KINDS", "Kind", "ShownBy", "kind_of_write", "replaces"]
+
+ShownBy = Literal["time of change", "baseline", "list", "absence"]
 
 
 def _same_field(_name: str, one: Wire, other: Wire) -> bool:
     return same(one, other)
+
+
+def _may_be_published(policy: ReconcilePolicy, journey: Wire) -> bool:
+    """Return whether a read may have shown the published snapshot of a journey, not its draft."""
+    is_draft = isinstance(journey, dict) and journey.get("status") == "draft"
+    return not is_draft and not policy.journey_reads_show_drafts
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -73,7 +75,7 @@ class Kind:
 
     How a write is recognised:
 
-    - ``find``: what a read shows about it; ``None`` if there is no read.
+    - ``shown_by``: what of the state that is read shows it; ``None`` if there is no read.
     - ``found_by``: of a create, the field that is equal in all things that it could be mistaken for, compared
       in the form of ``normal``.
     - ``may_lack_read``: whether the specification does not list the read, so that a deployment may lack it.
@@ -91,7 +93,7 @@ class Kind:
     large: str | None = None
     always: tuple[str, ...] = ()
 
-    find: Callable[[Known, Reading], Finding] | None = None
+    shown_by: ShownBy | None = None
     found_by: str | None = None
     normal: Callable[[str], str] = str
     may_lack_read: bool = False
@@ -106,13 +108,13 @@ class Kind:
 
     def __attrs_post_init__(self) -> None:
         """Set what follows from how the write is recognised."""
-        creates, deletes = self.find is by_list, self.find is by_absence
+        creates, deletes = self.shown_by == "list", self.shown_by == "absence"
         derived: dict[str, object] = {
             "creates": creates,
             "deletes": deletes,
-            "shows_change": self.find is by_time_of_change,
-            "needs_baseline": self.find is by_baseline,
-            "gone_is_evidence": deletes or self.find is by_baseline,
+            "shows_change": self.shown_by == "time of change",
+            "needs_baseline": self.shown_by == "baseline",
+            "gone_is_evidence": deletes or self.shown_by == "baseline",
             "basis": "match" if creates else "gone" if deletes else "equal",
         }
         for name, value in derived.items():
@@ -149,7 +151,7 @@ _JOURNEY = Kind(
     thing="journey",
     same_field=same_journey_field,
     never_null=("graph", "triggerType", "replacesDefaults"),
-    hides=may_be_published,
+    hides=_may_be_published,
     stored=(
         "id",
         "status",
@@ -173,12 +175,12 @@ _WEBHOOK = Kind(
 
 KINDS: dict[str, Kind] = {
     "write without a read": Kind(),
-    "update of a journey": attrs.evolve(_JOURNEY, find=by_time_of_change, may_lack_read=True),
+    "update of a journey": attrs.evolve(_JOURNEY, shown_by="time of change", may_lack_read=True),
     "create of a webhook": attrs.evolve(
-        _WEBHOOK, find=by_list, found_by="url", normal=url_key, has_secret=True
+        _WEBHOOK, shown_by="list", found_by="url", normal=url_key, has_secret=True
     ),
-    "update of a webhook": attrs.evolve(_WEBHOOK, find=by_baseline, answer_shows_thing=False),
-    "delete of a webhook": attrs.evolve(_WEBHOOK, find=by_absence),
+    "update of a webhook": attrs.evolve(_WEBHOOK, shown_by="baseline", answer_shows_thing=False),
+    "delete of a webhook": attrs.evolve(_WEBHOOK, shown_by="absence"),
 }
 
 

@@ -444,7 +444,7 @@ class Driver(Generic[T]):
             return
         team = self.spec.team
         state: object = {} if kind.deletes else self.value
-        if kind.find is None or state is None or (state and _is_partial(kind, state)):
+        if kind.shown_by is None or state is None or (state and _is_partial(kind, state)):
             writes.forget_state(line)
         else:
             weight, started, ended = len(exchange.answer), exchange.started, exchange.ended

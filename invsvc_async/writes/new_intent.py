@@ -164,7 +164,7 @@ def before(spec: WriteSpec, line: str | None) -> Before:
     session, kind = spec.options.session, spec.kind
     now = session.clock.now()
     bounds = session.server_clock.bounds(now, spec.policy.clock_slack)
-    if line is None or kind.find is None:
+    if line is None or kind.shown_by is None:
         return Before(now, bounds)
     if not kind.creates:
         return Before(now, bounds, session.writes.last_state(spec.team, line))

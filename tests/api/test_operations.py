@@ -46,7 +46,7 @@ def test_row_fills_its_path(row: Operation) -> None:
 def test_row_settles_by_a_read_of_the_table(row: Operation) -> None:
     """A write that a read shows names an existing read; every write has a kind and a text on how it is settled."""
     assert (row.kind is Kind.WRITE) == (row.write_kind is not None)
-    assert (row.reader is None) == (row.write_kind is None or kind_of_write(row).find is None)
+    assert (row.reader is None) == (row.write_kind is None or kind_of_write(row).shown_by is None)
     assert row.reader is None or BY_NAME[row.reader].kind is Kind.READ
     assert (row.kind is Kind.WRITE) == bool(row.settled)
     assert (row.method == "GET") == (row.kind is Kind.READ)

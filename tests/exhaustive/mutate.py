@@ -22,8 +22,8 @@ PACKAGE = "invsvc_async.reconcile"
 CHAIN = (
     "server_clock",
     "compare",
-    "findings",
     "kinds",
+    "findings",
     "facts",
     "own_writes",
     "decide",

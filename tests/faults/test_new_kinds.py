@@ -19,7 +19,6 @@ from invsvc_async.api.schema import Form, Operation, Parameter
 from invsvc_async.api.schema import Kind as Effect
 from invsvc_async.models.common import ABSENT, Model
 from invsvc_async.reconcile import kinds
-from invsvc_async.reconcile.findings import by_absence, by_baseline, by_list
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.reconcile.kinds import KINDS, Kind, kind_of_write
 from invsvc_async.resources.base import Resource
@@ -64,9 +63,9 @@ ROWS = (
 
 _LABEL = Kind(thing="label", fields=("name", "colour"), stored=("id", "name", "colour"))
 LABEL_KINDS = {
-    "create of a label": attrs.evolve(_LABEL, find=by_list, found_by="name"),
-    "update of a label": attrs.evolve(_LABEL, find=by_baseline),
-    "delete of a label": attrs.evolve(_LABEL, find=by_absence),
+    "create of a label": attrs.evolve(_LABEL, shown_by="list", found_by="name"),
+    "update of a label": attrs.evolve(_LABEL, shown_by="baseline"),
+    "delete of a label": attrs.evolve(_LABEL, shown_by="absence"),
 }
 
 # --- The resource and its model
