@@ -102,7 +102,8 @@ class Driver(Generic[T]):
         self.request: Request = request or spec.request
         self.operation: Operation = spec.request.operation
         self.kind: Kind = spec.kind
-        line = line_of(spec.request, spec.team, spec.tag)
+        self.team: str | None = spec.team
+        line = line_of(spec.request, self.team, spec.tag)
         self._intent = intent
         if line is None and (takes_up or spec.reader is not None):  # its runs could all send it
             line = f"key {self.intent.identity}"
@@ -442,13 +443,14 @@ class Driver(Generic[T]):
                 webhook_id, at = getattr(self.value, "id", ""), getattr(self.value, "created_at", None)
                 writes.learn_created(line, webhook_id, None if at is None else milliseconds(at))
             return
-        team = self.spec.team
         state: object = {} if kind.deletes else self.value
-        if kind.shown_by is None or state is None or (state and _is_partial(kind, state)):
+        if kind.shown_by is None or state is None or (kind.always and state and _is_partial(kind, state)):
             writes.forget_state(line)
         else:
             weight, started, ended = len(exchange.answer), exchange.started, exchange.ended
-            writes.learn_state(team, line, state, started, ended, stamp=stamp, weight=weight, written=True)
+            writes.learn_state(
+                self.team, line, state, started, ended, stamp=stamp, weight=weight, written=True
+            )
 
     async def _look(self, name: str) -> Reading:
         known = self._known()
@@ -496,9 +498,9 @@ class Driver(Generic[T]):
         if plain and done.evidence.duplicates:
             done = self._with_duplicates(done)
         found = self.value if plain else await self._value_of(done)
-        if done.verdict is _APPLIED:
+        if self.kind.creates and done.verdict is _APPLIED:
             self._claim(done)
-        if self.spec.creates_webhook:
+        if self.kind.has_secret:
             await self._pass_secret_on(done, found)
         if self.verdicts is not None:  # before a newer write to its thing can be sent
             self._outcome = self._outcome or self._outcome_of(done, found)
@@ -592,8 +594,6 @@ class Driver(Generic[T]):
 
     def _claim(self, done: Done) -> None:
         """Note which things this create made. A unique tag proves that, but may be edited away later."""
-        if not self.kind.creates:
-            return
         found = [done.value, *(done.evidence.duplicates or ())]
         answered, identity = getattr(self.value, "id", None), self.intent.identity
         tagged = is_unique(self.intent.tag)

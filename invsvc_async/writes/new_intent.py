@@ -14,7 +14,7 @@ from invsvc_async.codec.exact_json import holds_broken
 from invsvc_async.models.common import Model
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
-from invsvc_async.reconcile.kinds import kind_of_write
+from invsvc_async.reconcile.kinds import KINDS, kind_of_write
 from invsvc_async.reconcile.own_writes import milliseconds, version_of
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
 from invsvc_async.reconcile.stored_intent import revised
@@ -71,7 +71,8 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     with a unique tag has a line of its own.
     """
     operation = request.operation
-    if operation.kind == "write" and (kind := kind_of_write(operation)).creates:
+    kind = KINDS.get(operation.write_kind or "")
+    if kind is not None and kind.creates:
         line = f"tag {tag}" if is_unique(tag) else line_of_alike(kind, request.body) or operation.path
     elif request.raw_path is not None:
         if request.method == "POST":
@@ -126,9 +127,11 @@ def spec_of_intent(options: ClientOptions, intent: Intent, reader: AnyReader | N
     """Return what *intent* asks for. The body has its tag already."""
     if intent.headers:
         options = options.for_call(CallOptions(headers=intent.headers))
+    request = request_of(intent)
     return WriteSpec(
         options=options,
-        request=request_of(intent),
+        request=request,
+        kind=kind_of_write(request.operation),
         policy=intent.policy,
         key=intent.key,
         tag=intent.tag,

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from invsvc_async.reconcile.kinds import kind_of_write
-
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
@@ -31,6 +29,7 @@ class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # made fo
 
     options: ClientOptions
     request: Request
+    kind: Kind
     policy: ReconcilePolicy
     key: str | None = None
     match: Literal["all", "operation"] = "all"
@@ -48,11 +47,6 @@ class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # made fo
     def team(self) -> str | None:
         """The team that is named in the request."""
         return self.options.team_of(self.request)
-
-    @property
-    def kind(self) -> Kind:
-        """The kind of the write."""
-        return kind_of_write(self.request.operation)
 
     @property
     def creates_webhook(self) -> bool:
