@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 from msgspec.structs import replace
@@ -13,16 +13,11 @@ from msgspec.structs import replace
 from invsvc_async.errors import (
     ConfigurationError,
     InvsvcError,
-    ServiceError,
-    TransportError,
-    UnreadableResponseError,
 )
-from invsvc_async.models.common import once
 from invsvc_async.reconcile.decide import ANSWERED, answered_at_once, decide
 from invsvc_async.reconcile.enums import NO_EFFECT
-from invsvc_async.reconcile.error_form import error_of
 from invsvc_async.reconcile.facts import Known, began_at
-from invsvc_async.reconcile.findings import is_unique, no_such_read
+from invsvc_async.reconcile.findings import no_such_read
 from invsvc_async.reconcile.history import (
     Attempt,
     Closed,
@@ -37,22 +32,21 @@ from invsvc_async.reconcile.history import (
     Verdict,
     Wait,
 )
-from invsvc_async.reconcile.outcome import OutcomeBase
-from invsvc_async.reconcile.own_writes import milliseconds
 from invsvc_async.reconcile.stored_intent import stored
-from invsvc_async.transport.session import DecisionReport, stamp_of
+from invsvc_async.transport.session import DecisionReport
 from invsvc_async.transport.transport import CLOSED
+from invsvc_async.writes.answers import Answers
+from invsvc_async.writes.ending import Ending
 from invsvc_async.writes.new_intent import intent_of, line_of, tagged_body
-from invsvc_async.writes.results import of_another, result_of, secret_passed_on
+from invsvc_async.writes.queue_place import QueuePlace
 from invsvc_async.writes.start import close_lines_of_leftovers, new_start, taken_up
-from invsvc_async.writes.state_reads import StateReader, facts_of
+from invsvc_async.writes.state_reads import StateReader
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.api.operations import Operation
-    from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.reconcile.history import Decision, Event, History, Secret
+    from invsvc_async.reconcile.history import Decision, Event, History
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import Outcome
@@ -60,7 +54,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions, ClientState, Request
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.transport.write_register import WriteRegister
-    from invsvc_async.writes.results import Result
     from invsvc_async.writes.spec import WriteSpec
     from invsvc_async.writes.start import Start
 
@@ -68,7 +61,6 @@ __all__ = ["Driver", "new_run"]
 
 T = TypeVar("T")
 _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access through the class
-_USERS = 8  # of a line that are remembered, if all but the first did nothing
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -102,8 +94,7 @@ class Driver(Generic[T]):
         self.request: Request = request or spec.request
         self.operation: Operation = spec.request.operation
         self.kind: Kind = spec.kind
-        self.team: str | None = spec.team
-        line = line_of(spec.request, self.team, spec.tag)
+        line = line_of(spec.request, spec.team, spec.tag)
         self._intent = intent
         if line is None and (takes_up or spec.reader is not None):  # its runs could all send it
             line = f"key {self.intent.identity}"
@@ -111,19 +102,14 @@ class Driver(Generic[T]):
         self._begin = begin
         self._begun = False
         self._takes_up = takes_up  # its intent is kept, whatever happens
-        self.result: Result[T] = result_of(spec.request.operation)
         self.history: History = ()
         self._gathered: Known | None = None
         self.first: Send | None = None
-        self.error: InvsvcError | None = None  # of the last attempt that failed
-        self.value: T | None = None  # of a readable answer
-        self._accepted: T | None = None  # of a 202, which says that the write will be done
-        self.done: Done | None = None
-        self.found: T | None = None  # the value, if the verdict has one
-        self._outcome: Outcome[T] | None = None
+        self.answers: Answers[T] = Answers(spec, self.request, line, lambda: self.intent.identity)
+        self.ending: Ending[T] = Ending(spec, self.answers)
+        self._place = QueuePlace(session.writes, line)
         self._leaving: tuple[Send, float] | None = None  # what is being sent now, and since when
         self._call_ends: float | None = None  # loop time, if it began with a read
-        self._before: tuple[str, ...] | None = None  # the last users of the line, before it was sent
 
     @property
     def intent(self) -> Intent:
@@ -162,7 +148,7 @@ class Driver(Generic[T]):
         was_known = False
         try:
             self._start(known)
-            was_known = self.done is not None
+            was_known = self.ending.done is not None
             if not was_known:
                 await self._conclude(await self._loop())
         except BaseException:
@@ -171,7 +157,7 @@ class Driver(Generic[T]):
         finally:
             if line is not None:
                 try:
-                    if self.done is not ANSWERED and not was_known and self._was_in_doubt():
+                    if self.ending.done is not ANSWERED and not was_known and self._was_in_doubt():
                         writes.lines.close(line, self.intent.identity, self._known().free_at, session.clock)
                 finally:
                     writes.lines.leave(line, session.clock)
@@ -239,8 +225,7 @@ class Driver(Generic[T]):
 
     def keep(self, outcome: Outcome[Any]) -> None:  # Any: of the same operation
         """Have *outcome*, which another run found, or which says more."""
-        self.done = Done(verdict=outcome.verdict, reason=outcome.message, evidence=outcome.evidence)
-        self.found, self.error, self._outcome = outcome.value, outcome.error, outcome
+        self.ending.keep(outcome)
         self._intent = outcome.started_as
 
     def _was_in_doubt(self) -> bool:
@@ -255,7 +240,8 @@ class Driver(Generic[T]):
                     raise ConfigurationError(CLOSED)
                 self._add(Closed(self.session.clock.now()))
                 decision = decide(self._known())
-            self._report(decision)
+            if at_once is None or self.session.on_decision is not None or log.isEnabledFor(logging.DEBUG):
+                self._report(decision)
             if isinstance(decision, Done):
                 return decision
             try:
@@ -300,15 +286,11 @@ class Driver(Generic[T]):
         try:
             exchange = await self.view.exchange(self.request, deadline=deadline, not_after=send.not_after)
         except InvsvcError as error:  # no token
-            self.error = error
-            self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=facts_of(error)))
+            self._add(self.answers.not_sent(error, started, clock.now()))
             return
         if self.line is not None and not self.kind.creates:
-            lines, user = self.writes.lines, self.intent.identity if self._takes_up else ""
-            if self._before is None:
-                self._before = lines.last_users(self.line)
-            lines.use(self.line, (user,), started)
-        overtaken = self._overtake() if self.writes.left_open else []
+            self._place.use(self.intent.identity if self._takes_up else "", started)
+        overtaken = self._place.overtake(self.intent.identity) if self.writes.left_open else []
         try:
             if self.journal is not None:
                 mode = self.session.livemode
@@ -326,24 +308,11 @@ class Driver(Generic[T]):
         finally:
             self._leaving = None
             if exchange.end is not None:
-                self._add(self._attempt(exchange, send))
+                self._add(self.answers.attempt(exchange, send))
             if overtaken and exchange.end in (None, End.NOT_SENT) and not self._known().sends:
-                self._store(self.writes.left_open.reinstate(overtaken))
+                self._place.reinstate(overtaken)
         if exchange.status == 401 and self._can_use_token() and await self._renewed(exchange, send):
             self._mark_renewed()
-
-    def _overtake(self) -> list[Intent]:
-        """Mark the open writes of this line as overtaken, and return them as they were."""
-        left_open, line, own = self.writes.left_open, self.line, self.intent.identity
-        before = left_open.not_overtaken(line, own)
-        self._store(left_open.overtake(line, own))
-        return before
-
-    def _store(self, revised: list[Intent]) -> None:
-        """Store intents that another write has changed, without waiting."""
-        for intent in revised:
-            assert self.writes.journal is not None
-            self.writes.journal.shelved(intent, sent=True)
 
     def _leave_other_journal(self) -> None:
         """Remove the intent from the client's journal, because that of a batch has it, and what follows."""
@@ -364,93 +333,6 @@ class Driver(Generic[T]):
         except InvsvcError as error:  # the 401 stands
             log.warning("%s %s: no fresh token: %s", self.operation.name, self.intent.key, error)
             return False
-
-    def _attempt(self, exchange: Exchange, send: Send) -> Attempt:
-        assert exchange.end is not None
-        readable, own, of_authentication, stamp, retry_after = False, False, False, None, None
-        failure: InvsvcError | None = None
-        try:
-            envelope = self.view.opened(self.request, exchange)
-            value = self._value_in(envelope)
-            if _shows_mode(type(value)):
-                self.session.saw(getattr(value, "livemode", None))
-            readable, stamp, own = True, envelope.stamp, True
-            if exchange.status == 202:
-                self._accepted = value
-            else:
-                self.value = value
-                self._learn(exchange, stamp)
-        except ServiceError as error:
-            failure, stamp, own, retry_after = error, stamp_of(error), error.own_envelope, error.retry_after
-            of_authentication = error.of_authentication
-        except TransportError as error:
-            failure = error
-        except Exception as error:  # noqa: BLE001 - the request was sent, and the attempt must be recorded
-            failure = _unread(self.operation, exchange, error)
-        self.error = failure or self.error
-        return Attempt(
-            started=exchange.started,
-            ended=exchange.ended,
-            end=exchange.end,
-            status=exchange.status,
-            readable=readable,
-            own_envelope=own,
-            of_authentication=of_authentication,
-            error=facts_of(failure) if failure else None,
-            stamp=stamp,
-            retry_after=retry_after,
-            timeout=send.attempt_timeout,
-        )
-
-    def _value_in(self, envelope: Envelope) -> T | None:
-        """
-        Return the value in an answer.
-
-        Raises:
-            UnreadableResponseError: The answer does not have the form of this operation's, or it is about
-                another thing.
-
-        """
-        value = self.result.of_answer(envelope, self.request)
-        if self.kind.creates and self._is_anothers(value):
-            raise of_another(envelope, getattr(value, "id", None))
-        return value
-
-    def _is_anothers(self, made: object) -> bool:
-        """Return whether what the answer to a create shows, as a webhook with another URL, is another's."""
-        name = self.kind.found_by or ""
-        shown, wanted = getattr(made, name, None), self.request.body[name]
-        if (
-            not isinstance(shown, str)
-            or shown == wanted
-            or self.kind.normal(shown) == self.kind.normal(wanted)
-        ):
-            return False
-        if (
-            self.kind.has_secret and getattr(made, "secret", None) is None
-        ):  # only the answer to a create has it
-            return True
-        claim = self.writes.claims.get(getattr(made, "id", ""))
-        return claim is not None and claim[1] and claim[0] != self.intent.identity
-
-    def _learn(self, exchange: Exchange, stamp: int | None) -> None:
-        """Keep what the answer showed, for the writes that follow."""
-        kind, line, writes = self.kind, self.line, self.writes
-        if line is None:
-            return
-        if kind.creates:
-            if not is_unique(self.spec.tag):
-                webhook_id, at = getattr(self.value, "id", ""), getattr(self.value, "created_at", None)
-                writes.learn_created(line, webhook_id, None if at is None else milliseconds(at))
-            return
-        state: object = {} if kind.deletes else self.value
-        if kind.shown_by is None or state is None or (kind.always and state and _is_partial(kind, state)):
-            writes.forget_state(line)
-        else:
-            weight, started, ended = len(exchange.answer), exchange.started, exchange.ended
-            writes.learn_state(
-                self.team, line, state, started, ended, stamp=stamp, weight=weight, written=True
-            )
 
     async def _look(self, name: str) -> Reading:
         known = self._known()
@@ -491,54 +373,31 @@ class Driver(Generic[T]):
     # --- the end
 
     async def _conclude(self, done: Done) -> None:
-        if self.value is None and self.kind.creates:
-            found = (done.value or {}).get("id")
-            self.value = self._accepted if getattr(self._accepted, "id", "") == found else None
-        plain = self.value is not None and done.verdict is _APPLIED
-        if plain and done.evidence.duplicates:
-            done = self._with_duplicates(done)
-        found = self.value if plain else await self._value_of(done)
-        if self.kind.creates and done.verdict is _APPLIED:
-            self._claim(done)
-        if self.kind.has_secret:
-            await self._pass_secret_on(done, found)
+        kind = self.kind
+        done, found = await self.ending.value_of(done, self._look)
+        if kind.creates and done.verdict is _APPLIED:
+            self.ending.claim(done, self.intent.identity)
+        if kind.has_secret:
+            await self.ending.pass_secret_on(self._known, done, found, self.intent.key)
         if self.verdicts is not None:  # before a newer write to its thing can be sent
-            self._outcome = self._outcome or self._outcome_of(done, found)
-            await self.verdicts.settled(self._outcome)
+            await self.verdicts.settled(self.ending.outcome_of(self._known, done, found))
             self._leave_other_journal()
         if done.verdict is _UNKNOWN:
             self._leave_open(self.current_intent())
         elif self.writes.left_open:
             self.writes.left_open.take(self.intent.identity)
-        self.found, self.done = found, done
+        self.ending.found, self.ending.done = found, done
         if done is not ANSWERED:
             self._note_end(done)
 
     def _note_end(self, done: Done) -> None:
         """Note, for later writes and runs, how a write ended that was not just answered with a success."""
-        self._keep_as_last_user()
-        if done.verdict in NO_EFFECT and self._before is not None:
-            self._note_no_effect(self._before)
+        own, now = self.intent.identity, self.session.clock.now()
+        self._place.keep_last(own, now)
+        if done.verdict in NO_EFFECT:
+            self._place.did_nothing(own, now)
         if self._takes_up or self._was_in_doubt():
             self.writes.keep_ended(self.outcome())
-
-    async def _pass_secret_on(self, done: Done, found: T | None) -> None:
-        """Pass the secret on to the hook of the client; what has the journal of a run has its own hook."""
-        hook = self.session.on_secret
-        if hook is not None and self.view.journal is None:
-            self._outcome = await secret_passed_on(self._outcome_of(done, found), self.intent.key, hook)
-
-    def _keep_as_last_user(self) -> None:
-        """Note, before the lock is released, that this write, sent or not, was the last of its line."""
-        own = (self.intent.identity,)
-        if self.line is not None and self.writes.lines.last_users(self.line) in (("",), own):
-            self.writes.lines.use(self.line, own, self.session.clock.now())
-
-    def _note_no_effect(self, before: tuple[str, ...]) -> None:
-        """Note that this write did nothing, so that those *before* it in its line are not overtaken by it."""
-        own = self.intent.identity
-        users = (*(user for user in before if user != own), own)
-        self.writes.lines.use(self.line, users[-_USERS:], self.session.clock.now())
 
     def _leave_open(self, intent: Intent) -> None:
         """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""
@@ -547,66 +406,14 @@ class Driver(Generic[T]):
         in_journal = self.verdicts is not None and self.verdicts is self.writes.journal
         self.session.leave_unsettled(intent, self.line, in_journal=in_journal)
 
-    def _with_duplicates(self, done: Done) -> Done:
-        """Return *done* with all webhooks found, except the one of the answer, as duplicates."""
-        ours = getattr(self.value, "id", None)
-        found = (done.value, *(done.evidence.duplicates or ()))
-        others = tuple(each for each in found if not (isinstance(each, dict) and each.get("id") == ours))
-        return attrs.evolve(done, evidence=attrs.evolve(done.evidence, duplicates=others))
-
     def outcome(self) -> Outcome[T]:
         """Return the outcome. There must be a verdict."""
-        assert self.done is not None
-        if self._outcome is None:
-            self._outcome = self._outcome_of(self.done, self.found)
-        return self._outcome
-
-    def _outcome_of(self, done: Done, value: T | None) -> Outcome[T]:
-        known = self._known()
-        error, refusal = self.error, known.refusal
-        if error is None and isinstance(refusal, ErrorFacts):  # the last send was one of another process
-            error = error_of({**attrs.asdict(refusal), "operation": self.operation.name})
-        has_secret = done.verdict is Verdict.APPLIED and self.kind.has_secret
-        outcome: OutcomeBase[T] = OutcomeBase(
-            verdict=done.verdict, message=done.reason, evidence=done.evidence, value=value,
-            error=error, attempts=len(known.attempts), resends=known.resends,
-            secret=self._secret() if has_secret else None, history=self.history, started_as=self.intent,
-            livemode=self.session.livemode,
-        )  # fmt: skip
-        return cast("Outcome[T]", outcome)
-
-    def _secret(self) -> Secret | None:
-        """Return who has the secret of the webhook that was created."""
-        if self.value is not None:
-            return None if getattr(self.value, "secret", None) is None else "returned"
-        before = (sent.end for sent in self.intent.sent)  # by runs before this one
-        return "not stored" if any(end is not None and end.kind == "applied" for end in before) else "lost"
-
-    async def _value_of(self, done: Done) -> T | None:
-        if done.verdict is not Verdict.APPLIED:
-            return None
-        if isinstance(done.value, dict):
-            return self.result.of_state(done.value)
-        if done.value is None and not self.kind.answer_shows_thing:
-            state = (await self._look(str(self.operation.reader))).seen
-            return self.result.of_state(state or dict(self.intent.path))
-        return cast("T | None", done.value)  # a user-supplied reader decides what it is
-
-    def _claim(self, done: Done) -> None:
-        """Note which things this create made. A unique tag proves that, but may be edited away later."""
-        found = [done.value, *(done.evidence.duplicates or ())]
-        answered, identity = getattr(self.value, "id", None), self.intent.identity
-        tagged = is_unique(self.intent.tag)
-        if isinstance(answered, str):
-            self.writes.claim(answered, identity, is_certain=True, has_unique_tag=tagged)
-        for each in found:
-            if isinstance(each, dict) and isinstance(each.get("id"), str):
-                self.writes.claim(each["id"], identity, is_certain=tagged, has_unique_tag=tagged)
+        return self.ending.outcome(self._known)
 
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""
         intent, sent = self.current_intent(), bool(self._known().sends)
-        self._keep_as_last_user()
+        self._place.keep_last(intent.identity, self.session.clock.now())
         if sent:
             self._leave_open(intent)
         if self.journal is not None:  # last: it may be the user's, and raise
@@ -635,28 +442,6 @@ def new_run(spec: WriteSpec, intent: Intent | None = None) -> Driver[Any]:  # An
     if spec.tag is not None:
         request = replace(request, body=tagged_body(request, spec.tag))
     return Driver(spec, intent or partial(intent_of, spec), request=request)
-
-
-def _unread(operation: Operation, exchange: Exchange, error: Exception) -> TransportError:
-    """Return the error for an answer that failed to parse in an unexpected way. Log it as a bug."""
-    log.error("%s: parsing the answer failed: %s", operation.name, type(error).__name__)
-    return UnreadableResponseError(
-        f"{operation.name}: parsing the answer (HTTP {exchange.status}) failed with {type(error).__name__}",
-        operation=operation.name,
-        status=exchange.status,
-        raw=exchange.answer,
-    )
-
-
-def _is_partial(kind: Kind, state: object) -> bool:
-    """Return whether an answer shows only a part of the thing, as the specification allows for webhooks."""
-    return any(getattr(state, name, None) is None for name in kind.always)
-
-
-@once
-def _shows_mode(kind: type[object]) -> bool:
-    """Return whether models of *kind* have ``livemode``. Asking a model that lacks it is slow."""
-    return hasattr(kind, "livemode")
 
 
 def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals

@@ -140,7 +140,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     async def _driven(self) -> Driver[T_co]:
         """Run it once, however many tasks await it."""
         self._spent = True
-        while (driver := self._driver) is None or driver.done is None:
+        while (driver := self._driver) is None or driver.ending.done is None:
             if self._running:
                 waiter = asyncio.get_running_loop().create_future()
                 self._waiting.append(waiter)
@@ -149,11 +149,16 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             self._running = True
             try:
                 if driver is None:
-                    self._refuse_gone()
-                    if self._has_own_key:
+                    if self._gone is not None:
+                        self._refuse_gone()
+                    spec = self._spec
+                    if spec.resumes is None and spec.key is None:  # by far the most
+                        driver = self._driver = new_run(spec, self._intent)
+                    elif self._has_own_key:
                         self._driver = await self._run_keyed()
                         continue
-                    driver = self._driver = self._new_driver()
+                    else:
+                        driver = self._driver = self._resumed_driver()
                 await driver.drive()
             finally:
                 self._running = False
@@ -249,8 +254,9 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     async def _value(self) -> T_co:
         driver = await self._driven()
         self._note_heard(driver)
-        if driver.value is not None and driver.done is not None and driver.done.verdict is _APPLIED:
-            return driver.value  # no outcome is built: it may never be asked for
+        value, done = driver.answers.value, driver.ending.done
+        if value is not None and done is not None and done.verdict is _APPLIED:
+            return value  # no outcome is built: it may never be asked for
         return value_of(self, driver.outcome())
 
     def send(self, value: Any, /) -> Any:
@@ -304,7 +310,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             )
 
     def __repr__(self) -> str:
-        done = self._driver.done if self._driver else None
+        done = self._driver.ending.done if self._driver else None
         state = done.verdict if done else "under way" if self._driver else "not sent"
         return f"<Write {self._spec.operation.name}: {state}>"
 
@@ -342,10 +348,9 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         driver: Driver[T_co] = await run_keyed(spec)
         return driver
 
-    def _new_driver(self) -> Driver[T_co]:
+    def _resumed_driver(self) -> Driver[T_co]:
         spec = self._spec
-        if spec.resumes is None:
-            return new_run(spec, self._intent)
+        assert spec.resumes is not None
         intent = attrs.evolve(spec.resumes, policy=spec.policy)
         taken = spec_of_intent(spec.options, intent, spec.reader)
         return Driver(taken, intent, begin=partial(taken_up, spec.options.session), takes_up=True)
