@@ -1,30 +1,32 @@
 """
 The decision what to do next about a write, based on everything that has happened to it.
 
-``decide`` is a pure function from the facts to a decision: ``Send``, ``Read``, ``Wait`` or ``Done``.  It has no
-clock: "now" is the time of the last event.  Live writes, ``settle``, ``resume``, batches, outboxes and the
-exhaustive check all use it, so a rule is stated once.  ``findings`` judges what a read shows; the windows, the
-deadline and the rule for re-sends are here.
+``decide`` is a pure function from the facts to a decision: ``Send``, ``Read``, ``Wait`` or ``Done``. It
+has no clock: "now" is the time of the last event. Live writes, ``settle``, ``resume``, batches, outboxes
+and the exhaustive check all use it, so a rule is stated once. ``findings`` judges what a read shows; the
+windows, the deadline and the rule for re-sends are here.
 
 A write is in one of two states:
 
-- **Nothing is ambiguous** (``_first``).  No attempt was made, or each ended in a definite "no".  It may be sent.
-- **In doubt** (``_settle``).  An attempt may have had an effect: its answer was lost, or says nothing.  Only the
-  service's state decides from here on, and the state of "in doubt" is never left except by a verdict.
+- **Nothing is ambiguous** (``_first``). No attempt was made, or each ended in a definite "no". It may be
+  sent.
+- **In doubt** (``_settle``). An attempt may have had an effect: its answer was lost, or says nothing.
+  Only the service's state decides from here on, and the state of "in doubt" is never left except by a
+  verdict.
 
-In doubt, time has three parts.  Until the *settle windows* of all sends are over (``known.over``), a request may
-still take effect: a read that shows the write is a proof, a read that does not show it is none.  After that,
-one read decides.  At the *deadline*, what is not known stays UNKNOWN.
+In doubt, time has three parts. Until the *settle windows* of all sends are over (``known.over``), a
+request may still take effect: a read that shows the write is a proof, a read that does not show it is
+none. After that, one read decides. At the *deadline*, what is not known stays UNKNOWN.
 
-A re-send needs a proof of its own: the event just before it is a read that began after all windows and shows
-absence.  The proof lasts ``PROOF_LASTS`` seconds, because the longer ago the read was, the more can have happened
-since.  So two sends can both take effect only if a request arrives later than any window, and that is what the
-windows are for; ``policy`` sets them.
+A re-send needs a proof of its own: the event just before it is a read that began after all windows and
+shows absence. The proof lasts ``PROOF_LASTS`` seconds, because the longer ago the read was, the more can
+have happened since. So two sends can both take effect only if a request arrives later than any window,
+and that is what the windows are for; ``policy`` sets them.
 
-What conflicts: after a re-send, the answer "404" or "409" may be the echo of the first send, so it is read again
-(``known.refusal``).  A create that was sent twice needs one more read for duplicates, even if it was answered
-(``_needs_audit``).  A resumed write must not be sent if a newer write to the same thing may have been
-(``_held_back``).  ``Closed`` ends everything at once, with what is known.
+What conflicts: after a re-send, the answer "404" or "409" may be the echo of the first send, so it is
+read again (``known.refusal``). A create that was sent twice needs one more read for duplicates, even if
+it was answered (``_needs_audit``). A resumed write must not be sent if a newer write to the same thing
+may have been (``_held_back``). ``Closed`` ends everything at once, with what is known.
 """
 
 from __future__ import annotations

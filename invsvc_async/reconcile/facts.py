@@ -1,18 +1,19 @@
 """
 The facts that an intent and its history establish: sends, settle windows, clock bounds, baseline.
 
-Three clocks meet here.  *Local time* (of this process, in seconds) orders the events of the history.  *Server
-time* is in the answers, in whole milliseconds or seconds; the difference is known only between two bounds, which
-each answer narrows (``Bounds``).  What another process has sent is known by server times alone, because its
-local time means nothing here.  Each comparison allows for the bounds and for ``clock_slack``, and returns "not
-known" rather than a guess: a service whose clock was set costs certainty.
+Three clocks meet here. *Local time* (of this process, in seconds) orders the events of the history.
+*Server time* is in the answers, in whole milliseconds or seconds; the difference is known only between
+two bounds, which each answer narrows (``Bounds``). What another process has sent is known by server times
+alone, because its local time means nothing here. Each comparison allows for the bounds and for
+``clock_slack``, and returns "not known" rather than a guess: a service whose clock was set costs
+certainty.
 
-A *send* is an attempt that may have had an effect (``sends``): those of this process (``attempts``), and those
-that the intent brought along from others (``carried``).  Its *window* is the time after its end in which the
-service may still apply it, and depends on how it ended (``kind_of``).
+A *send* is an attempt that may have had an effect (``sends``): those of this process (``attempts``), and
+those that the intent brought along from others (``carried``). Its *window* is the time after its end in
+which the service may still apply it, and depends on how it ended (``kind_of``).
 
-The *baseline* is the state before the first send.  A state counts as current only from ``current_from`` on,
-because reads may lag behind writes.
+The *baseline* is the state before the first send. A state counts as current only from ``current_from``
+on, because reads may lag behind writes.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """
 A run of a write: carry out what ``decide`` returns, and add the results to the history.
 
-One run is: wait for the turn in the queue of the thing, start, then decide and do until there is a verdict,
-conclude, and leave the queue.  What the answers say is in ``answers``, what comes out of it in ``ending``, and
-what the other writes to the same thing have to know in ``queue_place``.
+One run is: wait for the turn in the queue of the thing, start, then decide and do until there is a
+verdict, conclude, and leave the queue. What the answers say is in ``answers``, what comes out of it in
+``ending``, and what the other writes to the same thing have to know in ``queue_place``.
 
-Most writes are answered at once, and pay for nothing else: their first send needs no decision (``first``, from
-``sent_at_once``), nor does a plain success (``answered_at_once``); their intent, facts and outcome are made only
-if somebody asks for them.  Each short cut returns what ``decide`` would, which a test holds.
+Most writes are answered at once, and pay for nothing else: their first send needs no decision (``first``,
+from ``sent_at_once``), nor does a plain success (``answered_at_once``); their intent, facts and outcome
+are made only if somebody asks for them. Each short cut returns what ``decide`` would, which a test holds.
 
-A run can be cancelled at any point.  Then its intent, if a byte may have left, stays in ``client.unsettled``,
-and the same ``Write``, awaited again, goes on with the same run.
+A run can be cancelled at any point. Then its intent, if a byte may have left, stays in
+``client.unsettled``, and the same ``Write``, awaited again, goes on with the same run.
 """
 
 from __future__ import annotations
