@@ -19,7 +19,12 @@ from invsvc_async.codec import unstructure
 from invsvc_async.drift.columns import Columns, at, moment, words_of
 from invsvc_async.drift.files import rows_of_file
 from invsvc_async.drift.table import Difference, Kind, Table
-from invsvc_async.errors import InvalidRequestError, NotFoundError
+from invsvc_async.errors import (
+    FilterNotHonouredError,
+    InvalidRequestError,
+    NotFoundError,
+    ValidationFailedError,
+)
 from invsvc_async.export.files import text_of
 from invsvc_async.export.walk import format_of
 from invsvc_async.resources.by_name import called
@@ -61,8 +66,9 @@ class Comparison:
 
     *created_from* (inclusive) and *created_to* (exclusive) select items, and rows that have ``created_at``.
     What is yielded was shown by two readings of the service, one after the other.  ``counts`` has how many
-    there are of each kind.  ``complete`` is false if there may be others: the list of webhooks has no second
-    page, or things kept changing.  *on_read* is called for each row and item.
+    there are of each kind, and ``rows_read``, ``rows_outside`` (the window) and ``items_read`` what was
+    compared.  ``complete`` is false if there may be others: the list of webhooks has no second page, or
+    things kept changing.  *on_read* is called for each row and item.
 
     Raises:
         InvalidRequestError: An argument or a row is wrong; the message names line and column.
@@ -86,6 +92,7 @@ class Comparison:
     on_read: Callable[[], object] = bool  # which does nothing
     counts: Counter[Kind] = attrs.field(factory=Counter[Kind], init=False)
     rows_read: int = attrs.field(default=0, init=False)
+    rows_outside: int = attrs.field(default=0, init=False)
     items_read: int = attrs.field(default=0, init=False)
     complete: bool = attrs.field(default=True, init=False)
     _columns: Columns = attrs.field(init=False)
@@ -116,7 +123,7 @@ class Comparison:
             raise InvalidRequestError(f"{name}: {given!r} {error}") from None
 
     async def __aiter__(self) -> AsyncGenerator[Difference, None]:
-        self.counts, self.rows_read, self.items_read, self.complete = Counter(), 0, 0, True
+        self.counts, self.rows_read, self.rows_outside, self.items_read = Counter(), 0, 0, 0
         try:
             with closing(Table()) as table:
                 await self._store(table)
@@ -133,7 +140,9 @@ class Comparison:
             async for line, row in rows:
                 try:
                     key, cells = self._columns.read(row)
-                    table.add(self._key(key), line, cells, inside=self._is_inside(cells.get("created_at")))
+                    inside = self._is_inside(cells.get("created_at"))
+                    table.add(self._key(key), line, cells, inside=inside)
+                    self.rows_outside += not inside
                 except ValueError as error:
                     problems.append(f"line {line}: {words_of(error)}")
                     if len(problems) == _NAMED:
@@ -171,14 +180,19 @@ class Comparison:
     async def _read(self, table: Table) -> None:
         """Read the list, and then what is in doubt again, until nothing is."""
         is_full = await self._read_list(table, 1, *self._window)
-        (keys, span), reading = table.end(1), 1
-        while keys and reading < _READINGS:
-            reading += 1
+        keys, span = table.end(1, whole=True)
+        for reading in range(2, _READINGS + 1):
+            if not keys:
+                break
+            by_span = reading == 2 and span is not None and self.what != "webhooks.list"
             if self.what == "webhooks.list":
                 await self._read_each(table, reading, keys)
+            elif by_span:
+                with suppress(FilterNotHonouredError, InvalidRequestError, ValidationFailedError):
+                    await self._read_list(table, reading, *(span or self._window))
             else:
-                await self._read_list(table, reading, *(span or self._window))
-            keys, span = table.end(reading)
+                await self._read_list(table, reading, *self._window)
+            keys, span = table.end(reading, whole=not by_span)
         self.complete = not (is_full or keys)
 
     async def _read_list(self, table: Table, reading: int, after: int | None, before: int | None) -> bool:

@@ -84,9 +84,10 @@ UPDATE things SET kind = CASE WHEN times THEN '{Kind.NOT_IN_SERVICE}' END, field
 shown = CASE WHEN times = 0 THEN 0 WHEN kind = '{Kind.NOT_IN_SERVICE}' THEN shown + 1 ELSE 1 END
 WHERE seen < :reading AND inside AND key IS NOT NULL AND (shown = 1 OR :reading = 1)
 """  # noqa: S608 - of its own text
+# A second is added on both sides, because the service may compare in seconds.
 _SPAN = """
 SELECT earliest, latest FROM (
-    SELECT min(created) AS earliest, max(created) AS latest,
+    SELECT min(created) - 1000 AS earliest, max(created) + 1000 AS latest,
     count(*) FILTER (WHERE seen = 0 OR created IS NULL) AS others FROM things WHERE shown = 1
 ) WHERE others = 0
 """
@@ -119,16 +120,17 @@ class Table:
         self, key: str, created: object, reading: int, kind: Kind | None, fields: Sequence[FieldDifference]
     ) -> None:
         """Note how the thing in the service differs in this *reading*: not at all, without a *kind*."""
-        moment = created if isinstance(created, int) else None
+        moment = created if isinstance(created, int) and abs(created) < 2**63 else None
         self._db.execute(_MEET, (key, moment, kind, envelope.dumps(fields), reading))
 
-    def end(self, reading: int) -> tuple[list[str], tuple[int, int] | None]:
+    def end(self, reading: int, *, whole: bool) -> tuple[list[str], tuple[int, int] | None]:
         """
-        Note what this *reading* did not meet.
+        End a *reading*; one that was *whole* shows that what it did not meet is not there.
 
         Return the keys in doubt, and the time span (ms) in which they were created, if all are known.
         """
-        self._db.execute(_MISS, {"reading": reading})
+        if whole:
+            self._db.execute(_MISS, {"reading": reading})
         keys = [key for (key,) in self._db.execute("SELECT key FROM things WHERE shown = 1")]
         return keys, self._db.execute(_SPAN).fetchone()
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from invsvc_async import InvalidRequestError, ServerError
+from invsvc_async import InvalidRequestError, ParameterNames, ServerError
 from invsvc_async.drift import Comparison, FieldDifference, Kind
 from invsvc_async.testing import quick_client
 
@@ -214,9 +214,10 @@ async def test_window(compare, rows, service):
     ordered = sorted(rows, key=lambda row: row["created_at"])
     begin, end = ordered[3]["created_at"], ordered[8]["created_at"]
     window = {"created_from": begin, "created_to": end}
-    assert (await compare(rows, **window))[1] == []
+    comparison, found = await compare(rows, **window)
+    assert (found, comparison.rows_read, comparison.rows_outside) == ([], 12, 7)
     comparison, found = await compare(ordered[3:8], **window)
-    assert (found, comparison.rows_read) == ([], 5)
+    assert (found, comparison.rows_outside) == ([], 0)
 
     _, found = await compare([], **window)
 
@@ -269,12 +270,52 @@ async def test_thing_that_changes_with_every_reading(compare, rows, service):
     book = service.book().invoices
     book.put("NEW", book.items[rows[0]["uuid"]].with_changes({"uuid": "NEW", "total": 5}))
     rows.append(rows[0] | {"uuid": "NEW", "total": 6})
-    service.script("invoices.egress", "pass", *["stale 30", "pass"] * 2)
+    service.script("invoices.egress", "pass", "stale 30", "stale 30", "pass", "stale 30")
 
     comparison, found = await compare(rows)
 
     assert (found, comparison.complete) == ([], False)
     assert service.arrivals("invoices.egress") == 5
+
+
+@pytest.mark.parametrize("name", [None, "since"])
+async def test_deployment_without_a_time_filter(service, rows, name):
+    """What is in doubt is read again with the whole list, where its time span cannot be."""
+    rows[3]["total"] = 1
+    del rows[4]
+    names = ParameterNames(created_after=name, created_before=name and "until")
+    async with quick_client(service, names=names) as client:
+        found = [each async for each in Comparison(client, "invoices.egress", rows)]
+
+    assert [each.kind for each in found] == [Kind.NOT_IN_ROWS, Kind.DIFFERENT]
+
+
+async def test_span_in_which_nothing_is_shown(compare, rows, service):
+    """A difference is not dropped because a narrow reading lacks it: the whole list decides."""
+    book = service.book().invoices
+    book.put("NEW", book.items[rows[0]["uuid"]].with_changes({"uuid": "NEW"}))
+    service.script("invoices.egress", "pass", "stale 30")
+
+    _, (found,) = await compare(rows)
+
+    assert (found.kind, found.key) == (Kind.NOT_IN_ROWS, "NEW")
+    assert service.arrivals("invoices.egress") == 3
+
+
+async def test_malformed_items(compare, rows, service):
+    """A field that is not what it should be differs, and is shown as it was received."""
+    book = service.book().invoices
+    for number, broken in enumerate(({"total": "ten"}, {"created_at": 10**30}, {"status": {"a": [None]}})):
+        uuid = rows[number]["uuid"]
+        book.put(uuid, book.items[uuid].with_changes(broken))
+
+    _, found = await compare(rows)
+
+    assert [(each.line, each.fields[0].theirs) for each in found] == [
+        (1, "ten"),
+        (2, 10**30),
+        (3, {"a": [None]}),
+    ]
 
 
 async def test_one_difference_is_read_again_alone(compare, rows, service):
@@ -401,7 +442,9 @@ async def test_arguments_that_are_wrong(compare, rows, settings, words):
 
 async def test_bad_rows(compare, rows):
     """The first twenty are named by line and column; nothing is asked of the service."""
-    bad = [row | {"total": "12,50"} for row in rows] * 3 + [5]
+    bad = [row | {"total": "12,50"} for row in rows] * 3
+    with pytest.raises(InvalidRequestError, match="surrogates not allowed"):
+        await compare([{"uuid": "\ud800"}])
 
     with pytest.raises(InvalidRequestError) as raised:
         await compare([5, *bad])

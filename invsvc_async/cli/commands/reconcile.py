@@ -143,7 +143,8 @@ def _print(found: Comparison, kept: list[Difference], *, json_: bool) -> None:
 
 def _counts(found: Comparison) -> dict[str, int]:
     counts = {str(kind): count for kind, count in found.counts.items()}
-    return {"rows": found.rows_read, "items": found.items_read, **counts}
+    outside = {"rows outside": found.rows_outside} if found.rows_outside else {}
+    return {"rows": found.rows_read, **outside, "items": found.items_read, **counts}
 
 
 def _words(found: Comparison, shown: int) -> str:
