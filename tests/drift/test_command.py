@@ -92,6 +92,18 @@ def test_more_than_is_shown(invsvc, here):  # noqa: F811
     assert len(invsvc("reconcile", "invoices", "mine.csv", "--json").out.splitlines()) == 613
 
 
+def test_key_with_white_space(invsvc, here):  # noqa: F811
+    """It is shown, on the page too, where a browser would drop it; as JSON the key is as it was."""
+    Path("mine.csv").write_text("uuid\n A-1\u00a0\n")
+
+    _, out, _ = invsvc("reconcile", "invoices", "mine.csv", "--report", "out.html")
+
+    assert "not in service\t␣A-1␣\t2\t\tits key has white space" in out
+    assert "<td>␣A-1␣</td>" in Path("out.html").read_text()
+    out = invsvc("reconcile", "invoices", "mine.csv", "--json").out
+    assert json.loads(out.splitlines()[-2])["key"] == " A-1\u00a0"
+
+
 def test_standard_input(invsvc, here, monkeypatch):  # noqa: F811
     """Rows can be piped, if the form is given."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"uuid": "MINE"}\n')))

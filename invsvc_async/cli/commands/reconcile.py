@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -122,10 +123,10 @@ def _plain(each: Difference) -> dict[str, Any]:  # Any: JSON values
 
 
 def _lines(each: Difference) -> list[list[str]]:
-    """Return the lines of a table: one for each field."""
+    """Return the lines of a table: one for each field.  White space in a key is shown as ␣."""
     from invsvc_async.export.files import text_of
 
-    head = [str(each.kind), text_of(each.key), text_of(each.line)]
+    head = [str(each.kind), re.sub(r"\s", "␣", each.key or ""), text_of(each.line)]
     parts = [[part.field, text_of(part.yours), text_of(part.theirs)] for part in each.fields]
     return [head + part for part in parts or [["", each.note, ""]]]
 
