@@ -102,8 +102,11 @@ class Table:
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None)
-        self.close = self._db.close
         self._db.executescript(_TABLE)
+
+    def close(self) -> None:
+        """Delete it."""
+        self._db.close()
 
     def add(self, key: str | None, line: int, cells: dict[str, Wire], *, inside: bool) -> None:
         """Add a row; rows *inside* the window are expected in the service."""
