@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from codecs import BOM_UTF8
+from collections import Counter
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
@@ -74,8 +75,8 @@ class _Lines:
 def _csv_rows(lines: _Lines, delimiter: str) -> Iterator[tuple[int, dict[str, str]]]:
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     header = next(reader, [])
-    if twice := {name for name in header if header.count(name) > 1}:
-        raise ValueError(f"has two columns with the name {min(twice)!r}")
+    if twice := [name for name, count in Counter(header).items() if name and count > 1]:
+        raise ValueError(f"has two columns with the name {twice[0]!r}")
     for cells in reader:
         if cells and len(cells) != len(header):
             raise ValueError(f"has {len(cells)} cells, but the first line has {len(header)}")

@@ -265,6 +265,19 @@ async def test_difference_that_only_the_second_reading_shows_is_read_again(compa
     assert service.arrivals("invoices.egress") == 3
 
 
+async def test_change_after_the_first_reading(compare, rows, service):
+    """What agreed then is not looked at when the list is read again for something else."""
+    uuid = rows[0]["uuid"]
+    book = service.book().invoices
+    book.put(uuid, book.items[uuid].with_changes({"total": 5}))
+    service.script("invoices.egress", "stale 30")
+
+    _, found = await compare([*rows, {"uuid": "MINE"}])
+
+    assert [each.key for each in found] == ["MINE"]
+    assert service.arrivals("invoices.egress") == 2
+
+
 async def test_thing_that_changes_with_every_reading(compare, rows, service):
     """Nothing is named, and the comparison says that it is not complete."""
     book = service.book().invoices

@@ -49,9 +49,12 @@ async def test_csv_of_a_spreadsheet(compare, rows, tmp_path):
     text = io.StringIO()
     writer = csv.writer(text, delimiter=";", lineterminator="\r\n", quoting=csv.QUOTE_ALL)
     writer.writerows(
-        [["uuid", "total", "note"], *([row["uuid"], row["total"], "two\nlines"] for row in rows)]
+        [
+            ["uuid", "total", "note", "", ""],
+            *([row["uuid"], row["total"], "two\nlines", "", ""] for row in rows),
+        ]
     )
-    path.write_bytes(b"\xef\xbb\xbf" + text.getvalue().encode() + b"\r\nMINE;5;\r\n")
+    path.write_bytes(b"\xef\xbb\xbf" + text.getvalue().encode() + b"\r\nMINE;5;;;\r\n")
 
     _, (found,) = await compare(path, delimiter=";")
 

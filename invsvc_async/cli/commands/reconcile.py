@@ -112,7 +112,8 @@ async def _compare(
                     kept.append(each)
     _print(found, kept, json_=json_)
     if report is not None:
-        _write(report, f"{what} and {rows.name}", found, kept)
+        window = [f", {name} {each}" for name in ("from", "to") if (each := settings[f"created_{name}"])]
+        _write(report, f"{what} and {rows.name}{''.join(window)}", found, kept)
     return UNKNOWN if not found.complete else FAILED if found.counts else DONE
 
 
@@ -139,7 +140,7 @@ def _print(found: Comparison, kept: list[Difference], *, json_: bool) -> None:
         emit_json({"complete": found.complete, **counts})
     elif kept:
         table(_TITLES, [line for each in kept for line in _lines(each)])
-    note(_words(found, len(kept)))
+    note(_words(found, found.counts.total() if json_ else len(kept)))
 
 
 def _counts(found: Comparison) -> dict[str, int]:
