@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from invsvc_async.drift.comparison import Comparison, Rows
+from invsvc_async.drift.comparison import Comparison
 from invsvc_async.drift.table import Difference, FieldDifference, Kind
 
-__all__ = ["Comparison", "Difference", "FieldDifference", "Kind", "Rows"]
+__all__ = ["Comparison", "Difference", "FieldDifference", "Kind"]

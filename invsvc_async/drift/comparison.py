@@ -89,7 +89,7 @@ class Comparison:
     ignore_case: bool = False
     form: Form | None = None
     delimiter: str = ","
-    on_read: Callable[[], object] = bool  # which does nothing
+    on_read: Callable[[], object] | None = None
     counts: Counter[Kind] = attrs.field(factory=Counter[Kind], init=False)
     rows_read: int = attrs.field(default=0, init=False)
     rows_outside: int = attrs.field(default=0, init=False)
@@ -147,8 +147,7 @@ class Comparison:
                     problems.append(f"line {line}: {words_of(error)}")
                     if len(problems) == _NAMED:
                         break
-                self.rows_read += 1
-                self.on_read()
+                self._count("rows_read")
                 if self.rows_read % _STEP == 0:
                     await asyncio.sleep(0)
         if problems:
@@ -167,6 +166,11 @@ class Comparison:
             found = enumerate(self.rows, 1)
         for each in found:
             yield each
+
+    def _count(self, name: str) -> None:
+        setattr(self, name, getattr(self, name) + 1)
+        if self.on_read is not None:
+            self.on_read()
 
     def _key(self, key: str | None) -> Any:  # Any: as *key*
         return key.casefold() if self.ignore_case and key else key
@@ -222,8 +226,7 @@ class Comparison:
         created, key = at(plain, "created_at"), self._key(text_of(at(plain, self._columns.key)))
         times, cells, shown = table.find(key)
         if reading == 1:
-            self.items_read += 1
-            self.on_read()
+            self._count("items_read")
         elif shown != 1:
             return
         if self._is_inside(created):
