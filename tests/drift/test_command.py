@@ -189,7 +189,7 @@ def test_ctrl_c(invsvc, served, mine, here):  # noqa: F811
     running = child(
         "reconcile", "invoices", "mine.csv", *MAPPED, "--report", "out.html", env=ENVIRONMENT | settings
     )
-    while served.ask("/_simulator/arrivals")["arrivals"] == before:
+    while running.poll() is None and served.ask("/_simulator/arrivals")["arrivals"] == before:
         pass
 
     running.send_signal(signal.SIGINT)
