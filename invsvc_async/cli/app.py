@@ -68,6 +68,7 @@ COMMANDS = {
     ),
     "trigger": ("trigger", "Send events"),
     "export": ("export", "Export invoices"),
+    "reconcile": ("reconcile", "Compare your own rows with the service"),
     "doctor": ("doctor", _DOCTOR),
     "conformance": ("conformance", "Judge a client in any language"),
 }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.reads.pages import Pages
 
-__all__ = ["Exported", "invoices", "is_finished"]
+__all__ = ["Exported", "format_of", "invoices", "is_finished"]
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ async def invoices(
     if on_page is not None and not is_plain_function(on_page):
         raise ConfigurationError("on_page: must be a function that is not async.")
     path = Path(target)
-    form = _format_of(path, format)
+    form = format_of(path, format)
     shape: dict[str, Any] = {"form": form, "precision": precision, "scale": scale}  # Any: JSON
     if escape_formulas:
         if form != "csv":
@@ -210,7 +210,8 @@ async def _on_thread(work: Callable[[], T]) -> T:
     return working.result()
 
 
-def _format_of(path: Path, given: str | None) -> Form:
+def format_of(path: Path, given: str | None) -> Form:
+    """Return the format *given*, or that of the extension of *path*."""
     form = given or path.suffix.removeprefix(".")
     for known in _FORMS:
         if form == known:

@@ -13,19 +13,19 @@ import attrs
 import pytest
 
 import invsvc_async
-from invsvc_async import batch, errors, events, export, models, readers, settings, simulator, testing
+from invsvc_async import batch, drift, errors, events, export, models, readers, settings, simulator, testing
 from invsvc_async.api.operations import TABLE, Kind
 from invsvc_async.resources.base import Resource
 from tests.docs.pages import ROOT
 
 pytestmark = pytest.mark.untraced
 
-MODULES = (invsvc_async, events, models, readers, simulator, testing, batch, export)
+MODULES = (invsvc_async, events, models, readers, simulator, testing, batch, export, drift)
 UNIT = re.compile(r"\b(seconds?|ms|milliseconds|minutes)\b|[ (\d]s\b")
 NO_TIMES = {"chance", "rate", "reads", "x", "y", "zoom"}
 OF_RESOURCES = [row for row in TABLE if not row.name.startswith("client.")]
 OURS = re.compile(
-    r"(unstructure|enc_hook|CallOptions|Model|Unset|Batch|Outbox|Portal|Intent|Outcome|ReadRetries|ReconcilePolicy|Timeouts|Verdict|Write|batch\.\w+|export\.\w+|testing\.\w+"
+    r"(unstructure|enc_hook|CallOptions|Model|Unset|Batch|Outbox|Portal|Intent|Outcome|ReadRetries|ReconcilePolicy|Timeouts|Verdict|Write|batch\.\w+|drift\.\w+|export\.\w+|testing\.\w+"
     r"|Absent|Applied|CannotTell|Holds|Superseded|ApiKey|OAuthToken|PersonToken|TokenProvider|simulator\.\w+"
     r"|events\.(DeadLetter|Delivery|Entry|InboxPolicy|\w*Store|Standing|StateStats|StoredEvent|CredentialStats|ReceiverStats|Backlog|Health|SyncReceiver|Handling|Receiver\.middleware)|models\.(Model|Unset))(\..*)?$"
 )  # what the package has of its own: no section of the specification is about it

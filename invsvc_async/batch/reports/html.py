@@ -14,13 +14,13 @@ from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.reports.summary import Report, Slice
     from invsvc_async.batch.result import Result
 
-__all__ = ["page_of"]
+__all__ = ["listing_page", "page_of"]
 
 _COLOURS = {
     Verdict.APPLIED: "#2f7d4f",
@@ -45,7 +45,8 @@ def page_of(report: Report) -> str:
     left = summary.to_do + summary.sending
     faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
     return _fill(
-        "page", name=report.name, kind=report.kind.capitalize(), total=f"{summary.total:,}",
+        "page", head=_fill("head", title=f"{report.kind.capitalize()} {report.name}"),
+        total=f"{summary.total:,}",
         tiles=_tiles(report), open=f", {left:,} of them still open" if left else "", period=_period(report),
         verdicts=_joined(_fill("heading", text=verdict) for verdict in _COLOURS),
         operations=_joined(_operation(*each) for each in sorted(report.operations.items())),
@@ -55,6 +56,22 @@ def page_of(report: Report) -> str:
         attempts=f"{report.attempts:,}", resends=f"{report.resends:,}", reads=f"{report.reads:,}",
         faults=faults or "none", failed="" if report.groups else "None: all finished writes are applied.",
         groups=_joined(_group(each, report.kind) for each in report.groups),
+    )  # fmt: skip
+
+
+def listing_page(
+    title: str, words: str, tiles: Iterable[tuple[str, int]], titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+) -> str:  # fmt: skip
+    """Return a page with *words*, *tiles* (a label and a number each) and a table."""
+    numbers = (
+        _fill("tile", number=f"{count:,}", label=label, colour="var(--soft)") for label, count in tiles
+    )
+    cells = (_joined(_fill("cell", text=text) for text in row) for row in rows)
+    return _fill(
+        "listing", head=_fill("head", title=title), words=words, tiles=_joined(numbers),
+        titles=_joined(_fill("title", text=each) for each in titles),
+        rows=_joined(_fill("row", cells=each) for each in cells),
     )  # fmt: skip
 
 

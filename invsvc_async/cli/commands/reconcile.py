@@ -1,0 +1,172 @@
+"""``invsvc reconcile``: compare your own rows with what the service lists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from invsvc_async.cli.options import Json, Profile, Team, check_outputs, client_of, existing_file
+from invsvc_async.cli.output import DONE, FAILED, UNKNOWN
+from invsvc_async.concurrency.event_loop import until_done
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from invsvc_async.drift import Comparison, Difference
+
+__all__ = ["command"]
+
+_LISTS = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}
+_SHOWN = 500  # differences on a terminal, and in a report
+_TITLES = ("difference", "key", "line", "field", "yours", "theirs")
+
+What = Annotated[str, typer.Argument(help="invoices, invoices.payment_complements or webhooks.")]
+Rows = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", callback=existing_file, help="Rows: .csv, .jsonl or .parquet; - is stdin."
+    ),
+]
+Map = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="FIELD=COLUMN", help="Compare FIELD with COLUMN; FIELD= leaves it out."),
+]
+Moment = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Created at or after this time.")]
+End = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Created before this time.")]
+Zone = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Zone of times without an offset: America/Mexico_City.")
+]
+Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page here.")]
+
+
+def command(  # noqa: PLR0913 - each is an option of its own
+    what: What,
+    rows: Rows,
+    *,
+    key: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the uuid or id.")] = None,
+    map_: Map = None,
+    from_: Moment = None,
+    to: End = None,
+    zone: Zone = None,
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", help="Lower all keys.")] = False,
+    format_: Annotated[str | None, typer.Option("--format", help="csv, jsonl or parquet.")] = None,
+    delimiter: Annotated[str, typer.Option(help="Between the cells of CSV.")] = ",",
+    report: Report = None,
+    json_: Json = False,
+    profile: Profile = None,
+    team: Team = None,
+) -> None:
+    """
+    Compare your own rows with the service: `invsvc reconcile invoices mine.csv --key folio --map
+    total=amount`.
+
+    A column is compared if it has the name of a field, or is mapped to one.  Each difference was read twice.
+    Exits with 0 if there is none, with 1 if there is one, and with 3 if others may not have been found.
+    """
+    check_outputs({"--report": report}, rows=rows)
+    what = _LISTS.get(what, what)
+    fields = dict(map(_pair, map_ or ()))
+    if key is not None:
+        fields["id" if what.startswith("webhooks") else "uuid"] = key
+    settings = {
+        "fields": fields, "created_from": from_, "created_to": to, "zone": _zone(zone), "form": format_,
+        "ignore_case": ignore_case, "delimiter": delimiter,
+    }  # fmt: skip
+    raise typer.Exit(until_done(_compare(what, rows, settings, report, profile, team, json_=json_)))
+
+
+def _pair(word: str) -> tuple[str, str | None]:
+    field, sign, column = word.partition("=")
+    if not (field and sign):
+        raise typer.BadParameter(f"{word!r}: write FIELD=COLUMN", param_hint="--map")
+    return field, column or None
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    from zoneinfo import ZoneInfo
+
+    try:
+        return None if name is None else ZoneInfo(name)
+    except (ValueError, KeyError, OSError):
+        raise typer.BadParameter(f"{name}: is no known time zone", param_hint="--zone") from None
+
+
+async def _compare(
+    what: str, rows: Path, settings: dict[str, Any], report: Path | None, profile: str | None,
+    team: str | None, *, json_: bool,
+) -> int:  # fmt: skip
+    from invsvc_async.cli.output import emit_json, progress
+    from invsvc_async.drift import Comparison
+
+    kept: list[Difference] = []
+    async with client_of(profile, team) as client:
+        with progress(f"{what}: rows and items read") as advance:
+            found = Comparison(client, what, rows, **settings, on_read=advance)
+            async for each in found:
+                if json_:
+                    emit_json(_plain(each))
+                if len(kept) < _SHOWN:
+                    kept.append(each)
+    _print(found, kept, json_=json_)
+    if report is not None:
+        window = [f", {name} {each}" for name in ("from", "to") if (each := settings[f"created_{name}"])]
+        _write(report, f"{what} and {rows.name}{''.join(window)}", found, kept)
+    return UNKNOWN if not found.complete else FAILED if found.counts else DONE
+
+
+def _plain(each: Difference) -> dict[str, Any]:  # Any: JSON values
+    plain = {"difference": str(each.kind), "key": each.key, "line": each.line, "note": each.note or None}
+    fields = [part._asdict() for part in each.fields] or None
+    return {name: value for name, value in {**plain, "fields": fields}.items() if value is not None}
+
+
+def _lines(each: Difference) -> list[list[str]]:
+    """Return the lines of a table: one for each field.  White space in a key is shown as ␣."""
+    from invsvc_async.export.files import text_of
+
+    head = [str(each.kind), re.sub(r"\s", "␣", each.key or ""), text_of(each.line)]
+    parts = [[part.field, text_of(part.yours), text_of(part.theirs)] for part in each.fields]
+    return [head + part for part in parts or [["", each.note, ""]]]
+
+
+def _print(found: Comparison, kept: list[Difference], *, json_: bool) -> None:
+    from invsvc_async.cli.output import emit_json, note, table
+
+    if json_:
+        counts = {name.replace(" ", "_"): count for name, count in _counts(found).items()}
+        emit_json({"complete": found.complete, **counts})
+    elif kept:
+        table(_TITLES, [line for each in kept for line in _lines(each)])
+    note(_words(found, found.counts.total() if json_ else len(kept)))
+
+
+def _counts(found: Comparison) -> dict[str, int]:
+    counts = {str(kind): count for kind, count in found.counts.items()}
+    outside = {"rows outside": found.rows_outside} if found.rows_outside else {}
+    return {"rows": found.rows_read, **outside, "items": found.items_read, **counts}
+
+
+def _words(found: Comparison, shown: int) -> str:
+    words = ", ".join(f"{name}: {count:,}" for name, count in _counts(found).items())
+    words += "" if found.counts else ". No difference"
+    compared = sorted(path for path in found.columns.values() if path)
+    words += f". Compared: {', '.join(compared)}"
+    if ignored := [column for column, path in found.columns.items() if not path]:
+        words += f". Not compared: {', '.join(ignored)}"
+    if (more := found.counts.total() - shown) > 0:
+        words += f". {more:,} more are not shown: --json prints them all"
+    if not found.complete:
+        words += ". There may be others: the list is cut off, or changes all the time"
+    return words
+
+
+def _write(report: Path, title: str, found: Comparison, kept: list[Difference]) -> None:
+    from invsvc_async.batch.reports.html import listing_page
+    from invsvc_async.storage.private_file import write_private
+
+    rows = (line for each in kept for line in _lines(each))
+    tiles = _counts(found).items()
+    write_private(report, listing_page(title, _words(found, len(kept)), tiles, _TITLES, rows))

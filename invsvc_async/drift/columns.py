@@ -1,0 +1,212 @@
+"""Columns of rows, and the fields of the service that they stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import date, datetime, time, tzinfo
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, get_origin
+
+import attrs
+
+from invsvc_async.codec import envelope, unstructure
+from invsvc_async.codec.fields import enum_in, fields_of, is_model
+from invsvc_async.drift.table import FieldDifference
+from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
+from invsvc_async.export.files import text_of
+from invsvc_async.reconcile.compare import same
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.models.common import Model
+
+__all__ = ["Columns", "at", "moment", "words_of"]
+
+_NUMBER = re.compile(r"[+-]?(?=\.?[0-9])[0-9]{0,200}(\.[0-9]{0,200})?([eE][+-]?[0-9]{1,3})?")
+_LAST = 253_402_300_800_000  # ms: the year 10000
+_MOST = 1000  # columns
+
+
+@attrs.define
+class Columns:
+    """
+    The columns of rows, learned as they are read: ``found`` has the path and type of the field that
+    each is compared with.
+
+    *fields* has columns by field, as in ``Comparison``.  *blank*: an empty text is null, as in CSV.
+    """
+
+    model: type[Model]
+    key: str
+    fields: Mapping[str, str | None]
+    zone: tzinfo | None
+    blank: bool
+    found: dict[str, tuple[str, Any] | None] = attrs.field(factory=dict[str, Any], init=False)  # Any: types
+    _by_column: dict[str | None, str] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.fields = {self.key: self.key, **self.fields}
+        if unknown := [path for path in self.fields if _hint_of(self.model, path) is None]:
+            raise InvalidRequestError(f"fields: {self.model.__name__} has no field {', '.join(unknown)}")
+        self._by_column = {column: path for path, column in self.fields.items()}
+
+    def read(self, row: object) -> tuple[str | None, dict[str, Wire]]:
+        """
+        Return the key and the compared fields of *row*, in the wire form.
+
+        Raises:
+            ValueError: A value is wrong; the message names its column.
+
+        """
+        try:
+            columns: dict[str, object] = dict(row)  # type: ignore[call-overload]  # records of drivers, too
+        except (TypeError, ValueError):
+            raise ValueError("is no mapping of columns to values") from None
+        if len(columns) > _MOST:
+            raise ValueError(f"has more than {_MOST:,} columns")
+        cells = dict(self._fields_of(columns))
+        return cells.pop(self.key, None) or None, cells
+
+    def _fields_of(self, row: dict[str, object]) -> Iterator[tuple[str, Wire]]:
+        for column, value in row.items():
+            if column not in self.found and len(self.found) < _MOST:
+                self.found[column] = self._field(str(column))
+            if (field := self.found.get(column)) is None:
+                continue
+            try:
+                is_null = value is None or (self.blank and value == "")
+                yield field[0], None if is_null else _wire(value, field[1], self.zone)
+            except (ValueError, UnreadableResponseError) as error:
+                raise ValueError(f"{column}: {value!r:.60} {words_of(error)}") from None
+
+    def _field(self, column: str) -> tuple[str, Any] | None:  # Any: a type
+        """Return the field that *column* stands for: by *fields*, or by its name if its value is simple."""
+        path = self._by_column.get(column, column)
+        hint = _hint_of(self.model, path)
+        is_simple = hint in _SCALARS or enum_in(hint) is not None or "." in path
+        is_free = path not in self.fields and is_simple and hint is not None
+        return (path, hint) if column in self._by_column or is_free else None
+
+    def check(self) -> None:
+        """
+        Check, after the last row, that a row had each column.
+
+        Raises:
+            InvalidRequestError: The column of the key, or one of *fields*, was in none.
+
+        """
+        wanted = (column for path, column in self.fields.items() if column or path == self.key)
+        if self.found and (missing := [str(column) for column in wanted if column not in self.found]):
+            raise InvalidRequestError(
+                f"{', '.join(missing)}: no row has this column. There are {', '.join(self.found):.300}",
+                hint="Name the column of a field with fields= (--key COLUMN, --map FIELD=COLUMN).",
+            )
+
+    def differing(self, cells: Mapping[str, Wire], item: Wire) -> list[FieldDifference]:
+        """Return the fields in which the *cells* of a row differ from an *item* in the wire form."""
+        different: list[FieldDifference] = []
+        for path, hint in filter(None, self.found.values()):
+            ours, theirs = cells.get(path), at(item, path)
+            if path != self.key and not _equal(ours, None if self.blank and theirs == "" else theirs, hint):
+                different.append(FieldDifference(path, _shown(ours, hint), _shown(theirs, hint)))
+        return different
+
+
+def _hint_of(model: type[Model], path: str) -> Any:  # Any: a type
+    """Return the type of the field at *path*; ``None`` if there is none, or it is a secret."""
+    name, _, rest = path.partition(".")
+    hint = {field.wire: field.type for field in fields_of(model) if field.wire != "secret"}.get(name)
+    if rest and is_model(hint):
+        return _hint_of(hint, rest)
+    return hint if not rest else Any if get_origin(hint) is Mapping else None
+
+
+def words_of(error: Exception) -> str:
+    """Return what is wrong with a value, without advice."""
+    if isinstance(error, UnreadableResponseError):
+        return f"is not JSON ({error.__cause__})"
+    return "; ".join(getattr(error, "problems", ())) or str(error)
+
+
+def at(item: Wire, path: str) -> Wire:
+    """Return the value at a dotted *path*; ``None`` if it is absent."""
+    for name in path.split("."):
+        item = item.get(name) if isinstance(item, dict) else None
+    return item
+
+
+def moment(value: object, zone: tzinfo | None) -> Wire:
+    """
+    Return a time as epoch ms, which digits alone are already; *zone* is that of times without an offset.
+
+    Raises:
+        ValueError: It is not a time, or cannot be placed.
+
+    """
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = int(value) if re.fullmatch("[0-9]{1,18}", value) else datetime.fromisoformat(value)
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime.combine(value, time.min)
+    if isinstance(value, datetime):
+        return unstructure(value if value.tzinfo else _placed(value, zone))
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LAST:
+        raise ValueError("is neither a time in ISO 8601 nor epoch ms")
+    return value
+
+
+def _placed(value: datetime, zone: tzinfo | None) -> datetime:
+    if zone is None:
+        raise ValueError("has no offset from UTC. Give the time zone with zone= (--zone)")
+    placed = value.replace(tzinfo=zone)
+    if placed.utcoffset() != placed.replace(fold=1 - value.fold).utcoffset():
+        raise ValueError(f"exists twice or not at all in {zone}. Write its offset from UTC")
+    return placed
+
+
+def _number(value: object, _: object) -> Decimal:
+    text = value if isinstance(value, str) else str(value)  # of a float, its shortest digits
+    if isinstance(value, bool) or not _NUMBER.fullmatch(text):
+        raise ValueError("is not a number: write digits, and a point before decimals")
+    return Decimal(text)
+
+
+def _flag(value: object, _: object) -> bool:
+    if (text := str(value).casefold()) not in ("true", "t", "1", "false", "f", "0"):
+        raise ValueError("is neither true nor false")
+    return text in ("true", "t", "1")
+
+
+def _text(value: object, _: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise ValueError("is not text")  # noqa: TRY004 - a wrong value, of whatever type
+    return str(value)
+
+
+_SCALARS = {Decimal: _number, int: _number, float: _number, datetime: moment, bool: _flag, str: _text}
+
+
+def _wire(value: object, hint: Any, zone: tzinfo | None) -> Wire:  # Any: the field's type
+    if enum_in(hint) is not None:
+        hint = str
+    if hint in _SCALARS:
+        return _SCALARS[hint](value, zone)
+    return unstructure(
+        envelope.loads(value.encode()) if isinstance(value, str) and hint is not Any else value
+    )
+
+
+def _equal(ours: Wire, theirs: Wire, hint: Any) -> bool:  # Any: the field's type
+    """Compare numbers by value, and a free-form value (metadata) with its text too."""
+    return same(ours, theirs) or (hint is Any and isinstance(ours, str) and ours == text_of(theirs))
+
+
+def _shown(value: Wire, hint: Any) -> Wire:  # Any: the field's type
+    if hint is datetime and isinstance(value, int):
+        with suppress(OverflowError):
+            return text_of(envelope.utc(value))
+    return value

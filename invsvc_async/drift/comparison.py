@@ -1,0 +1,235 @@
+"""The comparison: rows are stored, a list is read, and what differs is read once more."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterable
+from contextlib import aclosing, closing, suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import attrs
+
+from invsvc_async import models
+from invsvc_async.client import options_of
+from invsvc_async.codec import unstructure
+from invsvc_async.drift.columns import Columns, at, moment, words_of
+from invsvc_async.drift.files import rows_of_file
+from invsvc_async.drift.table import Difference, Kind, Table
+from invsvc_async.errors import (
+    FilterNotHonouredError,
+    InvalidRequestError,
+    NotFoundError,
+    ValidationFailedError,
+)
+from invsvc_async.export.files import text_of
+from invsvc_async.export.walk import format_of
+from invsvc_async.resources.by_name import called
+from invsvc_async.storage.sqlite_errors import in_words
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+    from datetime import date, tzinfo
+
+    from invsvc_async.client import Client
+    from invsvc_async.export.files import Form
+    from invsvc_async.models.common import Model
+
+__all__ = ["LISTS", "Comparison", "Rows"]
+
+Rows: TypeAlias = "Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]] | str | Path"  # Any: cells
+
+LISTS = ("invoices.egress", "invoices.payment_complements", "webhooks.list")
+_LARGEST = 100  # items of a page
+_STEP = 128  # rows that are stored before other tasks may run
+_NAMED = 20  # bad rows in an error
+_READINGS = 5  # of the service, if what differs changes from one to the next
+
+
+@attrs.define(eq=False, kw_only=True)
+class Comparison:
+    """
+    The differences between *rows* and a list of the service: ``async for difference in comparison``.
+
+    *what* is ``invoices.egress``, ``invoices.payment_complements`` or ``webhooks.list``.  *rows* are mappings
+    of columns to values, or a file (``-`` is standard input): CSV, JSON lines or Parquet, by its extension or
+    *form*.  They are read first, and kept in a temporary file, so memory stays bounded.
+
+    A row belongs to the item that has exactly its ``uuid`` or ``id`` as key; *ignore_case* lowers both.  A
+    column is compared if it has the name of a field with a simple value, such as ``total`` or
+    ``client.tax_id``.  *fields* has other columns by field, and ``None`` for a field not to compare.
+    Numbers are compared exactly, by value: 10.0 is 10.00.  Times without an offset are in *zone*.  A null is
+    an absent field; in CSV, an empty cell is either that or an empty text.
+
+    *created_from* (inclusive) and *created_to* (exclusive) select items, and rows that have ``created_at``.
+    What is yielded was shown by two readings of the service, one after the other.  ``counts`` has how many
+    there are of each kind, and ``rows_read``, ``rows_outside`` (the window) and ``items_read`` what was
+    compared.  ``complete`` is false if there may be others: the list of webhooks has no second page, or
+    things kept changing.  *on_read* is called for each row and item.
+
+    Raises:
+        InvalidRequestError: An argument or a row is wrong; the message names line and column.
+        ConfigurationError: The format is unknown, or Parquet needs its extra.
+        JournalError: The temporary file cannot be written.
+        PagingError, ServiceError, TransportError, DeadlineExceededError: As of any read.
+
+    Spec: Resources, Response envelopes.
+    """
+
+    client: Client = attrs.field(kw_only=False)
+    what: str = attrs.field(kw_only=False)
+    rows: Rows = attrs.field(kw_only=False)
+    fields: Mapping[str, str | None] = attrs.field(factory=dict[str, "str | None"])
+    created_from: date | int | str | None = None
+    created_to: date | int | str | None = None
+    zone: tzinfo | None = None
+    ignore_case: bool = False
+    form: Form | None = None
+    delimiter: str = ","
+    on_read: Callable[[], object] | None = None
+    counts: Counter[Kind] = attrs.field(factory=Counter[Kind], init=False)
+    rows_read: int = attrs.field(default=0, init=False)
+    rows_outside: int = attrs.field(default=0, init=False)
+    items_read: int = attrs.field(default=0, init=False)
+    complete: bool = attrs.field(default=True, init=False)
+    _columns: Columns = attrs.field(init=False)
+    _window: tuple[Any, Any] = attrs.field(init=False)  # Any: epoch ms, or None
+
+    def __attrs_post_init__(self) -> None:
+        if self.what not in LISTS:
+            raise InvalidRequestError(f"what: {self.what!r} is unknown. Use one of {', '.join(LISTS)}")
+        if len(self.delimiter) != 1:
+            raise InvalidRequestError(f"delimiter: {self.delimiter!r} is not one character")
+        if isinstance(self.rows, (str, Path)):
+            self.form = format_of(Path(self.rows), self.form)
+        model = models.Webhook if self.what == "webhooks.list" else models.Invoice
+        key = "id" if model is models.Webhook else "uuid"
+        self._columns = Columns(model, key, self.fields, self.zone, self.form == "csv")
+        self._window = self._moment("created_from"), self._moment("created_to")
+
+    @property
+    def columns(self) -> dict[str, str | None]:
+        """The columns of the rows read so far, each with the field that it is compared with."""
+        return {column: field and field[0] for column, field in self._columns.found.items()}
+
+    def _moment(self, name: str) -> Any:  # Any: epoch ms, or None
+        given = getattr(self, name)
+        try:
+            return None if given is None else moment(given, self.zone)
+        except ValueError as error:
+            raise InvalidRequestError(f"{name}: {given!r} {error}") from None
+
+    async def __aiter__(self) -> AsyncGenerator[Difference, None]:
+        self.counts, self.rows_read, self.rows_outside, self.items_read = Counter(), 0, 0, 0
+        try:
+            with closing(Table()) as table:
+                await self._store(table)
+                await self._read(table)
+                for difference in table.differences():
+                    self.counts[difference.kind] += 1
+                    yield difference
+        except sqlite3.Error as error:
+            raise in_words("(temporary file of the rows)", error) from error
+
+    async def _store(self, table: Table) -> None:
+        problems: list[str] = []
+        async with aclosing(self._numbered()) as rows:
+            async for line, row in rows:
+                try:
+                    key, cells = self._columns.read(row)
+                    inside = self._is_inside(cells.get("created_at"))
+                    table.add(self._key(key), line, cells, inside=inside)
+                    self.rows_outside += not inside
+                except ValueError as error:
+                    problems.append(f"line {line}: {words_of(error)}")
+                    if len(problems) == _NAMED:
+                        break
+                self._count("rows_read")
+                if self.rows_read % _STEP == 0:
+                    await asyncio.sleep(0)
+        if problems:
+            raise InvalidRequestError(problems, hint="Nothing was compared. Correct the rows.")
+        self._columns.check()
+
+    async def _numbered(self) -> AsyncGenerator[tuple[int, object], None]:
+        if isinstance(self.rows, AsyncIterable):
+            number = 0
+            async for row in self.rows:
+                yield (number := number + 1), row
+            return
+        if isinstance(self.rows, (str, Path)):
+            found = rows_of_file(str(self.rows), self.form, self.delimiter)
+        else:
+            found = enumerate(self.rows, 1)
+        for each in found:
+            yield each
+
+    def _count(self, name: str) -> None:
+        setattr(self, name, getattr(self, name) + 1)
+        if self.on_read is not None:
+            self.on_read()
+
+    def _key(self, key: str | None) -> Any:  # Any: as *key*
+        return key.casefold() if self.ignore_case and key else key
+
+    def _is_inside(self, created: object) -> bool:
+        """Return whether a time is in the window; an unknown one counts as inside."""
+        after, before = self._window
+        is_known = isinstance(created, (int, Decimal))
+        return not is_known or ((after is None or created >= after) and (before is None or created < before))
+
+    async def _read(self, table: Table) -> None:
+        """Read the list, and then what is in doubt again, until nothing is."""
+        is_full = await self._read_list(table, 1, *self._window)
+        keys, span = table.end(1, whole=True)
+        for reading in range(2, _READINGS + 1):
+            if not keys:
+                break
+            by_span = reading == 2 and span is not None and self.what != "webhooks.list"
+            if self.what == "webhooks.list":
+                await self._read_each(table, reading, keys)
+            elif by_span:
+                with suppress(FilterNotHonouredError, InvalidRequestError, ValidationFailedError):
+                    await self._read_list(table, reading, *(span or self._window))
+            else:
+                await self._read_list(table, reading, *self._window)
+            keys, span = table.end(reading, whole=not by_span)
+        self.complete = not (is_full or keys)
+
+    async def _read_list(self, table: Table, reading: int, after: int | None, before: int | None) -> bool:
+        """Read the items created in a time span; return whether the list may have more."""
+        if self.what == "webhooks.list":
+            hooks = await self.client.webhooks.list(limit=_LARGEST)
+            for hook in hooks:
+                self._take(table, reading, hook)
+            return hooks.is_full
+        limit = _LARGEST if options_of(self.client).names.limit else None
+        asked = {"limit": limit, "created_after": after, "created_before": before}
+        given = {name: value for name, value in asked.items() if value is not None}
+        async with aclosing(called(self.client, self.what, given, prefetch=True).by_page()) as walk:
+            async for page in walk:
+                for item in page:
+                    self._take(table, reading, item)
+        return False
+
+    async def _read_each(self, table: Table, reading: int, ids: list[str]) -> None:
+        for each in ids:
+            with suppress(NotFoundError, InvalidRequestError):  # the latter: it cannot be an id
+                self._take(table, reading, await self.client.webhooks.get(each))
+
+    def _take(self, table: Table, reading: int, item: Model) -> None:
+        """Compare an item with its row, if it is in doubt."""
+        plain = unstructure(item)
+        created, key = at(plain, "created_at"), self._key(text_of(at(plain, self._columns.key)))
+        times, cells, shown = table.find(key)
+        if reading == 1:
+            self._count("items_read")
+        elif shown != 1:
+            return
+        if self._is_inside(created):
+            fields = self._columns.differing(cells, plain) if times == 1 else []
+            kind = Kind.DIFFERENT if fields else None if times else Kind.NOT_IN_ROWS
+            table.meet(key, created, reading, kind, fields)

@@ -1,0 +1,153 @@
+"""
+The rows, and how they differ, in a temporary file of SQLite.
+
+SQLite makes it readable by its owner only, and unlinks it at once, so a kill leaves nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import attrs
+
+from invsvc_async.codec import envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from invsvc_async.codec.exact_json import Wire
+
+__all__ = ["Difference", "FieldDifference", "Kind", "Table"]
+
+
+class Kind(StrEnum):
+    """The kinds of differences."""
+
+    NOT_IN_ROWS = "not in rows"
+    NOT_IN_SERVICE = "not in service"
+    DIFFERENT = "different"
+    DUPLICATE = "duplicate"
+    NO_KEY = "no key"
+
+
+class FieldDifference(NamedTuple):
+    """A field that differs: *yours* is the row's value, *theirs* the service's; times in ISO 8601."""
+
+    field: str
+    yours: Wire
+    theirs: Wire
+
+
+@attrs.frozen(kw_only=True)
+class Difference:
+    """
+    One thing that is not the same on both sides.
+
+    ``key`` is the row's text, not trimmed, and ``line`` its line in a file or its number, from 1.  A key that
+    several rows have is a difference of its own, with their lines in ``note``; their fields are not compared.
+    """
+
+    kind: Kind
+    key: str | None
+    line: int | None = None
+    fields: tuple[FieldDifference, ...] = ()
+    note: str = ""
+
+
+# `seen` is the last reading of the service that met the thing, and `shown` how many in a row showed the same
+# kind of difference: after the first it is in doubt, after the second certain.
+_TABLE = """
+PRAGMA journal_mode = OFF;
+CREATE TABLE things (
+    key TEXT PRIMARY KEY, line INTEGER, others TEXT DEFAULT '', times INTEGER DEFAULT 0, cells BLOB,
+    inside INTEGER DEFAULT 1, created INTEGER, kind TEXT, fields BLOB,
+    shown INTEGER DEFAULT 0, seen INTEGER DEFAULT 0
+);
+BEGIN;
+"""
+_ADD = """
+INSERT INTO things (key, line, cells, inside, kind, shown, times) VALUES (?, ?, ?, ?, ?, ?, 1)
+ON CONFLICT (key) DO UPDATE SET times = times + 1,
+others = CASE WHEN times < 10 THEN others || ', ' || excluded.line ELSE others END
+"""
+_MEET = """
+INSERT INTO things (key, created, kind, fields, seen, shown) VALUES (?, ?, ?, ?, ?, 1)
+ON CONFLICT (key) DO UPDATE SET
+shown = CASE WHEN excluded.kind IS NULL THEN 0 WHEN excluded.kind = kind THEN shown + 1 ELSE 1 END,
+kind = excluded.kind, created = excluded.created, fields = excluded.fields, seen = excluded.seen
+WHERE seen < excluded.seen
+"""
+_MISS = f"""
+UPDATE things SET kind = CASE WHEN times THEN '{Kind.NOT_IN_SERVICE}' END, fields = NULL,
+shown = CASE WHEN times = 0 THEN 0 WHEN kind = '{Kind.NOT_IN_SERVICE}' THEN shown + 1 ELSE 1 END
+WHERE seen < :reading AND inside AND key IS NOT NULL AND (shown = 1 OR :reading = 1)
+"""  # noqa: S608 - of its own text
+# A second is added on both sides, because the service may compare in seconds.
+_SPAN = """
+SELECT earliest, latest FROM (
+    SELECT min(created) - 1000 AS earliest, max(created) + 1000 AS latest,
+    count(*) FILTER (WHERE seen = 0 OR created IS NULL) AS others FROM things WHERE shown = 1
+) WHERE others = 0
+"""
+_CERTAIN = """
+SELECT kind, key, line, times, others, shown, fields FROM things
+WHERE max(times, shown) > 1 ORDER BY line, created, key
+"""
+
+
+class Table:
+    """Rows and items by key."""
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect("", isolation_level=None)
+        self._db.executescript(_TABLE)
+
+    def close(self) -> None:
+        """Delete it."""
+        self._db.close()
+
+    def add(self, key: str | None, line: int, cells: dict[str, Wire], *, inside: bool) -> None:
+        """Add a row; rows *inside* the window are expected in the service."""
+        kind, shown = (Kind.NO_KEY, 2 * inside) if key is None else (None, 0)
+        self._db.execute(_ADD, (key, line, envelope.dumps(cells), inside, kind, shown))
+
+    def find(self, key: str) -> tuple[int, Any, int]:  # Any: JSON values
+        """Return how many rows have the key, the fields of the first, and `shown`."""
+        asked = "SELECT times, cells, shown FROM things WHERE key = ?"
+        times, cells, shown = self._db.execute(asked, (key,)).fetchone() or (0, None, 0)
+        return times, envelope.loads(cells or b"{}"), shown
+
+    def meet(
+        self, key: str, created: object, reading: int, kind: Kind | None, fields: Sequence[FieldDifference]
+    ) -> None:
+        """Note how the thing in the service differs in this *reading*: not at all, without a *kind*."""
+        moment = created if isinstance(created, int) and abs(created) < 2**63 else None
+        self._db.execute(_MEET, (key, moment, kind, envelope.dumps(fields), reading))
+
+    def end(self, reading: int, *, whole: bool) -> tuple[list[str], tuple[int, int] | None]:
+        """
+        End a *reading*; one that was *whole* shows that what it did not meet is not there.
+
+        Return the keys in doubt, and the time span (ms) in which they were created, if all are known.
+        """
+        if whole:
+            self._db.execute(_MISS, {"reading": reading})
+        keys = [key for (key,) in self._db.execute("SELECT key FROM things WHERE shown = 1")]
+        return keys, self._db.execute(_SPAN).fetchone()
+
+    def differences(self) -> Iterator[Difference]:
+        """Yield what is certain."""
+        for kind, key, line, times, others, shown, fields in self._db.execute(_CERTAIN):
+            if times > 1:
+                note = f"{times:,} rows: {line}{others}{', …' if times > 10 else ''}"
+                yield Difference(kind=Kind.DUPLICATE, key=key, line=line, note=note)
+            if shown > 1:
+                parts = tuple(FieldDifference(*part) for part in envelope.loads(fields or b"[]"))
+                yield Difference(kind=Kind(kind), key=key, line=line, fields=parts, note=_note(key or ""))
+
+
+def _note(key: str) -> str:
+    is_plain = key == key.strip(" ") and key.isprintable()
+    return "" if is_plain else f"its key has white space or hidden characters: {key!r}"

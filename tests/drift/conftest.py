@@ -1,0 +1,45 @@
+"""A service with twelve invoices, a client of it, and rows that agree with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from invsvc_async.drift import Comparison
+from invsvc_async.simulator import Simulator
+from invsvc_async.testing import quick_client
+
+
+@pytest.fixture
+async def service():
+    async with Simulator() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(service):
+    async with quick_client(service) as made:
+        yield made
+
+
+@pytest.fixture
+def invoices(service):
+    """Return the egress invoices of the service, oldest last."""
+    return [each for each in service.book().invoices.items.values() if each.invoice_type == "E"]
+
+
+@pytest.fixture
+def rows(invoices):
+    """Return rows that agree with the service."""
+    names = ("uuid", "total", "status", "created_at")
+    return [{name: each[name] for name in names} for each in invoices]
+
+
+@pytest.fixture
+def compare(client):
+    """Run a comparison with the list of invoices, and return it with what it found."""
+
+    async def run(rows, what="invoices.egress", **settings):
+        comparison = Comparison(client, what, rows, **settings)
+        return comparison, [each async for each in comparison]
+
+    return run
