@@ -319,7 +319,7 @@ def lowest(session: nox.Session) -> None:
 def warehouse(session: nox.Session) -> None:
     """Load invoices into DuckDB with dlt, kill the program meanwhile, and compare with the service."""
     _install(session, "dev", "warehouse")
-    session.run("pytest", "tests/warehouse", *session.posargs)
+    session.run("pytest", "tests/examples/test_examples_warehouse.py", *session.posargs)
 
 
 @nox.session
@@ -354,9 +354,21 @@ def build(session: nox.Session) -> None:
     session.run(f"{bare}/bin/pip", "uninstall", "--quiet", "--yes", "pip", external=True)  # no dependency
     bill = ("environment", "--pyproject", "pyproject.toml", "--output-reproducible", "--output-file")
     session.run("cyclonedx-py", *bill, str(dist / "sbom.cdx.json"), f"{bare}/bin/python")
+    session.run("unzip", "-q", "-o", "-j", str(wheel), "*.cdx.json", "-d", str(top), external=True)
+    for each in (top / "invsvc-async.cdx.json", dist / "sbom.cdx.json"):
+        session.run("python", "-c", _VALIDATE, str(each))
     sums = _sums(dist)
     (dist / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
     session.log(f"in {dist}: {', '.join(sums)}, SHA256SUMS")
+
+
+_VALIDATE = """
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+with open(sys.argv[1], encoding="utf-8") as file:
+    sys.exit(JsonStrictValidator(SchemaVersion.V1_6).validate_str(file.read()) and f"{sys.argv[1]} is not valid")
+"""
 
 
 def _changelog_date() -> str:
