@@ -337,11 +337,11 @@ def build(session: nox.Session) -> None:
         )
     session.env["SOURCE_DATE_EPOCH"] = _changelog_date()
     top = Path(session.create_tmp())
-    built = _built(session, top, "dist")
-    again = _built(session, top, "a/longer name", umask="077")
+    dist = top / "dist"
+    built = _built(session, top / "clone", dist, umask="022")
+    again = _built(session, top / "another clone", top / "again", umask="077")
     if built != again:
         session.error(f"two builds differ: {built} and {again}")
-    dist = top / "dist/dist"
     session.run("twine", "check", "--strict", *map(str, dist.iterdir()))
     (wheel,) = dist.glob("*.whl")
     session.run("check-wheel-contents", str(wheel))
@@ -380,13 +380,15 @@ def _changelog_date() -> str:
     return f"{datetime.fromisoformat(dated[1]).replace(tzinfo=UTC).timestamp():.0f}"
 
 
-def _built(session: nox.Session, top: Path, name: str, umask: str = "022") -> dict[str, str]:
-    """Build the last commit in a new clone, under *umask*, and return the hashes of what came of it."""
-    clone = top / name
-    shutil.rmtree(clone, ignore_errors=True)
+def _built(session: nox.Session, clone: Path, dist: Path, umask: str) -> dict[str, str]:
+    """Build the last commit in a new clone, under *umask*, into *dist*, and return the hashes."""
+    for folder in (clone, dist):
+        shutil.rmtree(folder, ignore_errors=True)
     session.run("git", "clone", "--quiet", str(HERE), str(clone), external=True)
-    session.run("sh", "-c", f'umask {umask} && exec python -m build "$0"', str(clone), external=True)
-    return _sums(clone / "dist")
+    build = f'umask {umask} && exec python -m build --outdir "$0" "$1"'
+    session.run("sh", "-c", build, str(dist.absolute()), str(clone), external=True)
+    shutil.rmtree(clone)
+    return _sums(dist)
 
 
 def _sums(folder: Path) -> dict[str, str]:
