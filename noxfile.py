@@ -367,7 +367,7 @@ import sys
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 with open(sys.argv[1], encoding="utf-8") as file:
-    sys.exit(JsonStrictValidator(SchemaVersion.V1_6).validate_str(file.read()) and f"{sys.argv[1]} is not valid")
+    sys.exit(JsonStrictValidator(SchemaVersion.V1_6).validate_str(file.read()))  # None if it is valid
 """
 
 
