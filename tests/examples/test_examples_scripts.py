@@ -78,7 +78,7 @@ def test_template_of_a_ci(tmp_path, monkeypatch):
     install, *others = [textwrap.dedent(block) or line for block, line in steps]
     ran = subprocess.run(  # noqa: S603
         ["/bin/sh", "-euc", "\n".join(["trap 'kill $!' EXIT", *others])],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=600,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 
