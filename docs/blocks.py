@@ -13,6 +13,7 @@ TO_THE_LETTER = (
     "README.md",
     "docs/tutorial.md",
     "docs/how-to/batch.md",
+    "docs/how-to/load-a-warehouse.md",
 )  # pages whose ``sh`` blocks run in an empty home directory
 _FENCE = re.compile(
     r"^```(?P<kind>[^\n]*)\n(?P<code>.*?)^```$(?:\n\n?```text\n(?P<output>.*?)^```$)?",

@@ -1,11 +1,15 @@
 """
-Client settings from the environment and from ``invsvc.toml``.
+Client settings from the environment and from ``invsvc.toml``, and profiles that are written there.
 
 Tokens are only ever read from the environment.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import shutil
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +22,12 @@ from invsvc_async.settings import ParameterNames, ReconcilePolicy
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FILE", "from_environment"]
+__all__ = ["FILE", "from_environment", "with_profile", "write_profile"]
 
 FILE = "invsvc.toml"
 _TOP = ("default_profile", "profiles")
 _TYPE_NAMES = {str: "a string", bool: "true or false", dict: "a table"}
+_BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key without quotes
 _KEYS = {"base_url": str, "team": str, "allow_insecure_http": bool, "names": dict, "reconcile": dict}
 
 
@@ -57,12 +62,7 @@ def _from_file(environment: Mapping[str, str], profile: str | None) -> dict[str,
                 "Create it, or unset INVSVC_PROFILE."
             )
         return {}
-    try:
-        whole = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError, OSError) as error:  # huge numbers and deep nesting, among others
-        raise ConfigurationError(f"{path}: cannot be read: {error}") from None
-    if unknown := [key for key in whole if key not in _TOP]:
-        raise ConfigurationError(f"{path}: {', '.join(unknown)} not allowed. Use only {' and '.join(_TOP)}.")
+    whole = _parsed(_read(path), str(path))
     profiles = whole.get("profiles", {})
     name = profile or whole.get("default_profile")
     if name is None:
@@ -72,6 +72,23 @@ def _from_file(environment: Mapping[str, str], profile: str | None) -> dict[str,
         known = ", ".join(profiles) if isinstance(profiles, dict) and profiles else "none"
         raise ConfigurationError(f"{path}: has no profile {name!r}. Known profiles: {known}.")
     return _checked(found, f"{path}, profile {name!r}")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (ValueError, OSError) as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error}") from None
+
+
+def _parsed(text: str, place: str) -> dict[str, Any]:
+    try:
+        whole = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # huge numbers and deep nesting, among others
+        raise ConfigurationError(f"{place}: cannot be read: {error}") from None
+    if unknown := [key for key in whole if key not in _TOP]:
+        raise ConfigurationError(f"{place}: {', '.join(unknown)} not allowed. Use only {' and '.join(_TOP)}.")
+    return whole
 
 
 def _checked(found: dict[str, Any], place: str) -> dict[str, Any]:
@@ -102,3 +119,99 @@ def _build(cls: type[Any], values: dict[str, Any], place: str) -> Any:  # Any: o
         return cls(**{name: None if value == "" else value for name, value in values.items()})
     except ConfigurationError as error:
         raise ConfigurationError(f"{place}: {error}") from None
+
+
+def write_profile(environment: Mapping[str, str], name: str, settings: dict[str, Any]) -> Path:
+    """
+    Store *settings* in profile *name* of the file, and return its path. The file is replaced at once.
+
+    Raises:
+        ConfigurationError: As :func:`with_profile`.
+        OSError: The file cannot be written.
+
+    """
+    path = Path(environment.get("INVSVC_CONFIG") or FILE).resolve()  # of a link, what it points to
+    text = with_profile(_read(path) if path.exists() else "", name, settings, str(path))
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    with unfinished.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        shutil.copymode(path, unfinished)
+    unfinished.replace(path)
+    return path
+
+
+def with_profile(text: str, name: str, settings: dict[str, Any], place: str = FILE) -> str:
+    """
+    Return *text*, of a file at *place*, with *settings* in profile *name*. All else stays, comments too.
+
+    A profile that exists gets only the tables of *settings*: ``names`` and ``reconcile``.
+
+    Raises:
+        ConfigurationError: The file is invalid; or its profile is of another base URL; or it has a form that
+            this function does not change, such as an inline table.
+
+    """
+    whole, where = _parsed(text, place), f"{place}, profile {name!r}"
+    profiles = whole.setdefault("profiles", {})
+    if not isinstance(profiles, dict) or not isinstance(profiles.get(name, {}), dict):
+        raise ConfigurationError(f"{where}: must be a table. Correct it.")
+    parts = {key: each for key, each in settings.items() if isinstance(each, dict)}
+    if name not in profiles:
+        parts = {"": {key: each for key, each in settings.items() if key not in parts}, **parts}
+    url = _checked(profiles.get(name, {}), where).get("base_url", settings["base_url"])
+    if url.rstrip("/") != settings["base_url"].rstrip("/"):
+        raise ConfigurationError(f"{where}: is of {url}. Choose another name.")
+    if not text:
+        text, whole["default_profile"] = f"default_profile = {_quoted(name)}", name
+    for part, values in parts.items():
+        if values:
+            table = profiles.setdefault(name, {})
+            (table.setdefault(part, {}) if part else table).update(values)
+            text = _with_values(text, ["profiles", name, *([part] if part else [])], values)
+    try:
+        if tomllib.loads(text) == whole:
+            return text
+    except ValueError:
+        pass
+    raise ConfigurationError(
+        f"{where}: has a form that is not changed here, such as an inline table. Set yourself: {settings}."
+    )
+
+
+def _with_values(text: str, path: list[str], values: dict[str, Any]) -> str:
+    """Return *text* with *values* in the table *path*, if it is in the usual form; the caller checks that."""
+    lines = text.rstrip("\n").split("\n")
+    heads = [at for at, line in enumerate(lines) if line.lstrip().startswith("[")]
+    begin = next((at for at in heads if _is_header(lines[at], path)), None)
+    if begin is None:
+        begin = len(lines) + 1
+        lines += ["", f"[{'.'.join(key if _BARE.fullmatch(key) else _quoted(key) for key in path)}]"]
+    end = next((at for at in heads if at > begin), len(lines))
+    new: list[str] = []
+    for key, value in values.items():
+        assigned = re.compile(rf"""(\s*{key}\s*=\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*')(.*)""")
+        for at in range(begin + 1, end):
+            if found := assigned.fullmatch(lines[at]):
+                lines[at] = found[1] + _quoted(value) + found[2]
+                break
+        else:
+            new.append(f"{key} = {_quoted(value)}")
+    lines[begin + 1 : begin + 1] = new
+    return "\n".join(lines) + "\n"
+
+
+def _is_header(line: str, path: list[str]) -> bool:
+    table: dict[str, Any] = {}
+    for key in reversed(path):
+        table = {key: table}
+    try:
+        return tomllib.loads(line) == table
+    except ValueError:
+        return False
+
+
+def _quoted(value: Any) -> str:  # Any: text or a boolean
+    return json.dumps(value, ensure_ascii=False)  # TOML escapes like JSON, but has no surrogates

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import stat
+import tomllib
+
 import pytest
 
 from invsvc_async import ApiKey, Client, ConfigurationError, ParameterNames, ReconcilePolicy
-from invsvc_async.profiles import from_environment
+from invsvc_async.profiles import from_environment, with_profile, write_profile
 
 FILE = """
 default_profile = "live"
@@ -156,3 +159,82 @@ def test_credential_of_the_environment(monkeypatch, tokens, said):
 
     with pytest.raises(ConfigurationError, match=said):
         Client.from_env(profile="live")
+
+
+FOUND = {
+    "base_url": "http://staging.example/v2", "allow_insecure_http": True,
+    "names": {"limit": "size", "order": "direction"}, "reconcile": {"journey_reader": ""},
+}  # fmt: skip
+
+
+def test_profile_that_is_written(here):
+    """Into an existing one go the names that were found and what the policy needs; no other line changes."""
+    path = here / "invsvc.toml"
+    path.write_text(FILE.replace('"page_size"', "'page_size' # as of May"))
+    path.chmod(0o640)
+    (here / "link.toml").symlink_to(path)
+
+    assert write_profile({"INVSVC_CONFIG": "link.toml"}, "staging", FOUND) == path
+    assert path.read_text() == FILE.replace('"page_size"', '"size" # as of May').replace(
+        "[profiles.staging.names]\n", '[profiles.staging.names]\norder = "direction"\n'
+    )
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert sorted(each.name for each in here.iterdir()) == ["invsvc.toml", "link.toml"]
+    assert from_environment({}, "staging") == STAGING | {
+        "names": ParameterNames(limit="size", order="direction", page=None)
+    }
+
+
+def test_profile_that_is_new(here):
+    """It gets everything, at the end of the file; the file's own choice stays."""
+    write_profile({}, "other team", FOUND)
+
+    assert (here / "invsvc.toml").read_text().startswith(FILE)
+    assert from_environment({}, "other team") == {
+        "base_url": "http://staging.example/v2", "allow_insecure_http": True,
+        "names": ParameterNames(limit="size", order="direction"),
+        "reconcile": ReconcilePolicy(journey_reader=None),
+    }  # fmt: skip
+    assert from_environment({}, None) == {"base_url": "https://live.example/v2"}
+
+
+def test_file_that_is_new(here):
+    """The profile of a new file is the one that is used without a word."""
+    (here / "invsvc.toml").unlink()
+    write_profile({}, "staging", FOUND)
+
+    assert from_environment({}, None)["names"] == ParameterNames(limit="size", order="direction")
+
+
+@pytest.mark.parametrize("name", ["año", "live \U0001f600", 'with "quotes"\n', "a.b"])
+def test_profile_of_any_name(name):
+    """TOML has no surrogates, by which JSON may write a character."""
+    assert tomllib.loads(with_profile("", name, FOUND)) == {
+        "default_profile": name,
+        "profiles": {name: FOUND},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[profiles]\nlive = { names = { limit = "a" } }', "'live': has a form that is not changed here"),
+        ('[profiles.live]\nnames.limit = "a"', "'live': has a form that is not changed here"),
+        ('[profiles.live.names]\nlimit = """a"""', "'live': has a form that is not changed here"),
+        ('[profiles.live.names]\n"limit" = "a"', "'live': has a form that is not changed here"),
+        ("[profiles", "cannot be read"),
+        ("profiles = 3", "'live': must be a table"),
+        ("[profiles]\nlive = 3", "'live': must be a table"),
+        ('[profiles.live]\napi_key = "x"', "tokens belong in the environment"),
+        ('token = "x"', "token not allowed"),
+        ('[profiles.live]\nbase_url = "https://other.example"', "'live': is of https://other.example"),
+    ],
+)
+def test_file_that_is_not_changed(here, text, said):
+    """What cannot be changed without a guess is said, with the file and the profile, and the file stays."""
+    (here / "invsvc.toml").write_text(text)
+
+    with pytest.raises(ConfigurationError, match=said):
+        write_profile({}, "live", FOUND)
+    assert (here / "invsvc.toml").read_text() == text
+    assert [each.name for each in here.iterdir()] == ["invsvc.toml"]

@@ -88,22 +88,16 @@ async def examine(
 
 
 def _reached(health: Answer) -> Finding:
-    question = "the base URL answers"
-    if health.status is None:
-        return Finding(question=question, answer=health.error, good=False)
-    if health.status == 200:
-        return Finding(question=question, answer="yes: the health probe reports ok", good=True)
-    # something answers; the reads below show whether it is the service
-    return Finding(question=question, answer=f"HTTP {health.status} {health.error}", good=None)
+    # if something else answers, the reads below show whether it is the service
+    good = {200: True, None: False}.get(health.status)
+    text = "yes: the health probe reports ok" if good else health.words
+    return Finding(question="the base URL answers", answer=text, good=good)
 
 
 def _accepted(answer: Answer) -> Finding:
-    question = "the credential is accepted"
-    if answer.status == 200:
-        return Finding(question=question, answer="yes", good=True)
-    source = "" if answer.own else " (not in the service's own envelope)"
-    text = f"HTTP {answer.status} {answer.error}{source}" if answer.status else answer.error
-    return Finding(question=question, answer=text, good=False)
+    good, source = answer.status == 200, "" if answer.own else " (not in the service's own envelope)"
+    text = "yes" if good else f"{answer.words}{source if answer.status else ''}"
+    return Finding(question="the credential is accepted", answer=text, good=good)
 
 
 async def _imports(prober: Prober, list_: Answer) -> ReadList | None:
@@ -119,10 +113,9 @@ async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> l
     try:
         async with asyncio.timeout(prober.view.timeouts.attempt):
             token = (await credential.header()).removeprefix("Bearer ")
-    except TimeoutError:
-        return [Finding(question="kind of credential", answer=f"unknown: {NO_TOKEN}", good=None)]
-    except InvsvcError as error:  # of a TokenProvider
-        return [Finding(question="kind of credential", answer=f"unknown: {error}", good=None)]
+    except (TimeoutError, InvsvcError) as error:  # the latter: of a TokenProvider
+        why = NO_TOKEN if isinstance(error, TimeoutError) else error
+        return [Finding(question="kind of credential", answer=f"unknown: {why}", good=None)]
     form = "in the form of a JWT" if token.count(".") == 2 else "not in the form of a JWT"
     answer, good = f"configured as {_KINDS[credential.kind]}, {form}", True
     if credential.kind == "api_key" and token.count(".") != 2:
@@ -146,7 +139,7 @@ async def _journey(prober: Prober, journey: str | None) -> tuple[bool | None, Fi
     """Check whether ``GET /journeys/{id}`` exists; it is not in the list of operations."""
     question = "GET /journeys/{id}"
     answer = await prober.path(f"/journeys/{journey or _NO_JOURNEY}")
-    text = f"HTTP {answer.status} {answer.error}" if answer.status else answer.error
+    text = answer.words
     if journey is not None and answer.status == 200:
         return True, Finding(question=question, answer="exists", good=True)
     if answer.status in (405, 501):

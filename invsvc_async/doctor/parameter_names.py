@@ -119,7 +119,11 @@ async def _find(listing: _ProbedList, role: str, names: tuple[str, ...]) -> Name
         unclear = unclear or sign == "unclear"
     if known is not None:
         return known
-    why = "too few records to show an effect" if unclear else f"none of {', '.join(names)} has an effect"
+    why = (
+        "too few records to show an effect"
+        if unclear
+        else f'none of {", ".join(names)} has an effect. Set the name, or "" to refuse its use'
+    )
     return Named(role=role, name=None, certain=not unclear, why=why)
 
 

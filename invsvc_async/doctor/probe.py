@@ -35,6 +35,11 @@ class Answer:
     own: bool = True  # the service's own envelope
     error: str = ""
 
+    @property
+    def words(self) -> str:
+        """What it says, if it is an error."""
+        return f"HTTP {self.status} {self.error}" if self.status else self.error
+
     def item(self, name: str) -> Any:
         """Return a field of the first item; ``None`` if there is no item."""
         return self.items[0].get(name) if self.items else None

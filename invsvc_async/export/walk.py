@@ -13,6 +13,7 @@ import attrs
 import msgspec
 
 from invsvc_async.codec.nesting import check_depth
+from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.export.files import ExportError, Form, Sink, TextSink
@@ -198,15 +199,11 @@ def _naming(path: Path) -> Generator[None]:
 async def _on_thread(work: Callable[[], T]) -> T:
     """Run *work* in a thread and wait, however often it is cancelled: two threads must not use the file."""
     working = asyncio.create_task(asyncio.to_thread(work))
-    cancelled: asyncio.CancelledError | None = None
-    while not working.done():
-        try:
-            await asyncio.wait((working,))
-        except asyncio.CancelledError as error:  # anyio cancels again and again
-            cancelled = error
-    if cancelled is not None:
+    try:
+        await until_ended((working,), lambda: None)  # anyio cancels again and again
+    except asyncio.CancelledError:
         working.exception()  # retrieved, so that asyncio does not log it
-        raise cancelled
+        raise
     return working.result()
 
 

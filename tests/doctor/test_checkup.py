@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from invsvc_async import Client, OAuthToken, PersonToken, ReadRetries, Timeouts, TokenProvider
 from invsvc_async.cli.app import run
-from invsvc_async.cli.commands.doctor import _toml
+from invsvc_async.cli.commands.doctor import _settings
+from invsvc_async.client import options_of
 from invsvc_async.doctor import Checkup, examine
 from invsvc_async.doctor.parameter_names import find_names
 from invsvc_async.doctor.probe import Answer
@@ -61,14 +63,14 @@ async def test_names_with_brackets(tmp_path, monkeypatch, capsys):
     async with Simulator(names=BRACKETS) as service:
         monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
         monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
-        assert await asyncio.to_thread(run, ["doctor", "--toml"]) == 0
-        printed = capsys.readouterr().out
-        (tmp_path / "invsvc.toml").write_text(printed)
+        assert await asyncio.to_thread(run, ["doctor", "--write", "default"]) == 0
+        printed = capsys.readouterr().out.partition("# invsvc.toml\n")[2]
         async with Client.from_env() as client:
             everything = [each async for each in client.invoices.egress(status="valid")]
             since = sorted(each.created_at for each in everything)[len(everything) // 2]
             found = [each async for each in client.invoices.egress(status="valid", created_after=since)]
 
+    assert (tmp_path / "invsvc.toml").read_text() == printed
     assert tomllib.loads(printed)["profiles"]["default"]["names"] == BRACKETS
     assert 0 < len(found) < len(everything)
     assert {each.uuid for each in found} == {each.uuid for each in everything if each.created_at >= since}
@@ -80,11 +82,10 @@ async def test_names_that_nobody_knows_are_not_disabled(tmp_path, monkeypatch, c
     async with Simulator(names=dict.fromkeys(OTHERS, "strange")) as service:
         monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
         monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
-        assert await asyncio.to_thread(run, ["doctor", "--toml"]) == 0
+        assert await asyncio.to_thread(run, ["doctor", "--write", "default"]) == 0
 
-    printed = capsys.readouterr().out
-    assert "names" not in tomllib.loads(printed)["profiles"]["default"]
-    assert "# names.created_after: none of created_after, created[gte]," in printed
+    assert "names" not in tomllib.loads((tmp_path / "invsvc.toml").read_text())["profiles"]["default"]
+    assert "created_after\t!!\tnone of created_after, created[gte]," in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("reaction", ["empty", "refused"])
@@ -339,13 +340,12 @@ def settings(tmp_path, monkeypatch):
         yield tmp_path, service
 
 
-async def test_toml_that_is_printed(settings, capsys, monkeypatch):
-    """The file that is printed makes a client that walks the list by this service's names."""
+async def test_file_that_is_written(settings, monkeypatch):
+    """The file that is written makes a client that walks the list by this service's names."""
     import asyncio
 
     here, _ = settings
-    code = await asyncio.to_thread(run, ["doctor", "--journey", "jrn_1", "--toml"])
-    (here / "invsvc.toml").write_text(capsys.readouterr().out)
+    code = await asyncio.to_thread(run, ["doctor", "--journey", "jrn_1", "--write", "default"])
     monkeypatch.delenv("INVSVC_BASE_URL")
     async with Client.from_env() as client:
         items = await client.invoices.egress(limit=5).collect()
@@ -381,9 +381,9 @@ def test_exit_code_of_a_refusal(settings, capsys):
 
     assert run(["doctor"]) == 1
     capsys.readouterr()
-    assert run(["doctor", "--toml"]) == 1
-    said = capsys.readouterr()
-    assert (said.out, "the credential is accepted: HTTP 40" in said.err) == ("", True)
+    assert run(["doctor", "--write", "default"]) == 1
+    assert "the credential is accepted\t!!\tHTTP 40" in capsys.readouterr().out
+    assert not Path("invsvc.toml").exists()
 
 
 async def test_names_of_a_list_that_cannot_be_read():
@@ -420,18 +420,45 @@ async def test_address_of_something_else():
         ("https://live.example/v2", False),
     ],
 )
-def test_toml_of_a_plain_address(url, allowed):
+def test_profile_of_a_plain_address(url, allowed):
     """What the profile had to allow stands in the one that is printed."""
     found = Checkup(findings=[], names=[], journey_reads=None, reads=0)
-    profile = tomllib.loads(_toml(found, url, None, "staging"))["profiles"]["staging"]
+    client = Client(url, OAuthToken("x"), allow_insecure_http=True)
 
-    assert profile == {"base_url": url} | ({"allow_insecure_http": True} if allowed else {})
+    assert _settings(found, options_of(client), "team_7") == {
+        "base_url": url, "team": "team_7", "names": {}, "reconcile": {},
+        **({"allow_insecure_http": True} if allowed else {}),
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["año", "live \U0001f600", 'with "quotes"\n'])
-def test_toml_of_any_name(name):
-    """TOML has no surrogates, by which JSON may write a character."""
-    found = Checkup(findings=[], names=[], journey_reads=None, reads=0)
-    profile = tomllib.loads(_toml(found, "https://host.example/v2", name, name))["profiles"][name]
+async def test_profile_whose_names_are_wrong(settings, capsys):
+    """It gets those that work, the assumed ones among them; all else in the file stays."""
+    here, service = settings
+    names = "".join(f'{role} = "{name}"\n' for role, name in {**OTHERS, "limit": "size"}.items())
+    before = f"""# of the team
+[profiles.live]  # the deployment
+base_url = "{service.base_url}"
 
-    assert profile == {"base_url": "https://host.example/v2", "team": name}
+[profiles.live.names]
+{names}page = ""   # not used
+""".replace('page = "page_number"\n', "")
+    (here / "invsvc.toml").write_text(before)
+    assert await asyncio.to_thread(run, ["doctor", "--profile", "live", "--write", "live"]) == 0
+
+    after = before.replace('"size"', '"page_size"').replace('page = ""  ', 'page = "page_number"  ')
+    assert (here / "invsvc.toml").read_text() == after
+    assert "profile 'live' has these settings" in capsys.readouterr().err
+    service._state.names["limit"] = "limit"  # the deployment changes
+    assert await asyncio.to_thread(run, ["doctor", "--profile", "live", "--write", "live"]) == 0
+    assert (here / "invsvc.toml").read_text() == after.replace('"page_size"', '"limit"')
+
+
+def test_profile_of_another_deployment(settings, capsys):
+    """It is not changed, and the error says so."""
+    here, _ = settings
+    text = '[profiles.live]\nbase_url = "https://live.example/v2"\n'
+    (here / "invsvc.toml").write_text(text)
+
+    assert run(["doctor", "--write", "live"]) != 0
+    assert "profile 'live': is of https://live.example/v2. Choose another name." in capsys.readouterr().err
+    assert (here / "invsvc.toml").read_text() == text

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+
+from docs.blocks import blocks_of
 
 pytestmark = pytest.mark.untraced
 
@@ -48,3 +52,37 @@ def test_notebook(tmp_path):
 
     assert ran.returncode == 0, ran.stderr
     assert "applied after 1 request" in ran.stdout
+
+
+def test_template_of_a_ci(tmp_path, monkeypatch):
+    """Its commands, without the installation, succeed in a project with the test of the page and README's program."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("INVSVC_BASE_URL", "INVSVC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    page = ROOT / "docs/how-to/test-your-code.md"
+    (test,) = [block.code for block in blocks_of(page, "python") if "# test_subscribe.py" in block.code]
+    (settings,) = [block.code for block in blocks_of(page, "toml")]
+    (program,) = [
+        block.code
+        for block in blocks_of(ROOT / "README.md", "python")
+        if "Client.from_env(" in block.code and "journal" in block.code
+    ]
+    for name, text in {"test_subscribe.py": test, "pyproject.toml": settings, "first.py": program}.items():
+        Path(name).write_text(text)
+    for name, module in {"python": "", "invsvc": "-m invsvc_async.cli"}.items():
+        Path(name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
+        Path(name).chmod(0o755)
+    steps = re.findall(
+        r"^ +run: (?:\|\n((?: {10}.*\n)+)|(.*)\n)", (ROOT / "examples/ci.yml").read_text(), re.MULTILINE
+    )
+    install, *others = [textwrap.dedent(block) or line for block, line in steps]
+    ran = subprocess.run(  # noqa: S603
+        ["/bin/sh", "-euc", "\n".join(["trap 'kill $!' EXIT", *others])],
+        capture_output=True, text=True, check=False, timeout=600,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "invsvc-async[cli]~=0.1.0" in install
+    assert "3 passed" in ran.stdout
+    assert "applied sent" in ran.stdout

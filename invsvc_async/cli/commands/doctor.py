@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from functools import partial
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
@@ -14,6 +13,7 @@ from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
     from invsvc_async.doctor import Checkup
+    from invsvc_async.transport.session import ClientOptions
 
 __all__ = ["command"]
 
@@ -25,34 +25,37 @@ def command(
     journey: Annotated[
         str | None, typer.Option(metavar="ID", help="An existing journey, to check whether it can be read.")
     ] = None,
-    toml: Annotated[bool, typer.Option("--toml", help="Print only an invsvc.toml.")] = False,
-    name: Annotated[str, typer.Option(help="Name of the profile in it.")] = "default",
+    write: Annotated[
+        str | None, typer.Option(metavar="PROFILE", help="Store the settings in this profile of invsvc.toml.")
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     profile: Profile = None,
     team: Team = None,
 ) -> None:
     """
-    Check what the specification leaves open in a deployment, with reads only, and print matching settings.
+    Check what the specification leaves open in a deployment, with reads only, and print matching settings,
+    or store them.
 
     Exits with 1 if the deployment does not answer, or rejects this credential.
     """
-    found, base_url = until_done(_examined(profile, team, journey))
+    found, settings = until_done(_examined(profile, team, journey))
     if json_:
         from invsvc_async.cli.output import emit_json
 
         emit_json({**attrs.asdict(found), "usable": found.usable})
-    elif toml and found.usable:
-        typer.echo(_toml(found, base_url, team, name), nl=False)
-    elif toml:  # stdout is redirected to a file: print no settings
-        from invsvc_async.cli.output import fail
-
-        fail("; ".join(f"{each.question}: {each.answer}" for each in found.findings if each.good is False))
     else:
-        _print_checkup(found, _toml(found, base_url, team, name))
+        _print_checkup(found, settings)
+    if write is not None and found.usable:
+        from invsvc_async.profiles import write_profile
+
+        path = write_profile(os.environ, write, settings)
+        typer.echo(f"{path}: profile {write!r} has these settings.", err=True)
     raise typer.Exit(0 if found.usable else 1)
 
 
-async def _examined(profile: str | None, team: str | None, journey: str | None) -> tuple[Checkup, str]:
+async def _examined(
+    profile: str | None, team: str | None, journey: str | None
+) -> tuple[Checkup, dict[str, Any]]:  # Any: as in a profile
     from invsvc_async.cli.waiting import waiting_for_read
     from invsvc_async.client import options_of
     from invsvc_async.doctor import examine
@@ -60,11 +63,12 @@ async def _examined(profile: str | None, team: str | None, journey: str | None) 
     async with client_of(profile, team) as client:
         with waiting_for_read(client, "the next check"):
             found = await examine(client, journey=journey)
-        return found, options_of(client).session.base_url
+        return found, _settings(found, options_of(client), team)
 
 
-def _print_checkup(found: Checkup, toml: str) -> None:
+def _print_checkup(found: Checkup, settings: dict[str, Any]) -> None:  # Any: as above
     from invsvc_async.cli.output import table
+    from invsvc_async.profiles import with_profile
 
     rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]
     rows += [
@@ -74,46 +78,26 @@ def _print_checkup(found: Checkup, toml: str) -> None:
     ]  # fmt: skip
     table(("question", "", "answer"), rows)
     if found.usable:
-        typer.echo(f"\nParameterNames({_arguments(_names(found))})")
-        typer.echo(f"ReconcilePolicy({_arguments(_policy(found))})")
-        typer.echo(f"\n# invsvc.toml\n{toml}", nl=False)
+        for name, values in (
+            ("ParameterNames", settings["names"]),
+            ("ReconcilePolicy", settings["reconcile"]),
+        ):
+            typer.echo(f"{name}({', '.join(f'{key}={value or None!r}' for key, value in values.items())})")
+        typer.echo(f"\n# invsvc.toml\n{with_profile('', 'default', settings)}", nl=False)
 
 
-def _names(found: Checkup) -> dict[str, str]:
-    """Return the names that were seen to work and differ from the assumed ones."""
+def _settings(found: Checkup, used: ClientOptions, team: str | None) -> dict[str, Any]:  # Any: as above
+    """Return a profile, with the names that work, unless they are the assumed ones and used."""
     from invsvc_async.settings import ParameterNames
 
-    assumed = ParameterNames()
+    base_url, others = used.session.base_url, (ParameterNames(), used.names)
     known = {each.role: each.name for each in found.names if each.name and each.certain}
-    return {role: name for role, name in known.items() if name != getattr(assumed, role)}
-
-
-def _policy(found: Checkup) -> dict[str, str | None]:
-    return {"journey_reader": None} if found.journey_reads is False else {}
-
-
-def _arguments(settings: dict[str, Any]) -> str:  # Any: strings and None
-    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
-
-
-def _toml(found: Checkup, base_url: str, team: str | None, name: str) -> str:
-    """Return a profile as TOML; an empty string disables a name.  The file never contains a token."""
-    quoted = partial(json.dumps, ensure_ascii=False)  # TOML escapes like JSON, but has no surrogates
-    lines = [
-        f"default_profile = {quoted(name)}",
-        "",
-        f"[profiles.{quoted(name)}]",
-        f"base_url = {quoted(base_url)}",
-    ]
-    lines += [f"team = {quoted(team)}"] if team else []
-    lines += ["allow_insecure_http = true"] if is_insecure(base_url) else []
-    for part, settings in (("names", _names(found)), ("reconcile", _policy(found))):
-        if settings:
-            lines += ["", f"[profiles.{quoted(name)}.{part}]"]
-            lines += [f"{key} = {quoted(value or '')}" for key, value in settings.items()]
-    lines += [
-        f'# names.{each.role}: {each.why}. Set its name, or "" to refuse its use'
-        for each in found.names
-        if each.certain and each.name is None
-    ]
-    return "\n".join(lines) + "\n"
+    return {
+        "base_url": base_url,
+        **({"team": team} if team else {}),
+        **({"allow_insecure_http": True} if is_insecure(base_url) else {}),
+        "names": {
+            role: name for role, name in known.items() if any(name != getattr(each, role) for each in others)
+        },
+        "reconcile": {"journey_reader": ""} if found.journey_reads is False else {},
+    }
