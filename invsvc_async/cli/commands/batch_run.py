@@ -15,6 +15,7 @@ from invsvc_async.cli.output import (
     INCOMPLETE,
     OVERTAKEN,
     UNKNOWN,
+    age,
     console,
     emit_json,
     fail,
@@ -149,10 +150,9 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
 @contextmanager
 def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
     """
-    Show the progress: count, rate, verdicts.
+    Show the progress of the whole batch, and of this run.
 
-    A terminal has a bar on stderr, with the time left. A file or pipe that gets the result has a line now and
-    then, too.
+    A terminal has a bar on stderr. A file or pipe that gets the result has a line now and then, too.
     """
     err, said = console(stderr=True), monotonic()
 
@@ -160,41 +160,59 @@ def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
         nonlocal said
         if shown and not is_terminal(sys.stdout) and monotonic() >= said + _EVERY:
             said = monotonic()
-            done = progress.done + progress.skipped
             with suppress(OSError):  # reported at the end
-                sys.stdout.write(f"{done:,} of {max(total, done):,}: {_status(progress)}\n")
+                sys.stdout.write(f"{_whole(progress, total)}; {_this_run(progress)}\n")
                 sys.stdout.flush()
 
     if not (shown and err.is_terminal):
         yield say
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.console import Group
+    from rich.live import Live
+    from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
+    from rich.text import Text
 
-    columns = (
-        BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[status]}"), TextColumn("ETA"),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    with Bar(*columns, console=err) as bar:
-        task = bar.add_task("", total=total, status="")
+    bar, words = (
+        Bar(BarColumn(bar_width=24), TextColumn("{task.description}"), console=err),
+        Text(style="dim"),
+    )
+    task = bar.add_task("", total=total)
+    with Live(Group(bar, words), console=err):
 
         def show(progress: Progress) -> None:
             """Update the bar. The journal, and other workers, may have writes that the file does not."""
             say(progress)
-            completed = progress.done + progress.skipped
-            bar.update(task, completed=completed, total=max(total, completed), status=_status(progress))
+            done, whole = progress.done + progress.skipped, _whole(progress, total)
+            bar.update(task, completed=done, total=max(total, done), description=whole)
+            words.plain = _this_run(progress)
 
         yield show
 
 
-def _status(progress: Progress) -> str:
-    verdicts = "  ".join(f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items()))
+def _whole(progress: Progress, total: int) -> str:
+    """Return how much of the batch is done, and the time that the rest takes at the rate of this run."""
+    done = progress.done + progress.skipped
+    words, left = f"{done:,} of {max(total, done):,}", total - done
+    if left > 0 and progress.rate and progress.paused is None:
+        words += f", about {age(left / progress.rate)} left"
+    return words
+
+
+def _this_run(progress: Progress) -> str:
+    """Return what this run has done, and what limits it."""
+    words = f"this run: {progress.done:,}, {progress.rate:,.0f}/s"
+    if progress.verdicts:
+        counts = (f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items()))
+        words += f"; {', '.join(counts)}"
+    if progress.skipped:
+        words += f"; {progress.skipped:,} were done before"
+    if progress.settling:
+        words += f"; {progress.settling:,} settling"
     if progress.paused is not None:
         probe = "" if progress.next_probe is None else f", next probe in {progress.next_probe:.0f} s"
-        return f"paused: {progress.paused}{probe}  {verdicts}"
-    settling = f"  {progress.settling:,} settling" if progress.settling else ""
-    limited = f"  limited by {progress.limited_by}" if progress.limited_by else ""
-    return f"{progress.rate:,.0f}/s  {verdicts}{settling}{limited}"
+        return f"{words}; paused: {progress.paused}{probe}"
+    return f"{words}; limited by {progress.limited_by}" if progress.limited_by else words
 
 
 def _print_summary(

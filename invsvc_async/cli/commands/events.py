@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from base64 import b64encode
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from invsvc_async.cli.options import Json, Yes, confirm
 from invsvc_async.cli.output import (
     DONE,
     FAILED,
+    age,
     console,
     counted,
     emit_json,
@@ -182,8 +184,9 @@ async def _list(at: At, wanted: Selection, after: int, limit: int) -> None:
         for event in found:
             emit_json(_facts(event))
         return
-    titles = ("id", "state", "type", "key", "attempts", "handler", "received", "reason")
-    table(titles, [[str(_facts(event)[title] or "") for title in titles] for event in found], right=(0, 4))
+    titles = ("id", "state", "type", "key", "attempts", "handler", "age", "reason")
+    rows = [_facts(event) | {"age": age(time.time() - event.received_at)} for event in found]
+    table(titles, [[str(row[title] or "") for title in titles] for row in rows], right=(0, 4, 6))
 
 
 @app.command()

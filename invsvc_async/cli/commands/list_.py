@@ -24,7 +24,7 @@ __all__ = ["command"]
 
 # Columns that fit a terminal.  --columns selects others; JSON and CSV have all fields.
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "Invoice": ("uuid", "created_at", "client.legal_name", "total", "currency", "status"),
+    "Invoice": ("uuid", "created_at", "total", "currency", "status", "client.legal_name"),
     "Webhook": ("id", "url", "events", "status", "description", "created_at"),
     "RetentionFile": ("filename", "type"),
 }

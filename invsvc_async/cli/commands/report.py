@@ -37,6 +37,7 @@ _ADVICE = (
     "is a restored copy, the file of --secrets-to has it. Otherwise delete the webhook, and create it again "
     "with another key."
 )
+_DISCARDED = "are not stored: --no-secrets was given, or the results of the run had them"
 _SHOWN = 20  # writes of one group, or without arguments, that are listed
 
 
@@ -149,6 +150,8 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
     return counts_of(report.summary) | {
         "operations": {name: _named(counts) for name, counts in sorted(report.operations.items())},
         "seconds": report.seconds,
+        "active_seconds": report.active_seconds,
+        "per_second": round(report.rate, 3),
         "seconds_to_verdict": {"median": report.quantile(0.5), "p99": report.quantile(0.99)},
         "attempts": report.attempts,
         "resends": report.resends,
@@ -157,6 +160,7 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
         "limited_by": report.limits,
         "second_effects": report.duplicates,
         "not_applied": plain_groups(report.groups),
+        "secrets_not_stored": report.secrets_discarded,
         "lost_secrets": [{"key": each.key, "webhook": each.thing} for each in report.secrets_lost],
     }
 
@@ -220,16 +224,16 @@ def _show_lost(report: Report) -> None:
 
 def show_groups(groups: list[Group], kind: str = "batch") -> None:
     """Print the groups of writes that are not applied: cause, advice, command, and the first writes."""
+    from invsvc_async.batch.reports.not_applied import words_of
+
     out = console()
     for group in groups:
         print_hanging(out, f"\n{group.verdict}: {group.cause}: {group.count:,}\n  {group.advice}")
         if group.command is not None:
             out.print(f"  $ {group.command}", markup=False, soft_wrap=True)  # whole, so that it can be copied
         for result in group.results[:_SHOWN]:
-            words = result.message
-            if result.verdict is Verdict.REFUSED and result.error:
-                words = result.error
-            print_hanging(out, f"  - {result.key} ({result.operation}): {words}".replace("\n", " "))
+            line = f"  - {result.key} ({result.operation}): {words_of(result)}"
+            print_hanging(out, line.replace("\n", " "))
         if (more := group.count - _SHOWN) > 0:
             out.print(f"  and {more:,} more: invsvc {kind} report --jsonl FILE lists them all", markup=False)
 
@@ -240,6 +244,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     sent = f"{counted(report.attempts, 'write')} ({report.resends:,} sent again on proof)"
     facts = [
         ("writes", f"{summary.total:,}, {left:,} of them open"),
+        ("rate", f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s"),
         ("time to verdict", f"median {median:.3g} s, p99 {p99:.3g} s"),
         ("requests", f"{sent}, {counted(report.reads, 'read')}"),
     ]
@@ -249,8 +254,12 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     if report.limits:
         limits = sorted(report.limits.items(), key=lambda each: -each[1])
         facts.append(("limited by", ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits)))
+    if killed := sum(run.is_lost for run in report.runs):
+        facts.append(("killed", f"{killed:,} of {len(report.runs):,} processes, or their machines were lost"))
     if summary.open_inputs:
         facts.append(INPUT_INCOMPLETE)
+    if report.secrets_discarded and report.kind == "batch":
+        facts.append(("secrets", f"{report.secrets_discarded:,} {_DISCARDED}"))
     if report.duplicates or summary.secrets_lost:
         lost = f"{summary.secrets_lost:,} lost webhook secrets"
         facts.append(("look at", f"{report.duplicates:,} duplicate effects, {lost}"))

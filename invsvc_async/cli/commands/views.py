@@ -10,12 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from invsvc_async.cli.commands.stores import At, Kind, opened
-from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note, print_facts, table
+from invsvc_async.cli.output import (
+    DONE,
+    FAILED,
+    UNKNOWN,
+    age,
+    console,
+    emit_json,
+    fail,
+    note,
+    print_facts,
+    table,
+)
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
@@ -25,7 +36,6 @@ __all__ = ["UNTOLD", "list_", "show", "verdict_in", "workers"]
 UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
 _MOST = 100_000  # writes that are counted
 _STATES = ("to do", "sending")
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 Row = dict[str, Any]  # Any: JSON values
 
@@ -61,7 +71,7 @@ def list_(
     note(
         f"{total:,}{' or more' if more else ''} in all"
         + (f", {total - len(rows):,} of them not shown: see --limit" if total > len(rows) else "")
-        + ("" if oldest is None else f"; the oldest was stored {_age(oldest)} ago")
+        + ("" if oldest is None else f"; the oldest was stored {age(oldest)} ago")
     )
 
 
@@ -89,8 +99,7 @@ def show(kind: Kind, at: At, key: Annotated[str, typer.Argument(help="The key of
     if at.json_:
         emit_json(row)
     else:
-        told = [(name, value) for name, value in row.items() if value not in (None, "", [])]
-        print_facts(console(), [(name.replace("_", " "), _words(value)) for name, value in told])
+        print_facts(console(), [(name.replace("_", " "), words) for name, words in _facts(row)])
     codes: dict[Verdict | None, int] = {Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}
     raise typer.Exit(codes.get(verdict, FAILED))
 
@@ -139,7 +148,7 @@ def _since(then: int | None) -> float | None:
 
 def _cells(row: Row) -> Sequence[object]:
     named = [row[name] or "" for name in ("namespace", "key", "operation", "thing", "state")]
-    return [*named, row["attempts"], _age(row["age"]), _untold(row)]
+    return [*named, row["attempts"], age(row["age"]), _untold(row)]
 
 
 def _untold(row: Row) -> str:
@@ -148,22 +157,23 @@ def _untold(row: Row) -> str:
     return f"untold: {row['last_error']}" if "last_error" in row else "untold"
 
 
+def _facts(row: Row) -> Iterator[tuple[str, str]]:
+    """Yield what people are shown of a write: nothing empty, nothing twice, and times as dates."""
+    for name, value in row.items():
+        if name == "done_at":
+            yield name, datetime.fromtimestamp(value / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+        elif value not in (None, "", [], False) and not ("verdict" in row and name in ("state", "since")):
+            yield name, _words(value)
+    if not row.get("told", True):
+        yield "told", "no: nobody has acknowledged the verdict"
+
+
 def _words(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {_words(each)}" for name, each in value.items())
     if isinstance(value, float):
-        return _age(value)
+        return age(value) if value > 1 else f"{value:.3f} s"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _age(seconds: float | None) -> str:
-    """Return a time in words; empty if it is not known."""
-    if seconds is None:
-        return ""
-    for size, unit in _UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds // size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def verdict_in(word: str, option: str) -> Verdict:
@@ -205,7 +215,7 @@ async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
 async def _limits(entries: Entries) -> list[str]:
     from invsvc_async.batch.run_status import RUN, statuses_in
 
-    found = statuses_in(await entries.facts(RUN))
+    found = statuses_in(await entries.facts(RUN))[: None if entries.lanes > 1 else 1]
     return sorted({each.limited_by for each in found if each.limited_by is not None and each.is_current})
 
 

@@ -119,11 +119,18 @@ async def test_pause_and_the_length_of_the_input(service, tmp_path, journal):
 
 def test_status_of_a_process_that_is_gone():
     """It is not current, and a text of another form is none."""
-    given = '{"host": "h", "pid": 1, "at": 1, "limited_by": "x", "is_paused": true, "next_probe": 1, "seconds": {}}'
+    given = (
+        '{"host": "h", "pid": 1, "begun": 1, "at": 1, "ended": false, "pauses": [], "limited_by": "x", '
+        '"is_paused": true, "next_probe": 1, "seconds": {}}'
+    )
     (gone,) = statuses_in(
         {"run status 1": given, "run status 2": "{}", "run status 3": "x", "run total": "5"}
     )
-    assert gone == Status(host="h", pid=1, at=1, limited_by="x", is_paused=True, next_probe=1.0, seconds={})
+    assert gone == Status(
+        host="h", pid=1, begun=1, at=1, ended=False, pauses=[], limited_by="x", is_paused=True, next_probe=1.0,
+        seconds={},
+    )  # fmt: skip
+    assert gone.is_lost
     assert not gone.is_current
 
 
