@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 import typer
 import typer.main
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from invsvc_async._version import __version__
 from invsvc_async.cli.output import (
@@ -109,7 +109,7 @@ class Commands(TyperGroup):
         group = subcommands or typer.Typer(add_completion=False, rich_markup_mode="markdown")
         if subcommands is None:
             group.command(cmd_name)(module.command)
-        found = _plain_unless_terminal(typer.main.get_command(group))
+        found = _for_people(typer.main.get_command(group))
         found.name = cmd_name
         for each in (found, *getattr(found, "commands", {}).values()):
             each.short_help = _summary(each.help or "")  # click cuts a text that it shortens itself
@@ -129,11 +129,18 @@ def _summary(text: str) -> str:
     return re.split(r"[.:;](?=\s|$)", " ".join(text.split()), maxsplit=1)[0]
 
 
-def _plain_unless_terminal(command: Any) -> Any:  # Any: the same
-    """Disable boxes and colours in help and usage errors unless stdout is a terminal."""
-    if not sys.stdout.isatty():
-        for each in (command, *getattr(command, "commands", {}).values()):
+def _for_people(command: Any) -> Any:  # Any: the same
+    """
+    Let help and usage errors have boxes and colours on a terminal only.
+
+    Beside arguments and flags they show no types of Python; options name their values.
+    """
+    for each in (command, *getattr(command, "commands", {}).values()):
+        if not sys.stdout.isatty():
             each.rich_markup_mode = None
+        for one in each.params:
+            if isinstance(one, TyperArgument) or one.is_flag:
+                one.display_type_rich = lambda *_, **__: ""  # older typer does not ask for it
     return command
 
 
@@ -225,7 +232,7 @@ def _show_warning(
 
 
 def _code_of(arguments: Sequence[str], shell: Shell) -> int:
-    command = _plain_unless_terminal(typer.main.get_command(app))
+    command = _for_people(typer.main.get_command(app))
     try:
         code = command(
             args=_debug_first(arguments), prog_name="invsvc", obj=shell,

@@ -15,6 +15,7 @@ from invsvc_async.cli.options import (
     Team,
     check_secrets,
     client_of,
+    number,
 )
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchSending", "Concurrency", "Sending"]
 
-Concurrency = Annotated[int, typer.Option(min=1, help="Maximum writes in flight in this process.")]
-Rate = Annotated[float | None, typer.Option(min=0.001, help="Sends per second, evenly spaced.")]
+Concurrency = Annotated[int, number(int, "Maximum writes in flight in this process.", least=1)]
+Rate = Annotated[float | None, number(float, "Sends per second, evenly spaced.", least=0.001)]
 SameMode = Annotated[
     bool, typer.Option("--same-mode", help="The credential is new, but has the same team and data mode.")
 ]
@@ -82,7 +83,9 @@ class BatchSending(Sending):
     tag: Annotated[bool, typer.Option(help="Tag new webhooks, so that they can be identified.")] = True
     stop_after: Annotated[
         str | None,
-        typer.Option(help="Stop after so many writes, or such a share (0.05), that were not applied."),
+        typer.Option(
+            help="Stop after so many writes, or such a share (0.05), that were not applied.", metavar="N"
+        ),
     ] = None
 
     @property

@@ -28,7 +28,8 @@ __all__ = ["app"]
 
 Journal = Annotated[str, typer.Option(help="The journal: a file, or postgresql://…", metavar="FILE")]
 Input = Annotated[
-    Path, typer.Argument(help="One write per line, as JSON; - is stdin.", callback=existing_file)
+    Path,
+    typer.Argument(help="One write per line, as JSON; - is stdin.", metavar="FILE", callback=existing_file),
 ]
 
 _CORRECT = "Correct these lines, or skip them with --skip-bad"
@@ -130,9 +131,10 @@ def _plain(checked: Checked) -> dict[str, Any]:  # Any: JSON values
 
 def worker(place: Place, *, options: BatchSending) -> None:
     """
-    Process a batch shared by several machines, until interrupted.  Workers can join and leave at any time.
+    Process a batch shared by several machines, until interrupted:
+    `invsvc batch worker "postgresql://db.example/orders" --secrets-to secrets.jsonl`.
 
-    They share the --rate.
+    Workers can join and leave at any time.  They share the --rate.
     """
     from invsvc_async.cli.commands.batch_run import work
 

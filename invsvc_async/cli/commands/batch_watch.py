@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from invsvc_async.cli.commands.stores import At, Kind  # noqa: TC001 - typer reads the types
-from invsvc_async.cli.options import handled
+from invsvc_async.cli.options import Port, handled
 from invsvc_async.cli.output import emit_json
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.errors import JournalError
@@ -35,14 +35,15 @@ def watch(
     kind: Kind,
     at: At,
     *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 0,
+    port: Port = 0,
     open_: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in a browser, or only print its address.")
     ] = True,
 ) -> None:
     """
-    Watch a batch on a page: progress, rate, pauses, workers and failures.  Stop with Ctrl-C.
+    Watch a batch on a page: `invsvc batch watch run.db`.  Stop with Ctrl-C.
 
+    The page shows progress, rate, pauses, workers and failures.
     It only reads, so it can run beside the batch, and after its end.  The page answers only to this machine.
     """
     del kind

@@ -26,13 +26,14 @@ def command(
         str | None, typer.Option(metavar="ID", help="An existing journey, to check whether it can be read.")
     ] = None,
     toml: Annotated[bool, typer.Option("--toml", help="Print only an invsvc.toml.")] = False,
-    name: Annotated[str, typer.Option(help="Name of the profile in it.")] = "default",
+    name: Annotated[str, typer.Option(help="Name of the profile in it.", metavar="NAME")] = "default",
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     profile: Profile = None,
     team: Team = None,
 ) -> None:
     """
-    Check what the specification leaves open in a deployment, with reads only, and print matching settings.
+    Check what the specification leaves open in a deployment, with reads only, and print matching settings:
+    `invsvc doctor --toml`.
 
     Exits with 1 if the deployment does not answer, or rejects this credential.
     """

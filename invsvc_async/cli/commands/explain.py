@@ -26,7 +26,8 @@ def command(
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """
-    Explain how a verdict was reached, and check that the current rules still reach it.
+    Explain how a verdict was reached, and check that the current rules still reach it:
+    `invsvc explain story.json`.
 
     Exits with 1 if the rules of this version reach another verdict.
     """

@@ -21,6 +21,7 @@ def command(
     what: Annotated[
         str,
         typer.Argument(
+            metavar="WHAT",
             help="A read, such as webhooks.get (or webhooks), or a path like /users/usr_1.",
             autocompletion=complete_operation(Kind.READ, many=False),
         ),

@@ -30,7 +30,7 @@ app: typer.Typer = typer.Typer(
 @expanded
 def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending) -> None:
     """
-    Send what is committed, until interrupted.
+    Send what is committed, until interrupted: `invsvc outbox work outbox.db --no-secrets`.
 
     Several may run at once on PostgreSQL.  The verdicts stay for the application, which takes them with
     `outbox.results()`.  With --json it prints a line when it begins to send, and one when it stops.

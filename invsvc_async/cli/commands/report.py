@@ -45,17 +45,21 @@ def report(
     kind: Kind,
     at: At,
     *,
-    html: Annotated[Path | None, typer.Option(help="Write an HTML page here.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page here.", metavar="FILE")] = None,
     jsonl: Annotated[
-        Path | None, typer.Option(help="Write each outcome as a line of JSON here; - is stdout.")
+        Path | None,
+        typer.Option(help="Write each outcome as a line of JSON here; - is stdout.", metavar="FILE"),
     ] = None,
     failed: Annotated[
         Path | None,
-        typer.Option(help="Write what is not applied here, as lines of a batch's input; - is stdout."),
+        typer.Option(
+            help="Write what is not applied here, as lines of a batch's input; - is stdout.", metavar="FILE"
+        ),
     ] = None,
 ) -> None:
     """
-    Report verdicts, durations, and what to do about each write that is not applied.
+    Report verdicts, durations, and what to do about each write that is not applied:
+    `invsvc KIND report PLACE --html report.html`.
 
     The number of requests is without those that a killed process sent for writes which it did not finish.
 

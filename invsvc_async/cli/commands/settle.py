@@ -36,8 +36,9 @@ def command(
     team: Team = None,
 ) -> None:
     """
-    Find out whether a write was applied.  It only reads, so it can be repeated safely.
+    Find out whether a write was applied: `invsvc settle invsvc-intent-row-17.json`.
 
+    It only reads, so it can be repeated safely.
     Exits with 0 if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
     from invsvc_async.cli.outcome_output import exit_code_of, print_outcome

@@ -9,7 +9,7 @@ import typer
 
 from invsvc_async.cli.commands.stores import BATCH, At, Kind, opened
 from invsvc_async.cli.commands.views import UNTOLD, verdict_in
-from invsvc_async.cli.options import Yes, confirm
+from invsvc_async.cli.options import Yes, confirm, number
 from invsvc_async.cli.output import DONE, FAILED, console, counted, emit_json, fail
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.enums import Verdict
@@ -38,14 +38,17 @@ def retry(
     keys: Annotated[list[str] | None, typer.Argument(help="Keys of writes.", metavar="KEY")] = None,
     *,
     verdict: Annotated[
-        list[str] | None, typer.Option(help="not-applied, refused, superseded or unknown; repeatable.")
+        list[str] | None,
+        typer.Option(help="not-applied, refused, superseded or unknown; repeatable.", metavar="VERDICT"),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Send them even over newer writes to the same resource.")
     ] = False,
 ) -> None:
     """
-    Mark finished writes as to be done again, by key or verdict; unknown ones are settled first.
+    Mark finished writes as to be done again, by key or verdict: `invsvc KIND retry PLACE row-17`.
+
+    Unknown ones are settled first.
 
     A write is not sent over a newer one to the same resource.  Exits with 1 if keys are given, and none of
     them was marked.
@@ -86,7 +89,9 @@ def drop(
     yes: Yes = False,
 ) -> None:
     """
-    Delete writes that were not sent yet, so that they are not sent; or, but for a batch, that are finished.
+    Delete writes that were not sent yet: `invsvc KIND drop PLACE row-17`.
+
+    They are not sent then.  Of an outbox or a journal, finished writes can be deleted, too.
 
     Asks before on a terminal.  Exits with 1 if one was not deleted: it is not there, or it may have been sent
     and has no verdict yet.
@@ -124,13 +129,15 @@ def prune(
     kind: Kind,
     at: At,
     *,
-    days: Annotated[float, typer.Option(min=0, max=100_000, help="Finished at least so many days ago.")],
+    days: Annotated[
+        float, number(float, "Finished at least so long ago.", least=0, most=100_000, metavar="DAYS")
+    ],
     unacknowledged: Annotated[
         bool, typer.Option("--unacknowledged", help="Also those whose verdict nobody has acknowledged.")
     ] = False,
 ) -> None:
     """
-    Delete finished writes; of a batch their bodies, evidence and stories.
+    Delete finished writes, of a batch their bodies, evidence and stories: `invsvc KIND prune PLACE --days 30`.
 
     Keys and verdicts of a batch stay, so that the same input is still skipped.  Elsewhere a write under the
     key of a deleted one is sent as a new one.  Open and unknown writes stay whole.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from invsvc_async.cli.commands.stores import At, Kind, opened
+from invsvc_async.cli.options import number
 from invsvc_async.cli.output import (
     DONE,
     FAILED,
@@ -47,13 +48,14 @@ def list_(
     state: Annotated[
         str | None,
         typer.Option(
-            help="open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
+            metavar="STATE",
+            help="open (to do or sending), untold, applied, not-applied, refused, superseded or unknown.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    limit: Annotated[int, number(int, "How many at most.", least=1)] = 100,
 ) -> None:
     """
-    List writes, the oldest first, and count them.
+    List writes, the oldest first, and count them: `invsvc KIND list PLACE --state open`.
 
     Works beside a process that has the file.  A write is untold while nobody has acknowledged its verdict.
     The age is the time since its verdict, or else since it was stored.
@@ -84,9 +86,13 @@ async def _list(kind: Kind, at: At, state: str | None, limit: int) -> tuple[list
         return rows, max(total, len(rows)), _since(oldest)
 
 
-def show(kind: Kind, at: At, key: Annotated[str, typer.Argument(help="The key of the write.")]) -> None:
+def show(
+    kind: Kind, at: At, key: Annotated[str, typer.Argument(help="The key of the write.", metavar="KEY")]
+) -> None:
     """
-    Show one write: its verdict, or why it waits, and which process has it.
+    Show one write: `invsvc KIND show PLACE row-17`.
+
+    Its verdict is shown, or why it waits, and which process has it.
 
     Works beside a process that has the file.  Exits with 0 if it is applied, 3 if the result is unknown, and
     1 otherwise, also while it is open.
@@ -224,7 +230,9 @@ async def _limits(entries: Entries) -> list[str]:
 
 def workers(kind: Kind, at: At) -> None:
     """
-    List the processes that send: where they run, how much and how fast, and their last sign of life.
+    List the processes that send: `invsvc KIND workers "postgresql://db.example/orders"`.
+
+    It shows where they run, how much and how fast they send, and their last sign of life.
     """
     found = until_done(_workers(kind, at))
     if at.json_:

@@ -46,7 +46,11 @@ T = TypeVar("T")
 
 What = Annotated[
     str | None,
-    typer.Argument(help="A write, such as webhooks.create.", autocompletion=complete_operation(Kind.WRITE)),
+    typer.Argument(
+        metavar="WHAT",
+        help="A write, such as webhooks.create.",
+        autocompletion=complete_operation(Kind.WRITE),
+    ),
 ]
 Words = Annotated[
     list[str] | None,
@@ -58,7 +62,7 @@ Words = Annotated[
 ]
 File = Annotated[
     typer.FileBinaryRead | None,
-    typer.Option(help='One write: {"operation", "arguments"}; - is stdin.'),
+    typer.Option(metavar="FILE", help='One write: {"operation", "arguments"}; - is stdin.'),
 ]
 
 
