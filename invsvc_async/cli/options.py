@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Faults
 
 __all__ = [
-    "EscapeFormulas", "InsecureHttp", "IntentFile", "Json", "NoSecrets", "Port", "Profile", "SameMode", "SecretsFile",
-    "SecretsTo", "Story", "Team", "Yes", "check_outputs", "check_secrets", "check_url", "client_of",
-    "confirm", "content_of", "fault_plan", "handled", "intent_in", "is_insecure", "named", "number",
-    "stop_signals", "unhandled",
+    "EscapeFormulas", "InsecureHttp", "IntentFile", "Json", "NoSecrets", "Port", "Profile", "SameMode",
+    "SecretsFile", "SecretsTo", "Story", "Team", "Yes", "check_outputs", "check_secrets", "check_url",
+    "client_of", "confirm", "content_of", "fault_plan", "handled", "intent_in", "is_insecure", "named",
+    "number", "stop_signals", "unhandled",
 ]  # fmt: skip
 
 _SQLITE = b"SQLite format 3\0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,20 +21,36 @@ from invsvc_async.cli.sending import BatchSending  # noqa: TC001 - typer reads t
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import BinaryIO
 
     from invsvc_async.batch.file_check import Checked, FileWrites
+    from invsvc_async.client import Client
 
 __all__ = ["app"]
 
 Journal = Annotated[str, typer.Option(help="The journal: a file, or postgresql://…", metavar="FILE")]
 Input = Annotated[
     Path,
-    typer.Argument(help="One write per line, as JSON; - is stdin.", metavar="FILE", callback=existing_file),
+    typer.Argument(
+        help="One write per line, as JSON, or a table; - is stdin.", metavar="FILE", callback=existing_file
+    ),
 ]
 
+Operation = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The input is a CSV table; each row is such a write.")
+]
+Maps = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="ARGUMENT=COLUMN", help="Of a table: one argument; repeatable."),
+]
+KeyColumn = Annotated[str | None, typer.Option("--key", metavar="COLUMN", help="Of a table: the keys.")]
+
 _CORRECT = "Correct these lines, or skip them with --skip-bad"
-_FORM = 'The input must have one write per line: {"operation": …, "arguments": {…}, "key": …}'
+_FORM = (
+    'The input must have one write per line: {"operation": …, "arguments": {…}, "key": …}. '
+    "Of a table, --operation says what its rows are"
+)
 _NAMED = 20  # bad lines that are shown; 2 if no line is good, as in a file of another format
 
 
@@ -65,17 +82,26 @@ def run(
     file: Input,
     *,
     journal: Journal,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file without sending.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the file, and show its first writes.")
+    ] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines and list them.")] = False,
+    operation: Operation = None,
+    map_: Maps = None,
+    key: KeyColumn = None,
     options: BatchSending,
 ) -> None:
     """
-    Start or resume a batch: `invsvc batch FILE.jsonl --journal run.db`.
+    Start or resume a batch: `invsvc batch writes.jsonl --journal run.db --dry-run`.
 
-    A line is {"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}.  Nothing is sent unless
-    all lines are valid, and if lines create webhooks, --secrets-to or --no-secrets says what becomes of their
-    secrets.  After a kill, or to run lines added to the file, repeat the command with the same
-    file and journal.
+    A line is {"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}.  Of a table in CSV each row
+    is a write of the --operation: `invsvc batch orders.csv --journal run.db --operation webhooks.update
+    --map webhook=hook_id --map description=note --key order_id`.  An empty cell leaves its argument out; with
+    ARGUMENT:=COLUMN cells are JSON, such as null.
+
+    Nothing is sent unless all lines are valid, and if lines create webhooks, --secrets-to or --no-secrets
+    says what becomes of their secrets.  After a kill, or to run lines added to the file, repeat the command
+    with the same file and journal.
 
     Exits with 3 if the result of a write is unknown, 1 if a write was not applied, 4 if that is only because
     newer writes to the same resources were sent, and 0 otherwise.  5 means that nothing is wrong, except that
@@ -84,25 +110,51 @@ def run(
     from invsvc_async.batch.file_check import rereadable
 
     check_outputs({"--secrets-to": options.secrets_to}, input=file, journal=journal)
+    if operation is None and (map_ or key is not None):
+        raise typer.BadParameter("--map and --key need --operation, which says that the input is a table")
+
+    def writes_of(client: Client, lines: BinaryIO) -> FileWrites:
+        from invsvc_async.batch.file_check import FileWrites
+
+        if operation is None:
+            return FileWrites(lines, client, name=str(file), skips_bad=skip_bad)
+        from invsvc_async.cli.table_input import Table
+
+        table = Table(lines, client, operation, map_ or (), key)
+        return FileWrites(
+            lines, client, name=str(file), skips_bad=skip_bad, read=table.lines, form=table.form
+        )
+
     # Outside the event loop, so that Ctrl-C interrupts reading from a silent pipe.
     with rereadable(file) as lines:
-        raise typer.Exit(until_done(_run(journal, options, file, lines, dry_run=dry_run, skip_bad=skip_bad)))
+        running = _run(
+            journal, options, file, partial(writes_of, lines=lines), dry_run=dry_run, skip_bad=skip_bad
+        )
+        raise typer.Exit(until_done(running))
 
 
 async def _run(
-    journal: str, options: BatchSending, file: Path, lines: BinaryIO, *, dry_run: bool, skip_bad: bool
-) -> int:
-    from invsvc_async.batch.file_check import FileWrites, check_file
+    journal: str, options: BatchSending, file: Path, writes_of: Callable[[Client], FileWrites], *,
+    dry_run: bool, skip_bad: bool,
+) -> int:  # fmt: skip
+    from invsvc_async.batch.file_check import check_file
     from invsvc_async.batch.places import checkpoint_at, is_shared
     from invsvc_async.cli.commands.batch_run import write
 
     async with options.client(options.concurrency) as client:
-        writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad)
+        writes = writes_of(client)
         checked = check_file(writes, None if dry_run else await checkpoint_at(journal))
         _name_problems(file, writes, checked, skip_bad=skip_bad)
         if dry_run:
+            first = [
+                {"operation": each.operation, "arguments": each.arguments, "key": each.key}
+                for each in checked.first
+            ]
             if options.json_:
-                emit_json(_plain(checked))
+                emit_json(_plain(checked) | {"first": first})
+            else:
+                for each in first:
+                    emit_json(each)
             valid, invalid = counted(writes.total, "valid write"), counted(checked.bad, "invalid line")
             note(f"{valid}, {invalid}; nothing was sent")
             return USAGE if checked.bad else DONE

@@ -137,8 +137,9 @@ def prune(
     ] = False,
 ) -> None:
     """
-    Delete finished writes, of a batch their bodies, evidence and stories: `invsvc KIND prune PLACE --days 30`.
+    Delete finished writes: `invsvc KIND prune PLACE --days 30`.
 
+    Of a batch, only their bodies, evidence and stories are deleted.
     Keys and verdicts of a batch stay, so that the same input is still skipped.  Elsewhere a write under the
     key of a deleted one is sent as a new one.  Open and unknown writes stay whole.
     """
