@@ -46,7 +46,7 @@ OUTBOX = Kind("outbox", "outbox.db")
 JOURNAL = Kind("journal", "journal.db", frozenset({"verdict", "force", "failed"}))
 
 
-def attach(app: typer.Typer, kind: Kind, *commands: Callable[..., None]) -> None:
+def attach(app: typer.Typer, kind: Kind, *commands: Callable[..., Any]) -> None:
     """Add *commands*, which get the kind as their first argument, to the group of one kind."""
     for command in commands:
         made = expanded(command, lacks=kind.lacks, kind=kind)

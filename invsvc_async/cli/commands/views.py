@@ -23,7 +23,6 @@ from invsvc_async.cli.output import (
     print_facts,
     table,
 )
-from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ _STATES = ("to do", "sending")
 Row = dict[str, Any]  # Any: JSON values
 
 
-def list_(
+async def list_(
     kind: Kind,
     at: At,
     *,
@@ -61,7 +60,11 @@ def list_(
     The age is the time since its verdict, or else since it was stored.
     """
     wanted = state if state in (None, "open", "untold") else verdict_in(state, "--state")
-    rows, total, oldest = until_done(_list(kind, at, wanted, limit))
+    async with opened(kind, at, reading=True) as entries:
+        found, (count, first) = await entries.first(limit, wanted), await entries.count(wanted, _MOST)
+        errors = await entries.facts_of(f"{UNTOLD}{each.key}" for each in found if not each.heard)
+        rows = [_row(entries, entry, errors.get(f"{UNTOLD}{entry.key}")) for entry in found]
+    total, oldest = max(count, len(rows)), _since(first)
     more = total >= _MOST
     if at.json_:
         emit_json({"total": total, "at_least": more, "oldest": oldest, "writes": rows})
@@ -77,16 +80,7 @@ def list_(
     )
 
 
-async def _list(kind: Kind, at: At, state: str | None, limit: int) -> tuple[list[Row], int, float | None]:
-    """Return the first writes, how many there are, and the age of the oldest."""
-    async with opened(kind, at, reading=True) as entries:
-        found, (total, oldest) = await entries.first(limit, state), await entries.count(state, _MOST)
-        errors = await entries.facts_of(f"{UNTOLD}{each.key}" for each in found if not each.heard)
-        rows = [_row(entries, entry, errors.get(f"{UNTOLD}{entry.key}")) for entry in found]
-        return rows, max(total, len(rows)), _since(oldest)
-
-
-def show(
+async def show(
     kind: Kind, at: At, key: Annotated[str, typer.Argument(help="The key of the write.", metavar="KEY")]
 ) -> None:
     """
@@ -97,32 +91,24 @@ def show(
     Works beside a process that has the file.  Exits with 0 if it is applied, 3 if the result is unknown, and
     1 otherwise, also while it is open.
     """
-    found = until_done(_show(kind, at, key))
-    if found is None:
-        fail(f"{key}: the {kind.name} has no write under this key")
-        raise typer.Exit(FAILED)
-    row, verdict = found
-    if at.json_:
-        emit_json(row)
-    else:
-        print_facts(console(), [(name.replace("_", " "), words) for name, words in _facts(row)])
-    codes: dict[Verdict | None, int] = {Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}
-    raise typer.Exit(codes.get(verdict, FAILED))
-
-
-async def _show(kind: Kind, at: At, key: str) -> tuple[Row, Verdict | None] | None:
     from invsvc_async.batch.reports.not_applied import result_of
     from invsvc_async.cli.commands.report import plain_result
 
     async with opened(kind, at, reading=True) as entries:
         entry = await entries.entry(await entries.named(key))
         if entry is None:
-            return None
+            fail(f"{key}: the {kind.name} has no write under this key")
+            raise typer.Exit(FAILED)
         row = _row(entries, entry, await entries.fact(f"{UNTOLD}{entry.key}"))
         if entry.verdict is None:
-            return row | await _waits(kind, entries, entry), None
-        result = result_of(entries, entry)
-        return {**plain_result(result), **row}, result.verdict
+            row |= await _waits(kind, entries, entry)
+        else:
+            row = plain_result(result_of(entries, entry)) | row
+    if at.json_:
+        emit_json(row)
+    else:
+        print_facts(console(), [(name.replace("_", " "), words) for name, words in _facts(row)])
+    raise typer.Exit({Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}.get(row["state"], FAILED))
 
 
 def _row(entries: Entries, entry: Entry, error: str | None) -> Row:
@@ -203,8 +189,11 @@ def verdict_in(word: str, option: str) -> Verdict:
 
 async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
     """Return why an open write has no verdict yet, and who has it."""
+    from invsvc_async.batch.run_status import RUN, statuses_in
+
     ahead, owner = await entries.ahead_of(entry), await entries.owner_of(entry.lane)
-    limits = await _limits(entries) if kind.name == "batch" else []
+    runs = statuses_in(await entries.facts(RUN))[: None if entries.lanes > 1 else 1]
+    limits = sorted({each.limited_by for each in runs if each.limited_by is not None and each.is_current})
     if entry.state:
         why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
     elif ahead:
@@ -218,23 +207,20 @@ async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
     return {"waits": why, "after": ahead, "process": None if owner is None else owner._asdict()}
 
 
-async def _limits(entries: Entries) -> list[str]:
-    from invsvc_async.batch.run_status import RUN, statuses_in
-
-    found = statuses_in(await entries.facts(RUN))[: None if entries.lanes > 1 else 1]
-    return sorted({each.limited_by for each in found if each.limited_by is not None and each.is_current})
-
-
 # --- workers
 
 
-def workers(kind: Kind, at: At) -> None:
+async def workers(kind: Kind, at: At) -> None:
     """
     List the processes that send: `invsvc KIND workers "postgresql://db.example/orders"`.
 
     It shows where they run, how much and how fast they send, and their last sign of life.
     """
-    found = until_done(_workers(kind, at))
+    from invsvc_async.batch.entries import workers_of
+    from invsvc_async.batch.reports.live import plain_worker
+
+    async with opened(kind, at, reading=True) as entries:
+        found = [plain_worker(each) for each in await workers_of(entries)]
     if at.json_:
         emit_json(found)
         return
@@ -245,11 +231,3 @@ def workers(kind: Kind, at: At) -> None:
         for each in found
     ]  # fmt: skip
     table(titles, rows, right=(1, 3, 4, 5, 6))
-
-
-async def _workers(kind: Kind, at: At) -> list[Row]:
-    from invsvc_async.batch.entries import workers_of
-    from invsvc_async.batch.reports.live import plain_worker
-
-    async with opened(kind, at, reading=True) as entries:
-        return [plain_worker(each) for each in await workers_of(entries)]
