@@ -16,7 +16,6 @@ from invsvc_async.cli.option_groups import expanded
 from invsvc_async.cli.options import check_outputs, handled, stop_signals
 from invsvc_async.cli.output import emit_json, note
 from invsvc_async.cli.sending import Concurrency, Sending  # noqa: TC001 - typer reads the types
-from invsvc_async.concurrency.event_loop import until_done
 
 __all__ = ["app"]
 
@@ -28,7 +27,7 @@ app: typer.Typer = typer.Typer(
 
 @app.command()
 @expanded
-def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending) -> None:
+async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending) -> None:
     """
     Send what is committed, until interrupted: `invsvc outbox work outbox.db --no-secrets`.
 
@@ -37,10 +36,6 @@ def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending) -> N
     """
     check_outputs({"--secrets-to": sending.secrets_to}, outbox=place)
     sending.check_secrets(may_create=True)
-    until_done(_work(place, concurrency, sending))
-
-
-async def _work(place: str, concurrency: int, sending: Sending) -> None:
     from invsvc_async.outbox import Outbox
     from invsvc_async.storage.address import is_postgres
 

@@ -13,7 +13,6 @@ import typer
 from invsvc_async.cli.commands.stores import OUTBOX, At, Kind, opened
 from invsvc_async.cli.options import check_outputs
 from invsvc_async.cli.output import console, counted, emit_json, note, print_facts, print_hanging, table
-from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.private_file import create_private, errors_naming, write_private
 
@@ -41,7 +40,7 @@ _DISCARDED = "are not stored: --no-secrets was given, or the results of the run 
 _SHOWN = 20  # writes of one group, or without arguments, that are listed
 
 
-def report(
+async def report(
     kind: Kind,
     at: At,
     *,
@@ -67,15 +66,11 @@ def report(
     applied, or would overwrite a newer one, has a member "check" that says so.  It is not valid until that is
     deleted.
     """
-    named = {"outbox" if kind is OUTBOX else "journal": at.place}
-    check_outputs({"--html": html, "--jsonl": jsonl, "--failed": failed}, **named)
-    until_done(_report(kind, at, html, jsonl, failed))
-
-
-async def _report(kind: Kind, at: At, html: Path | None, jsonl: Path | None, failed: Path | None) -> None:
     from invsvc_async.batch.places import name_of
     from invsvc_async.batch.reports.summary import report_of, results_of
 
+    named = {"outbox" if kind is OUTBOX else "journal": at.place}
+    check_outputs({"--html": html, "--jsonl": jsonl, "--failed": failed}, **named)
     async with opened(kind, at, reading=True) as entries:
         if jsonl is not None:
             with _file(jsonl) as file:
@@ -139,13 +134,8 @@ def _line(plain: dict[str, Any]) -> bytes:  # Any: JSON values
 
 def plain_result(result: Result) -> dict[str, Any]:  # Any: JSON values
     """Return what is known of a result as JSON values."""
-    fields = attrs.asdict(result, recurse=False) | {
-        "verdict": str(result.verdict),
-        "secret_lost": result.secret_lost,
-        "candidates": [*result.candidates],
-        "duplicates": [*result.duplicates],
-    }
-    del fields["outcome"]
+    lists = {"candidates": [*result.candidates], "duplicates": [*result.duplicates]}
+    fields = _members(result, "outcome") | lists | {"secret_lost": result.secret_lost}
     return {name: value for name, value in fields.items() if value not in (None, [])}
 
 
@@ -171,30 +161,18 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
 
 def plain_groups(groups: list[Group]) -> list[dict[str, Any]]:  # Any: JSON values
     """Return the groups of writes that are not applied, each with the first of its writes."""
-    return [
-        {
-            "verdict": str(group.verdict),
-            "cause": group.cause,
-            "count": group.count,
-            "advice": group.advice,
-            "command": group.command,
-            "writes": [plain_result(each) for each in group.results],
-        }
-        for group in groups
-    ]
+    return [_members(group, "results") | {"writes": [*map(plain_result, group.results)]} for group in groups]
+
+
+def _members(thing: attrs.AttrsInstance, *hidden: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the fields of *thing*, as far as they are JSON values, without *hidden* ones."""
+    fields = attrs.asdict(thing, recurse=False, filter=lambda field, _: field.name not in hidden)
+    return fields | {name: str(each) for name, each in fields.items() if isinstance(each, Verdict)}
 
 
 def counts_of(summary: Summary) -> dict[str, Any]:  # Any: JSON values
     """Return a summary as JSON values."""
-    return {
-        "total": summary.total,
-        "to_do": summary.to_do,
-        "sending": summary.sending,
-        "verdicts": _named(summary.verdicts),
-        "secrets_lost": summary.secrets_lost,
-        "overtaken": summary.overtaken,
-        "open_inputs": summary.open_inputs,
-    }
+    return {"total": summary.total, **_members(summary), "verdicts": _named(summary.verdicts)}
 
 
 def _named(counts: Mapping[Verdict, int]) -> dict[str, int]:
