@@ -18,6 +18,7 @@ import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from invsvc_async._version import __version__
+from invsvc_async.cli.option_groups import expanded
 from invsvc_async.cli.output import (
     DONE,
     FAILED,
@@ -108,7 +109,7 @@ class Commands(TyperGroup):
         subcommands: typer.Typer | None = getattr(module, "app", None)
         group = subcommands or typer.Typer(add_completion=False, rich_markup_mode="markdown")
         if subcommands is None:
-            group.command(cmd_name)(module.command)
+            group.command(cmd_name)(expanded(module.command))
         found = _for_people(typer.main.get_command(group))
         found.name = cmd_name
         for each in (found, *getattr(found, "commands", {}).values()):

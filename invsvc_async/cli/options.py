@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
+import attrs
 import typer
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Faults
 
 __all__ = [
-    "EscapeFormulas", "InsecureHttp", "IntentFile", "Json", "NoSecrets", "Port", "Profile", "SameMode",
-    "SecretsFile", "SecretsTo", "Story", "Team", "Yes", "check_outputs", "check_secrets", "check_url",
+    "Calling", "EscapeFormulas", "InsecureHttp", "IntentFile", "Json", "NoSecrets", "Port", "Profile",
+    "SameMode", "SecretsFile", "SecretsTo", "Story", "Team", "Yes", "check_outputs", "check_url",
     "client_of", "confirm", "content_of", "fault_plan", "handled", "intent_in", "is_insecure", "named",
     "number", "stop_signals", "unhandled",
 ]  # fmt: skip
@@ -98,6 +99,19 @@ EscapeFormulas = Annotated[
     bool,
     typer.Option("--escape-formulas", help="In CSV, put ' before text that a spreadsheet would run."),
 ]
+
+
+@attrs.frozen
+class Calling:
+    """The options of commands that call the service."""
+
+    json_: Json = False
+    profile: Profile = None
+    team: Team = None
+
+    def client(self, **settings: Any) -> Client:  # Any: arguments of Client
+        """Create the client that they describe."""
+        return client_of(self.profile, self.team, **settings)
 
 
 def confirm(question: str) -> None:
@@ -219,17 +233,6 @@ def check_outputs(outputs: Mapping[str, Path | None], **inputs: Path | str | Non
                 f"{file} is a database, such as a journal. Use another file.", param_hint=option
             )
         used[place] = f"the file of {option}"
-
-
-def check_secrets(secrets_to: Path | None, *, no_secrets: bool, may_create: bool) -> None:
-    """Check, before anything is sent, that the secrets of new webhooks have a place, or are not wanted."""
-    if secrets_to is not None and no_secrets:
-        raise typer.BadParameter("use either --secrets-to or --no-secrets")
-    if may_create and secrets_to is None and not no_secrets:
-        raise typer.BadParameter(
-            "nothing was sent. Writes may create webhooks, whose secrets are returned only once. Use "
-            "--secrets-to FILE to store them, or --no-secrets to throw them away."
-        )
 
 
 def _place_of(file: Path | str | None) -> Path | None:

@@ -13,7 +13,6 @@ from invsvc_async.cli.options import (
     Profile,
     SecretsFile,
     Team,
-    check_secrets,
     client_of,
     number,
 )
@@ -57,8 +56,14 @@ class Sending:
         return {name: getattr(self, name) for name in ("rate", "same_mode", "restored", "moved")}
 
     def check_secrets(self, *, may_create: bool) -> None:
-        """Check, before anything is sent, that the secrets of new webhooks have a place."""
-        check_secrets(self.secrets_to, no_secrets=self.no_secrets, may_create=may_create)
+        """Check, before anything is sent, that secrets of new webhooks have a place, or are not wanted."""
+        if self.secrets_to is not None and self.no_secrets:
+            raise typer.BadParameter("use either --secrets-to or --no-secrets")
+        if may_create and self.secrets_to is None and not self.no_secrets:
+            raise typer.BadParameter(
+                "nothing was sent. Writes may create webhooks, whose secrets are returned only once. Use "
+                "--secrets-to FILE to store them, or --no-secrets to throw them away."
+            )
 
     def client(self, concurrency: int) -> Client:
         """Return a client whose limit leaves room for settling reads beside the writes."""

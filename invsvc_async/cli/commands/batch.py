@@ -17,7 +17,7 @@ from invsvc_async.cli.commands.views import list_, show, workers
 from invsvc_async.cli.option_groups import expanded
 from invsvc_async.cli.options import check_outputs, existing_file
 from invsvc_async.cli.output import DONE, USAGE, counted, emit_json, fail, note
-from invsvc_async.cli.sending import BatchSending  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.sending import BatchSending
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:

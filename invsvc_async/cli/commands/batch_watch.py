@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.commands.stores import At, Kind  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.commands.stores import At, Kind
 from invsvc_async.cli.options import Port, handled
 from invsvc_async.cli.output import emit_json
 from invsvc_async.errors import JournalError

@@ -15,7 +15,7 @@ from invsvc_async.cli.commands.views import list_, show, workers
 from invsvc_async.cli.option_groups import expanded
 from invsvc_async.cli.options import check_outputs, handled, stop_signals
 from invsvc_async.cli.output import emit_json, note
-from invsvc_async.cli.sending import Concurrency, Sending  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.sending import Concurrency, Sending
 
 __all__ = ["app"]
 

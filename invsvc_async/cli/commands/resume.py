@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from invsvc_async.cli.options import (
+    Calling,
     IntentFile,
-    Json,
-    Profile,
     SameMode,
     SecretsTo,
     Story,
-    Team,
     check_outputs,
     intent_in,
-)
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from invsvc_async.client import Client
@@ -33,10 +31,8 @@ def command(
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     same_mode: SameMode = False,
     story: Story = None,
-    json_: Json = False,
-    profile: Profile = None,
-    team: Team = None,
-) -> None:  # fmt: skip
+    calling: Calling,
+) -> None:
     """
     Complete an interrupted write: `invsvc resume invsvc-intent-row-17.json`.
 
@@ -52,8 +48,8 @@ def command(
     def make(client: Client) -> Write[Any]:  # Any: the intent's operation says what the value is
         return client.resume(intent, same_mode=same_mode)
 
-    show = partial(print_outcome, as_json=json_, story=story)
-    outcome, lost = until_settled(send(make, profile, team, secrets_to, show))
+    show = partial(print_outcome, as_json=calling.json_, story=story)
+    outcome, lost = until_settled(send(make, calling, secrets_to, show))
     if lost is not None:
         raise lost
     raise typer.Exit(exit_code_of(outcome))

@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from invsvc_async.cli.options import (
-    IntentFile,
-    Json,
-    Profile,
-    SameMode,
-    Story,
-    Team,
-    check_outputs,
-    client_of,
-    intent_in,
-)
+from invsvc_async.cli.options import Calling, IntentFile, SameMode, Story, check_outputs, intent_in
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -31,9 +21,7 @@ def command(
     *,
     same_mode: SameMode = False,
     story: Story = None,
-    json_: Json = False,
-    profile: Profile = None,
-    team: Team = None,
+    calling: Calling,
 ) -> None:
     """
     Find out whether a write was applied: `invsvc settle invsvc-intent-row-17.json`.
@@ -44,15 +32,15 @@ def command(
     from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
 
     check_outputs({"--story": story}, intent=file)
-    outcome = until_done(_settle(intent_in(file), profile, team, same_mode=same_mode), short=True)
-    print_outcome(outcome, as_json=json_, story=story)
+    outcome = until_done(_settle(intent_in(file), calling, same_mode=same_mode), short=True)
+    print_outcome(outcome, as_json=calling.json_, story=story)
     raise typer.Exit(exit_code_of(outcome))
 
 
-async def _settle(intent: Intent, profile: str | None, team: str | None, *, same_mode: bool) -> Outcome[Any]:
+async def _settle(intent: Intent, calling: Calling, *, same_mode: bool) -> Outcome[Any]:
     from invsvc_async.cli.waiting import WaitingForWrite
 
     waiting = WaitingForWrite()
-    async with client_of(profile, team, on_decision=waiting.on_decision) as client:
+    async with calling.client(on_decision=waiting.on_decision) as client:
         with waiting.shown(client):
             return await client.settle(intent, same_mode=same_mode)

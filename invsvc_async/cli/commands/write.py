@@ -15,14 +15,11 @@ import typer
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.cli.arguments import complete_argument, complete_operation
 from invsvc_async.cli.options import (
-    Json,
-    Profile,
+    Calling,
     SecretsTo,
     Story,
-    Team,
     Yes,
     check_outputs,
-    client_of,
     confirm,
     handled,
     unhandled,
@@ -74,9 +71,7 @@ def command(
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     yes: Yes = False,
     story: Story = None,
-    json_: Json = False,
-    profile: Profile = None,
-    team: Team = None,
+    calling: Calling,
 ) -> None:
     """
     Send one write: `invsvc write webhooks.create url=https://me.example/in events=invoice.created`.
@@ -105,8 +100,8 @@ def command(
             confirm_delete(write)
         return write
 
-    show = partial(print_outcome, as_json=json_, story=story)
-    outcome, lost = until_settled(send(make, profile, team, secrets_to, show))
+    show = partial(print_outcome, as_json=calling.json_, story=story)
+    outcome, lost = until_settled(send(make, calling, secrets_to, show))
     if lost is not None:
         raise lost
     raise typer.Exit(exit_code_of(outcome))
@@ -135,9 +130,11 @@ def until_settled(sending: Coroutine[Any, Any, T]) -> T:  # Any: of coroutines
 
 
 async def send(
-    make: Callable[[Client], Write[Any]], profile: str | None, team: str | None, secrets_to: Path,
+    make: Callable[[Client], Write[Any]],
+    calling: Calling,
+    secrets_to: Path,
     show: Callable[[Outcome[Any]], None],
-) -> tuple[Outcome[Any], JournalError | None]:  # fmt: skip
+) -> tuple[Outcome[Any], JournalError | None]:
     """
     Send the write that *make* returns, and *show* its outcome.
 
@@ -149,7 +146,7 @@ async def send(
 
     waiting, task = WaitingForWrite(), asyncio.current_task()
     assert task is not None
-    async with client_of(profile, team, on_decision=waiting.on_decision) as client:
+    async with calling.client(on_decision=waiting.on_decision) as client:
         write = make(client)
         known: list[Outcome[Any]] = []
         # So that its intent is stored, or its verdict shown.  The latter is sent when a terminal is closed.
@@ -164,7 +161,7 @@ async def send(
                 raise
             finally:
                 write.close()
-                store_unsettled(client, profile)
+                store_unsettled(client, calling.profile)
             show(outcome)
         return outcome, lost
 
