@@ -7,15 +7,24 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import typer
+from typer.core import TyperGroup
 
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterator
 
-__all__ = ["expanded"]
+__all__ = ["expanded", "group_of"]
 
 _LAST = ("json_", "profile", "team")  # in the help
+
+
+def group_of(help_: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
+    """Return a group of commands."""
+    return typer.Typer(
+        cls=cls, add_completion=False, rich_markup_mode="markdown", no_args_is_help=True, help=help_
+    )
 
 
 def expanded(

@@ -14,7 +14,7 @@ from invsvc_async.cli.commands.report import report
 from invsvc_async.cli.commands.stores import BATCH, Place, attach
 from invsvc_async.cli.commands.upkeep import drop, prune, retry
 from invsvc_async.cli.commands.views import list_, show, workers
-from invsvc_async.cli.option_groups import expanded
+from invsvc_async.cli.option_groups import expanded, group_of
 from invsvc_async.cli.options import check_outputs, existing_file
 from invsvc_async.cli.output import DONE, USAGE, counted, emit_json, fail, note
 from invsvc_async.cli.sending import BatchSending
@@ -68,12 +68,13 @@ class _Group(TyperGroup):
         return list(super().parse_args(ctx, args))
 
 
-app: typer.Typer = typer.Typer(
-    cls=_Group, add_completion=False, rich_markup_mode="markdown", no_args_is_help=True,
-    help="Run the writes of a file, one per line. Safe to kill at any moment: nothing is lost or sent twice."
+app: typer.Typer = group_of(
+    "Run the writes of a file, one per line. Safe to kill at any moment: nothing is lost or sent twice."
     "\n\nBegin or resume one with `invsvc batch FILE.jsonl --journal run.db`. A line of the file is "
-    '{"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}.',
-)  # fmt: skip
+    '{"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}. A file can be a table in CSV, too: '
+    "see `invsvc batch run --help`.",
+    _Group,
+)
 
 
 @app.command()

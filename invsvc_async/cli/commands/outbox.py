@@ -12,17 +12,16 @@ from invsvc_async.cli.commands.report import report
 from invsvc_async.cli.commands.stores import OUTBOX, Place, attach
 from invsvc_async.cli.commands.upkeep import drop, prune, retry
 from invsvc_async.cli.commands.views import list_, show, workers
-from invsvc_async.cli.option_groups import expanded
+from invsvc_async.cli.option_groups import expanded, group_of
 from invsvc_async.cli.options import check_outputs, handled, stop_signals
 from invsvc_async.cli.output import emit_json, note
 from invsvc_async.cli.sending import Concurrency, Sending
 
 __all__ = ["app"]
 
-app: typer.Typer = typer.Typer(
-    add_completion=False, rich_markup_mode="markdown", no_args_is_help=True,
-    help="Send the writes that applications have committed to an outbox, and look after them.",
-)  # fmt: skip
+app: typer.Typer = group_of(
+    "Send the writes that applications have committed to an outbox, and look after them."
+)
 
 
 @app.command()
