@@ -280,6 +280,8 @@ async def test_webhooks_without_a_place_for_their_secrets(service, invsvc, here)
     assert "--no-secrets" in err
 
     service.script("webhooks.create", "pass", "apply, then reset")
+    code, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets")
+    assert (code, "thrown away, as --no-secrets says" in out, "lost" in out) == (0, True, False)
     code, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets", "--json")
     assert (code, json.loads(out)["secrets_lost"], service.arrivals("webhooks.create")) == (0, 0, 5)
     report = json.loads((await invsvc("report", "run.db", "--json"))[1])

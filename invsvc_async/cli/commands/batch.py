@@ -165,7 +165,9 @@ async def _run(
         # A run on a shared journal also sends what other runs put into it.
         may_create = checked.creates_webhooks or is_shared(journal)
         options.check_secrets(may_create=may_create)
-        return await write(journal, options, client, writes, total=writes.total, bad=writes.bad)
+        return await write(
+            journal, options, client, writes, total=writes.total, bad=writes.bad, may_create=may_create
+        )
 
 
 def _name_problems(file: Path, writes: FileWrites, checked: Checked, *, skip_bad: bool) -> None:

@@ -45,12 +45,13 @@ GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
 async def write(
     journal: str, options: BatchSending, client: Client, writes: Iterable[Write[Any]], *, total: int,
-    bad: int,
+    bad: int, may_create: bool,
 ) -> int:  # fmt: skip  # Any: of any operation
     """
     Run the unfinished writes of *writes* (*total* in all) and of the journal; return the exit code.
 
-    *bad* lines of the input are not valid, and were skipped.
+    *bad* lines of the input are not valid, and were skipped. *may_create* is whether the others
+    create webhooks.
     """
     from invsvc_async.batch.places import name_of
     from invsvc_async.batch.reports.not_applied import groups_of
@@ -59,12 +60,14 @@ async def write(
         show = stack.enter_context(_bar(total, shown=not options.json_))
         batch = await _opened(stack, journal, options, client, on_progress=show)
         if not batch.entries.is_shared:  # what an earlier run has left, this one would do
-            options.check_secrets(may_create=await batch.entries.creates_webhooks())
+            may_create = may_create or await batch.entries.creates_webhooks()
+            options.check_secrets(may_create=may_create)
         stopped = stack.enter_context(_signals(batch))
         stop_reason = await _all_taken(batch.run(writes))
         summary, progress = await batch.summary(), batch.progress
         groups = await groups_of(batch.entries, name_of(journal))
-    _print_summary(summary, progress, groups, bad=bad, as_json=options.json_)
+    discarded = options.no_secrets and may_create
+    _print_summary(summary, progress, groups, bad=bad, discarded=discarded, as_json=options.json_)
     if stop_reason is not None:
         fail(str(stop_reason))
         return FAILED
@@ -216,7 +219,13 @@ def _this_run(progress: Progress) -> str:
 
 
 def _print_summary(
-    summary: Summary, progress: Progress | None, groups: list[Group], *, bad: int = 0, as_json: bool
+    summary: Summary,
+    progress: Progress | None,
+    groups: list[Group],
+    *,
+    bad: int = 0,
+    discarded: bool = False,
+    as_json: bool,
 ) -> None:
     from invsvc_async.cli.commands.report import counts_of, plain_groups, show_groups
 
@@ -226,7 +235,9 @@ def _print_summary(
             this_run = {"done_now": done, "skipped": skipped, "bad": bad}
             emit_json(counts_of(summary) | this_run | {"not_applied": plain_groups(groups)})
             return
-        print_facts(console(), _facts(summary, progress, bad))
+        facts = _facts(summary, progress, bad)
+        facts += [("secrets", "of new webhooks were thrown away, as --no-secrets says")] if discarded else []
+        print_facts(console(), facts)
         show_groups(groups)
 
 

@@ -226,10 +226,11 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     sent = f"{counted(report.attempts, 'write')} ({report.resends:,} sent again on proof)"
     facts = [
         ("writes", f"{summary.total:,}, {left:,} of them open"),
-        ("rate", f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s"),
         ("time to verdict", f"median {median:.3g} s, p99 {p99:.3g} s"),
         ("requests", f"{sent}, {counted(report.reads, 'read')}"),
     ]
+    if report.runs:
+        facts.insert(1, ("rate", f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s"))
     if report.faults:
         faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
         facts.append(("failures", faults))
