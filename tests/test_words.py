@@ -200,7 +200,9 @@ def test_bar_of_a_batch():
     assert batch_run._this_run(progress) == "this run: 30, 7/s; 30 applied; 900 were done before; 2 settling"
     paused = attrs.evolve(progress, paused="it is away", next_probe=4.0, settling=0, skipped=0)
     assert batch_run._whole(paused, 20) == "30 of 30"
-    assert batch_run._this_run(paused) == "this run: 30, 7/s; 30 applied; paused: it is away, next probe in 4 s"
+    assert (
+        batch_run._this_run(paused) == "this run: 30, 7/s; 30 applied; paused: it is away, next probe in 4 s"
+    )
 
 
 def test_end_of_a_worker_that_was_given_nothing(capsys):

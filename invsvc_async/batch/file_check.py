@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, closing
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import attrs
 import msgspec
@@ -154,22 +154,32 @@ class _Reader:
         return text
 
 
+class Table(Protocol):
+    """How a file that is not JSON lines is read; ``form`` says which writes ``lines`` makes of it."""
+
+    form: bytes
+
+    def lines(self, file: Readable, number: int) -> Iterator[Line | BadLine]:
+        """Yield the lines of *file*, of which *number* were read before."""
+        ...
+
+
 class FileWrites:
     """
     The writes of *file*, which is open for reading it more than once. *name* is for errors.
 
     ``check`` reads it once, and iterating reads it again. Both skip what is before ``checkpoint``, which is
     set if the file begins with what an earlier run has taken in. Bad lines are errors, or with *skips_bad*
-    they are left out. *read* yields the lines of a file, of which a number was read before, and *form* says
-    which writes it makes of them.
+    they are left out. *table* says how lines are read that are not JSON.
     """
 
     def __init__(
         self, file: BinaryIO, client: Client, *, name: str = "the file", skips_bad: bool = False,
-        read: Callable[[Readable, int], Iterator[Line | BadLine]] = read_lines, form: bytes = b"",
+        table: Table | None = None,
     ) -> None:  # fmt: skip
         self._file, self._client, self._name = file, client, name
-        self._skips_bad, self._read, self._form = skips_bad, read, form
+        self._skips_bad, self._form = skips_bad, b"" if table is None else table.form
+        self._read = read_lines if table is None else table.lines
         self._team = options_of(client).team
         self._begin: _Reader | None = None  # it is at the checkpoint, and stays there
         self._reader: _Reader | None = None  # of the second time, as what follows

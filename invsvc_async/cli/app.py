@@ -57,7 +57,7 @@ COMMANDS = {
         "Show, retry or delete the writes in the journal of a client, `Client(journal=…)`",
     ),
     "settle": ("settle", "Find out whether a write was applied"),
-    "resume": ("resume", "Complete an interrupted write"),
+    "resume": ("settle", "Complete an interrupted write"),
     "explain": (
         "explain",
         "Explain how a verdict was reached, and check that the current rules still reach it",
@@ -109,7 +109,8 @@ class Commands(TyperGroup):
         subcommands: typer.Typer | None = getattr(module, "app", None)
         group = subcommands or typer.Typer(add_completion=False, rich_markup_mode="markdown")
         if subcommands is None:
-            group.command(cmd_name)(expanded(module.command))
+            command = module.resume if cmd_name == "resume" else module.command
+            group.command(cmd_name)(expanded(command))
         found = _for_people(typer.main.get_command(group))
         found.name = cmd_name
         for each in (found, *getattr(found, "commands", {}).values()):

@@ -257,6 +257,7 @@ async def test_page_in_a_browser(client, tmp_path, capsys):
             assert await page.run("document.getElementById('state').textContent") == (
                 "finished; some writes are not applied"
             )
+            assert "was finished before" in await page.run("document.getElementById('chart').textContent")
             await page.run("document.querySelector('summary').click()")
             assert key in await page.run("document.querySelector('details li').textContent")
 

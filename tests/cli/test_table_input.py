@@ -147,20 +147,20 @@ async def test_bad_rows_send_nothing(service, invsvc, here):
 
 
 async def test_kill_and_resume(service, here):
-    """Of 400 rows, some over two lines, each takes effect once, though the run is killed twice, and rows are added."""
+    """Of 90 rows, some over two lines, each takes effect once, though the run is killed twice, and rows are added."""
     notes = ("", "line 1\nline 2", "a, b")
-    rows = [(f"row-{n}", f"https://me.example/{n}", notes[n % 3], "invoice.created") for n in range(400)]
+    rows = [(f"row-{n}", f"https://me.example/{n}", notes[n % 3], "invoice.created") for n in range(90)]
 
     def store(some):
         with (here / "hooks.csv").open("w", encoding="utf-8-sig", newline="") as file:
             csv.writer(file).writerows([("id", "address", "note", "kind"), *some])
 
     command = [
-        "hooks.csv", "--journal", "run.db", "--operation", "webhooks.create", "--key", "id", "--rate", "150",
+        "hooks.csv", "--journal", "run.db", "--operation", "webhooks.create", "--key", "id", "--rate", "60",
         "--no-secrets", "--map", "url=address", "--map", "description=note", "--map", "events=kind",
     ]  # fmt: skip
-    store(rows[:300])
-    for many in (60, 180):
+    store(rows[:70])
+    for many in (20, 50):
         running = await child(*command)
         await service.arrived("webhooks.create", many)
         running.send_signal(signal.SIGKILL)
@@ -170,7 +170,7 @@ async def test_kill_and_resume(service, here):
     out, err = await running.communicate()
     assert running.returncode == 0, err
     told = json.loads(out)
-    assert (told["verdicts"], told["total"]) == ({"applied": 400}, 400)
+    assert (told["verdicts"], told["total"]) == ({"applied": 90}, 90)
     await service.settled()
     made = Counter(
         entry.body["url"] for entry in service.ledger.entries if entry.operation == "webhooks.create"

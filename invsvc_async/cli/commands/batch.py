@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,11 +20,10 @@ from invsvc_async.cli.sending import BatchSending
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
     from typing import BinaryIO
 
     from invsvc_async.batch.file_check import Checked, FileWrites
-    from invsvc_async.client import Client
 
 __all__ = ["app"]
 
@@ -114,36 +112,31 @@ def run(
     if operation is None and (map_ or key is not None):
         raise typer.BadParameter("--map and --key need --operation, which says that the input is a table")
 
-    def writes_of(client: Client, lines: BinaryIO) -> FileWrites:
-        from invsvc_async.batch.file_check import FileWrites
-
-        if operation is None:
-            return FileWrites(lines, client, name=str(file), skips_bad=skip_bad)
-        from invsvc_async.cli.table_input import Table
-
-        table = Table(lines, client, operation, map_ or (), key)
-        return FileWrites(
-            lines, client, name=str(file), skips_bad=skip_bad, read=table.lines, form=table.form
-        )
-
     # Outside the event loop, so that Ctrl-C interrupts reading from a silent pipe.
     with rereadable(file) as lines:
-        running = _run(
-            journal, options, file, partial(writes_of, lines=lines), dry_run=dry_run, skip_bad=skip_bad
-        )
+        table = None if operation is None else (operation, map_ or (), key)
+        running = _run(journal, options, file, lines, table, dry_run=dry_run, skip_bad=skip_bad)
         raise typer.Exit(until_done(running))
 
 
 async def _run(
-    journal: str, options: BatchSending, file: Path, writes_of: Callable[[Client], FileWrites], *,
-    dry_run: bool, skip_bad: bool,
-) -> int:  # fmt: skip
-    from invsvc_async.batch.file_check import check_file
+    journal: str,
+    options: BatchSending,
+    file: Path,
+    lines: BinaryIO,
+    table: tuple[str, Sequence[str], str | None] | None,
+    *,
+    dry_run: bool,
+    skip_bad: bool,
+) -> int:
+    from invsvc_async.batch.file_check import FileWrites, check_file
     from invsvc_async.batch.places import checkpoint_at, is_shared
     from invsvc_async.cli.commands.batch_run import write
+    from invsvc_async.cli.table_input import Table
 
     async with options.client(options.concurrency) as client:
-        writes = writes_of(client)
+        found = None if table is None else Table(lines, client, *table)
+        writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, table=found)
         checked = check_file(writes, None if dry_run else await checkpoint_at(journal))
         _name_problems(file, writes, checked, skip_bad=skip_bad)
         if dry_run:

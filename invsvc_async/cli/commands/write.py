@@ -7,7 +7,7 @@ from codecs import BOM_UTF8
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import typer
@@ -27,7 +27,7 @@ from invsvc_async.cli.options import (
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from invsvc_async.cli.secrets_file import SecretsFile
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
-__all__ = ["command", "send", "until_settled"]
-
-T = TypeVar("T")
+__all__ = ["command", "finish"]
 
 What = Annotated[
     str | None,
@@ -83,8 +81,6 @@ def command(
     If the result stays open, or on Ctrl-C and SIGTERM, the intent is stored in a file for `invsvc settle`.
     A kill (SIGKILL) leaves no file: use `invsvc batch` with a file of one line if that may happen.
     """
-    from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
-
     if (what is None) == (file is None):
         raise typer.BadParameter("give either an operation with arguments, or --file")
 
@@ -100,8 +96,20 @@ def command(
             confirm_delete(write)
         return write
 
+    finish(make, calling, secrets_to, story)
+
+
+def finish(
+    make: Callable[[Client], Write[Any]], calling: Calling, secrets_to: Path, story: Path | None
+) -> None:
+    """Send the write that *make* returns, print its outcome, and end the command with the exit code."""
+    from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
+
     show = partial(print_outcome, as_json=calling.json_, story=story)
-    outcome, lost = until_settled(send(make, calling, secrets_to, show))
+    try:
+        outcome, lost = until_done(_send(make, calling, secrets_to, show), short=True)
+    except asyncio.CancelledError:  # a signal that ends processes interrupts it as Ctrl-C does
+        raise KeyboardInterrupt from None
     if lost is not None:
         raise lost
     raise typer.Exit(exit_code_of(outcome))
@@ -121,15 +129,7 @@ def confirm_delete(write: Write[Any]) -> None:
         raise
 
 
-def until_settled(sending: Coroutine[Any, Any, T]) -> T:  # Any: of coroutines
-    """Run *sending* to its end; a signal that ends processes interrupts it as Ctrl-C does."""
-    try:
-        return until_done(sending, short=True)
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-
-
-async def send(
+async def _send(
     make: Callable[[Client], Write[Any]],
     calling: Calling,
     secrets_to: Path,
