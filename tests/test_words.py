@@ -192,12 +192,17 @@ def test_conformance_as_json(capsys):
 
 
 def test_bar_of_a_batch():
-    """It says how fast, which verdicts, and how many are still being settled where any are."""
+    """It tells what this run did from what was done before; the time left is that at the rate of this run."""
     progress = Progress(
-        done=3, skipped=0, under_way=4, settling=2, rate=1234.5, seconds=1.0, verdicts={Verdict.APPLIED: 3}
+        done=30, skipped=900, under_way=4, settling=2, rate=7.0, seconds=1.0, verdicts={Verdict.APPLIED: 30}
     )
-    assert batch_run._status(progress) == "1,234/s  3 applied  2 settling"
-    assert batch_run._status(attrs.evolve(progress, settling=0)) == "1,234/s  3 applied"
+    assert batch_run._whole(progress, 1000) == "930 of 1,000, about 10 s left"
+    assert batch_run._this_run(progress) == "this run: 30, 7/s; 30 applied; 900 were done before; 2 settling"
+    paused = attrs.evolve(progress, paused="it is away", next_probe=4.0, settling=0, skipped=0)
+    assert batch_run._whole(paused, 20) == "30 of 30"
+    assert (
+        batch_run._this_run(paused) == "this run: 30, 7/s; 30 applied; paused: it is away, next probe in 4 s"
+    )
 
 
 def test_end_of_a_worker_that_was_given_nothing(capsys):

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, closing
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import attrs
 import msgspec
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator
     from typing import BinaryIO
 
-    from invsvc_async.batch.jsonl import Line
+    from invsvc_async.batch.jsonl import Line, Readable
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
@@ -36,6 +36,7 @@ Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Pa
 
 _EMPTY = "the file contains no writes"
 _NAMED = 20  # bad lines in an error
+_FIRST = 3  # good lines that are kept
 _STEP = 128  # lines checked before other tasks may run
 _BLOCK = 2**20  # bytes read at once up to a checkpoint
 
@@ -71,6 +72,7 @@ class Checked:
 
     most: int = 1_000_000
     good: int = 0
+    first: list[Line] = attrs.field(factory=list["Line"])  # of the good ones
     bad: int = 0
     problems: list[BadLine] = attrs.field(factory=list[BadLine])
     creates_webhooks: bool = False
@@ -83,6 +85,8 @@ class Checked:
                 self.problems.append(line)
         else:
             self.good += 1
+            if len(self.first) < _FIRST:
+                self.first.append(line)
             self.creates_webhooks = self.creates_webhooks or line.operation == "webhooks.create"
 
 
@@ -111,14 +115,15 @@ class _Reader:
     """
     Reads *file* from where *after* is, or from its start. *name* is for errors.
 
-    ``offset`` and ``lines`` count what was read, in bytes and whole lines, and ``digest`` is taken of it.
+    ``offset`` and ``lines`` count what was read, in bytes and whole lines, and ``digest`` is taken of it and
+    of its *form*.
     """
 
-    def __init__(self, file: BinaryIO, name: str, after: _Reader | None = None) -> None:
+    def __init__(self, file: BinaryIO, name: str, form: bytes, after: _Reader | None = None) -> None:
         self._file, self._name = file, name
         self.offset: int = 0 if after is None else after.offset
         self.lines: int = 0 if after is None else after.lines
-        self.digest: blake2b = blake2b(digest_size=16) if after is None else after.digest.copy()
+        self.digest: blake2b = blake2b(form, digest_size=16) if after is None else after.digest.copy()
         self.ends_line: bool = True  # nothing was read, or a whole line at last
         file.seek(self.offset)
 
@@ -149,20 +154,32 @@ class _Reader:
         return text
 
 
+class Table(Protocol):
+    """How a file that is not JSON lines is read; ``form`` says which writes ``lines`` makes of it."""
+
+    form: bytes
+
+    def lines(self, file: Readable, number: int) -> Iterator[Line | BadLine]:
+        """Yield the lines of *file*, of which *number* were read before."""
+        ...
+
+
 class FileWrites:
     """
     The writes of *file*, which is open for reading it more than once. *name* is for errors.
 
     ``check`` reads it once, and iterating reads it again. Both skip what is before ``checkpoint``, which is
     set if the file begins with what an earlier run has taken in. Bad lines are errors, or with *skips_bad*
-    they are left out.
+    they are left out. *table* says how lines are read that are not JSON.
     """
 
     def __init__(
-        self, file: BinaryIO, client: Client, *, name: str = "the file", skips_bad: bool = False
-    ) -> None:
+        self, file: BinaryIO, client: Client, *, name: str = "the file", skips_bad: bool = False,
+        table: Table | None = None,
+    ) -> None:  # fmt: skip
         self._file, self._client, self._name = file, client, name
-        self._skips_bad = skips_bad
+        self._skips_bad, self._form = skips_bad, b"" if table is None else table.form
+        self._read = read_lines if table is None else table.lines
         self._team = options_of(client).team
         self._begin: _Reader | None = None  # it is at the checkpoint, and stays there
         self._reader: _Reader | None = None  # of the second time, as what follows
@@ -184,12 +201,7 @@ class FileWrites:
     def check(self, checkpoint: Checkpoint | None = None, *, most: int = 1_000_000) -> Iterator[None]:
         """Check every line after *checkpoint*, or every line if the file was changed. Yields now and then."""
         self.checked = Checked(most=most)
-        # The lines before it are the same writes for this client, and no others.
-        if (
-            checkpoint is not None
-            and checkpoint.team == self._team
-            and (self._skips_bad or not checkpoint.bad)
-        ):
+        if checkpoint is not None:
             yield from self._begin_at(checkpoint)
         for number, line in enumerate(self._lines(self._new_reader())):
             self.checked.add(line)
@@ -254,12 +266,12 @@ class FileWrites:
         )
 
     def _new_reader(self) -> _Reader:
-        return _Reader(self._file, self._name, after=self._begin)
+        return _Reader(self._file, self._name, self._form, after=self._begin)
 
     def _lines(self, reader: _Reader) -> Iterator[Line | BadLine]:
         """Yield each line, or what is wrong with it. A key that an earlier line has is wrong too."""
         with closing(Met()) as keys:
-            for line in read_lines(reader, number=reader.lines):
+            for line in self._read(reader, reader.lines):
                 if isinstance(line, BadLine):
                     yield line
                     continue

@@ -44,7 +44,7 @@ __all__ = ["Item", "ItemOptions", "discard_secret"]
 
 
 def discard_secret(_key: str, _webhook: object) -> None:
-    """Throw a secret away, as an ``on_secret``. It counts as lost."""
+    """Throw a secret away, as an ``on_secret``. It counts as not stored: nobody wants it."""
 
 
 def _claim_of(webhook_id: str | None, *, answered: bool) -> str | None:
@@ -214,14 +214,16 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     async def _secret_passed_on(self, outcome: Outcome[Any]) -> Outcome[Any]:  # Any: of any operation
         """Pass the secret on, and return the outcome, which says who has it."""
-        if outcome.secret != "returned":  # noqa: S105 - a state
+        if self.on_secret is discard_secret and outcome.secret is not None:
+            return attrs.evolve(outcome, secret="not stored")  # noqa: S106 - a state
+        if outcome.secret != "returned":  # noqa: S105 - the same
             return outcome
         if self.on_secret is None:
             return outcome if self.secret_in_results else attrs.evolve(outcome, secret="lost")  # noqa: S106
         handed = self.on_secret(self.key, outcome.value)
         if handed is not None and inspect.isawaitable(handed):
             await handed
-        return attrs.evolve(outcome, secret="lost" if self.on_secret is discard_secret else "delivered")
+        return attrs.evolve(outcome, secret="delivered")  # noqa: S106 - the same
 
     def _stored(self, outcome: Outcome[Any], record: Record) -> str:  # noqa: ARG002 - for subclasses
         return encoded(record)

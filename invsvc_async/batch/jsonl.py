@@ -49,7 +49,7 @@ class Readable(Protocol):
         ...
 
 
-def read_lines(file: Readable, *, max_bytes: int = MAX_LINE, number: int = 0) -> Iterator[Line | BadLine]:
+def read_lines(file: Readable, number: int = 0, *, max_bytes: int = MAX_LINE) -> Iterator[Line | BadLine]:
     """
     Read *file* line by line, and yield each one that is not empty. *number* lines were read before.
 

@@ -19,7 +19,7 @@ from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.result import Progress
 from invsvc_async.batch.results import Results
-from invsvc_async.batch.run_status import note_status, note_total
+from invsvc_async.batch.run_status import Pause, note_pause, note_status, note_total
 from invsvc_async.client import options_of
 from invsvc_async.errors import InvalidRequestError, JournalError
 
@@ -81,6 +81,7 @@ class Run:
         self._ticking: asyncio.TimerHandle | None = None
         self._began = self._over = 0.0
         self._limits: Counter[str] = Counter()  # ticks at which something limited the run
+        self._pauses: list[Pause] = []
         self._verdicts: Counter[Verdict] = Counter()
         self.ended: bool = False  # nothing is under way, and nothing will be; results may be left
 
@@ -214,6 +215,7 @@ class Run:
         engine = Engine(self._batch.sending)
         self._engine, self._began = engine, asyncio.get_running_loop().time()
         self._feeding = asyncio.create_task(self._feed(engine))
+        self._note_status()
         self._tick()
         return engine
 
@@ -221,6 +223,8 @@ class Run:
         if self._batch.on_progress is not None:
             self._report()
         assert self._engine is not None
+        if (paused := self._engine.pause[0]) is not None:
+            note_pause(self._pauses, paused)
         if self._engine.held and (why := self._engine.limited_by) is not None:
             self._limits[why.partition(":")[0]] += 1
             if self._limits.total() % _NOTED == 1:
@@ -229,7 +233,7 @@ class Run:
 
     def _note_status(self) -> None:
         seconds = {name: round(ticks * _TICK, 1) for name, ticks in self._limits.items()}
-        note_status(self._batch.entries, self.progress(), seconds)
+        note_status(self._batch.entries, self.progress(), seconds, self._pauses, ended=self.ended)
 
     def _report(self) -> None:
         session = options_of(self._batch.client).session

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 import typer
 import typer.main
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from invsvc_async._version import __version__
+from invsvc_async.cli.option_groups import expanded
 from invsvc_async.cli.output import (
     DONE,
     FAILED,
@@ -56,7 +57,7 @@ COMMANDS = {
         "Show, retry or delete the writes in the journal of a client, `Client(journal=…)`",
     ),
     "settle": ("settle", "Find out whether a write was applied"),
-    "resume": ("resume", "Complete an interrupted write"),
+    "resume": ("settle", "Complete an interrupted write"),
     "explain": (
         "explain",
         "Explain how a verdict was reached, and check that the current rules still reach it",
@@ -109,8 +110,9 @@ class Commands(TyperGroup):
         subcommands: typer.Typer | None = getattr(module, "app", None)
         group = subcommands or typer.Typer(add_completion=False, rich_markup_mode="markdown")
         if subcommands is None:
-            group.command(cmd_name)(module.command)
-        found = _plain_unless_terminal(typer.main.get_command(group))
+            command = module.resume if cmd_name == "resume" else module.command
+            group.command(cmd_name)(expanded(command))
+        found = _for_people(typer.main.get_command(group))
         found.name = cmd_name
         for each in (found, *getattr(found, "commands", {}).values()):
             each.short_help = _summary(each.help or "")  # click cuts a text that it shortens itself
@@ -130,11 +132,18 @@ def _summary(text: str) -> str:
     return re.split(r"[.:;](?=\s|$)", " ".join(text.split()), maxsplit=1)[0]
 
 
-def _plain_unless_terminal(command: Any) -> Any:  # Any: the same
-    """Disable boxes and colours in help and usage errors unless stdout is a terminal."""
-    if not sys.stdout.isatty():
-        for each in (command, *getattr(command, "commands", {}).values()):
+def _for_people(command: Any) -> Any:  # Any: the same
+    """
+    Let help and usage errors have boxes and colours on a terminal only.
+
+    Beside arguments and flags they show no types of Python; options name their values.
+    """
+    for each in (command, *getattr(command, "commands", {}).values()):
+        if not sys.stdout.isatty():
             each.rich_markup_mode = None
+        for one in each.params:
+            if isinstance(one, TyperArgument) or one.is_flag:
+                one.display_type_rich = lambda *_, **__: ""  # older typer does not ask for it
     return command
 
 
@@ -226,7 +235,7 @@ def _show_warning(
 
 
 def _code_of(arguments: Sequence[str], shell: Shell) -> int:
-    command = _plain_unless_terminal(typer.main.get_command(app))
+    command = _for_people(typer.main.get_command(app))
     try:
         code = command(
             args=_debug_first(arguments), prog_name="invsvc", obj=shell,

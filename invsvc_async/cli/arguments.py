@@ -11,7 +11,7 @@ import re
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-import typer  # noqa: TC002 - it reads the type of a completion's context
+import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation

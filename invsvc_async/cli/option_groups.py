@@ -7,20 +7,33 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import typer
+from typer.core import TyperGroup
+
+from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Coroutine, Iterator
 
-__all__ = ["expanded"]
+__all__ = ["expanded", "group_of"]
 
 _LAST = ("json_", "profile", "team")  # in the help
 
 
+def group_of(help_: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
+    """Return a group of commands."""
+    return typer.Typer(
+        cls=cls, add_completion=False, rich_markup_mode="markdown", no_args_is_help=True, help=help_
+    )
+
+
 def expanded(
-    command: Callable[..., None], *, lacks: Collection[str] = (), **bound: object
+    command: Callable[..., Coroutine[Any, Any, None] | None], *, lacks: Collection[str] = (), **bound: object
 ) -> Callable[..., None]:
     """
     Return *command*, as typer takes it, with the fields of its parameters that are attrs classes.
+
+    If it is a coroutine function, it is run to its end.
 
     It has none of the options that it *lacks*, and *bound* are arguments that are not given by the user.
     """
@@ -33,7 +46,9 @@ def expanded(
         for name, group in groups.items():
             names = {field.name for field in attrs.fields(group)} & {*given}
             given[name] = group(**{each: given.pop(each) for each in names})
-        command(**bound, **given)
+        ended = command(**bound, **given)
+        if ended is not None:
+            until_done(ended)
 
     shown = [each for parameter in own for each in _options_of(parameter) if each.name not in lacks]
     shown.sort(key=lambda each: each.name in _LAST)

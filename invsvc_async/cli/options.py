@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
+import attrs
 import typer
 
 if TYPE_CHECKING:
@@ -22,14 +23,39 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Faults
 
 __all__ = [
-    "EscapeFormulas", "InsecureHttp", "IntentFile", "Json", "NoSecrets", "Profile", "SameMode", "SecretsFile",
-    "SecretsTo", "Story", "Team", "Yes", "check_outputs", "check_secrets", "check_url", "client_of",
-    "confirm", "content_of", "fault_plan", "handled", "intent_in", "is_insecure", "named", "stop_signals",
-    "unhandled",
+    "Calling", "EscapeFormulas", "InsecureHttp", "IntentFile", "Json", "NoSecrets", "Port", "Profile",
+    "SameMode", "SecretsFile", "SecretsTo", "Story", "Team", "Yes", "check_outputs", "check_url",
+    "client_of", "confirm", "content_of", "fault_plan", "handled", "intent_in", "is_insecure", "named",
+    "number", "stop_signals", "unhandled",
 ]  # fmt: skip
 
 _SQLITE = b"SQLite format 3\0"
+_INFINITE = float("inf")
 
+
+def number(
+    kind: Callable[[str], float], help_: str, *, least: float = -_INFINITE, most: float = _INFINITE,
+    metavar: str = "N",
+) -> Any:  # fmt: skip  # Any: as typer.Option
+    """Return an option that takes a number from *least* to *most*; the help names it *metavar*."""
+
+    def parse(text: str) -> float:
+        try:
+            found = kind(text)
+        except (ValueError, OverflowError):
+            what = "a whole number" if kind is int else "a number"
+            raise typer.BadParameter(f"must be {what}, not {text!r}") from None
+        if not least <= found <= most:
+            upper = f" and at most {most:,}" if most < _INFINITE else ""
+            raise typer.BadParameter(f"must be at least {least:,}{upper}, not {text}")
+        return found
+
+    return typer.Option(help=help_, metavar=metavar, parser=parse)
+
+
+Port = Annotated[
+    int, number(int, "A port of this machine; 0 selects a free one.", least=0, most=65_535, metavar="PORT")
+]
 Profile = Annotated[str | None, typer.Option(help="A profile in invsvc.toml.", metavar="NAME")]
 Team = Annotated[str | None, typer.Option(help="Act on this team (Connect).", metavar="ID")]
 InsecureHttp = Annotated[
@@ -54,9 +80,14 @@ Story = Annotated[
     ),
 ]
 SecretsTo = Annotated[
-    Path, typer.Option(help="Write the secret of a new webhook here (mode 0600); it is never printed.")
+    Path,
+    typer.Option(
+        help="Write the secret of a new webhook here (mode 0600); it is never printed.", metavar="FILE"
+    ),
 ]
-SecretsFile = Annotated[Path | None, typer.Option(help="Write webhook secrets here (mode 0600).")]
+SecretsFile = Annotated[
+    Path | None, typer.Option(help="Write webhook secrets here (mode 0600).", metavar="FILE")
+]
 NoSecrets = Annotated[bool, typer.Option("--no-secrets", help="Throw the secrets of new webhooks away.")]
 SameMode = Annotated[
     bool, typer.Option("--same-mode", help="Confirm that the credential has the intent's team and data mode.")
@@ -68,6 +99,19 @@ EscapeFormulas = Annotated[
     bool,
     typer.Option("--escape-formulas", help="In CSV, put ' before text that a spreadsheet would run."),
 ]
+
+
+@attrs.frozen
+class Calling:
+    """The options of commands that call the service."""
+
+    json_: Json = False
+    profile: Profile = None
+    team: Team = None
+
+    def client(self, **settings: Any) -> Client:  # Any: arguments of Client
+        """Create the client that they describe."""
+        return client_of(self.profile, self.team, **settings)
 
 
 def confirm(question: str) -> None:
@@ -189,17 +233,6 @@ def check_outputs(outputs: Mapping[str, Path | None], **inputs: Path | str | Non
                 f"{file} is a database, such as a journal. Use another file.", param_hint=option
             )
         used[place] = f"the file of {option}"
-
-
-def check_secrets(secrets_to: Path | None, *, no_secrets: bool, may_create: bool) -> None:
-    """Check, before anything is sent, that the secrets of new webhooks have a place, or are not wanted."""
-    if secrets_to is not None and no_secrets:
-        raise typer.BadParameter("use either --secrets-to or --no-secrets")
-    if may_create and secrets_to is None and not no_secrets:
-        raise typer.BadParameter(
-            "nothing was sent. Writes may create webhooks, whose secrets are returned only once. Use "
-            "--secrets-to FILE to store them, or --no-secrets to throw them away."
-        )
 
 
 def _place_of(file: Path | str | None) -> Path | None:

@@ -23,6 +23,7 @@ __all__ = [
     "OVERTAKEN",
     "UNKNOWN",
     "USAGE",
+    "age",
     "console",
     "counted",
     "discard_output",
@@ -42,6 +43,7 @@ __all__ = [
 
 DONE, FAILED, USAGE, UNKNOWN, OVERTAKEN, INCOMPLETE = 0, 1, 2, 3, 4, 5
 _HANGING = 4  # columns
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
 _ERROR_FACTS = ("operation", "status", "code", "request_id", "resume_token")  # in JSON, if an error has them
 
@@ -86,6 +88,16 @@ def _own(stream: TextIO) -> TextIO:
 def counted(number: int, noun: str) -> str:
     """Return *number* with *noun*, which is given in the singular: ``1 write``, ``2,000 writes``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def age(seconds: float | None) -> str:
+    """Return a time in words; empty if it is not known."""
+    if seconds is None:
+        return ""
+    for size, unit in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def fail(message: str, error: Exception | None = None) -> None:
@@ -179,7 +191,9 @@ def table(
     if is_terminal(sys.stdout):
         from invsvc_async.cli.terminal_table import print_table
 
-        print_table(console(), titles, [[*map(visible, row)] for row in rows], right=right, wide=wide)
+        told = [[*map(visible, row)] for row in rows]
+        if left_out := print_table(console(), titles, told, right=right, wide=wide):
+            note(f"a wider terminal shows {', '.join(left_out)}, too")
         return
     for row in (titles, *rows):
         cells = (visible(cell.replace("\t", " ").replace("\n", " ")) for cell in row)

@@ -13,8 +13,8 @@ from invsvc_async.cli.options import (
     Profile,
     SecretsFile,
     Team,
-    check_secrets,
     client_of,
+    number,
 )
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchSending", "Concurrency", "Sending"]
 
-Concurrency = Annotated[int, typer.Option(min=1, help="Maximum writes in flight in this process.")]
-Rate = Annotated[float | None, typer.Option(min=0.001, help="Sends per second, evenly spaced.")]
+Concurrency = Annotated[int, number(int, "Maximum writes in flight in this process.", least=1)]
+Rate = Annotated[float | None, number(float, "Sends per second, evenly spaced.", least=0.001)]
 SameMode = Annotated[
     bool, typer.Option("--same-mode", help="The credential is new, but has the same team and data mode.")
 ]
@@ -56,8 +56,14 @@ class Sending:
         return {name: getattr(self, name) for name in ("rate", "same_mode", "restored", "moved")}
 
     def check_secrets(self, *, may_create: bool) -> None:
-        """Check, before anything is sent, that the secrets of new webhooks have a place."""
-        check_secrets(self.secrets_to, no_secrets=self.no_secrets, may_create=may_create)
+        """Check, before anything is sent, that secrets of new webhooks have a place, or are not wanted."""
+        if self.secrets_to is not None and self.no_secrets:
+            raise typer.BadParameter("use either --secrets-to or --no-secrets")
+        if may_create and self.secrets_to is None and not self.no_secrets:
+            raise typer.BadParameter(
+                "nothing was sent. Writes may create webhooks, whose secrets are returned only once. Use "
+                "--secrets-to FILE to store them, or --no-secrets to throw them away."
+            )
 
     def client(self, concurrency: int) -> Client:
         """Return a client whose limit leaves room for settling reads beside the writes."""
@@ -82,7 +88,9 @@ class BatchSending(Sending):
     tag: Annotated[bool, typer.Option(help="Tag new webhooks, so that they can be identified.")] = True
     stop_after: Annotated[
         str | None,
-        typer.Option(help="Stop after so many writes, or such a share (0.05), that were not applied."),
+        typer.Option(
+            help="Stop after so many writes, or such a share (0.05), that were not applied.", metavar="N"
+        ),
     ] = None
 
     @property

@@ -27,14 +27,17 @@ _GAP = 2  # columns between two columns of a table
 
 def print_table(
     out: Console, titles: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int], wide: bool
-) -> None:
+) -> list[str]:
     """
-    Print *rows* as a table.
+    Print *rows* as a table without the columns that are empty; return the titles that did not fit.
 
     Columns of ids, times and numbers are never wrapped; the other ones are, from the widest on.  If that is
-    not enough, each row is printed as one line for each field, unless *wide* rows were requested.
+    not enough, the last ones are left out.  If that were more than half of them, each row is printed as one
+    line for each field.  *wide* rows have all columns, and may be longer than the terminal's.
     """
-    columns = [[_readable(row[number]) for row in rows] for number in range(len(titles))]
+    used = [number for number in range(len(titles)) if not rows or any(row[number] for row in rows)]
+    titles, right = [titles[each] for each in used], [used.index(each) for each in right if each in used]
+    columns = [[_readable(row[number]) for row in rows] for number in used]
     whole = [all(map(_WHOLE.fullmatch, cells)) for cells in columns]
     widths = [
         max(cell_len(title), *(_width(each) for each in cells), 0)
@@ -44,21 +47,26 @@ def print_table(
         width if is_whole else min(width, max(_NARROWEST, cell_len(title), *map(_longest_word, cells)))
         for title, width, is_whole, cells in zip(titles, widths, whole, columns, strict=True)
     ]
-    frame = _GAP * len(titles) + 2
+    fitting = len(titles)
     if wide:
-        out.width = max(out.width, sum(widths) + frame)
-    elif sum(least) + frame > out.width:
+        out.width = max(out.width, sum(widths) + _GAP * len(titles) + 2)
+    while sum(least[:fitting]) + _GAP * fitting + 2 > out.width:
+        fitting -= 1
+    if fitting < len(titles) / 2:
         for row in zip(*columns, strict=True):
             print_fields(out, list(zip(titles, row, strict=True)))
             out.print()
-        return
+        return []
+    while not wide and sum(widths[:fitting]) + _GAP * fitting + 2 > out.width:  # the widest gives way
+        widths[max(range(fitting), key=lambda each: (widths[each] > least[each], widths[each]))] -= 1
     shown = Table(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, _GAP - 1, 0, 0))
-    for number, title in enumerate(titles):
+    for number, title in enumerate(titles[:fitting]):
         side: Literal["left", "right"] = "right" if number in right else "left"
-        shown.add_column(title, justify=side, overflow="fold", min_width=least[number])
-    for row in zip(*columns, strict=True):
+        shown.add_column(title, justify=side, overflow="fold", width=widths[number])
+    for row in zip(*columns[:fitting], strict=True):
         shown.add_row(*map(Text, row))
     out.print(shown, soft_wrap=wide)
+    return titles[fitting:]
 
 
 def print_fields(out: Console, fields: Sequence[tuple[str, str]]) -> None:

@@ -225,6 +225,8 @@ def plain_error(error: Exception) -> Exception:
     if isinstance(error, (aiohttp.ClientResponseError, HttpProcessingError)):
         if not isinstance(error, TransferEncodingError):  # which may be a part of the body alone
             text = _QUOTED.sub("", error.message)
+    elif isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str):
+        text = "the connection ended within the head of the answer"  # which the message would quote
     else:
         text = _QUOTED_BYTES.sub("", str(error))
     return ConnectionError(f"{type(error).__name__}: {' '.join(text.split())}".rstrip(": "))

@@ -144,7 +144,7 @@ async def test_progress_in_a_file(service, invsvc, here, monkeypatch):
     file = write_file(here / "w.jsonl", line(1), line(2))
     _, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets")
     lines = out.splitlines()
-    assert lines[0].split(": ")[0] in {"0 of 2", "1 of 2", "2 of 2"}
+    assert lines[0].split("; ")[0] in {"0 of 2", "1 of 2", "2 of 2"}
     assert "2 applied" in next(each for each in lines if each.startswith("2 of 2:"))
     _, out, _ = await invsvc("w.jsonl", "--journal", "another.db", "--json", "--no-secrets")
     assert json.loads(out)["total"] == 2
@@ -272,7 +272,7 @@ async def test_prune_empties_what_is_done(invsvc, here):
 
 
 async def test_webhooks_without_a_place_for_their_secrets(service, invsvc, here):
-    """Nothing is sent, and both ways on are named; thrown away on purpose, all of them count as lost."""
+    """Nothing is sent, and both ways on are named; those thrown away on purpose are not lost."""
     file = write_file(here / "writes.jsonl", *map(line, range(5)))
     code, out, err = await invsvc(file, "--journal", "run.db")
     assert (code, out, service.arrivals()) == (2, "", 0)
@@ -280,10 +280,15 @@ async def test_webhooks_without_a_place_for_their_secrets(service, invsvc, here)
     assert "--no-secrets" in err
 
     service.script("webhooks.create", "pass", "apply, then reset")
+    code, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets")
+    assert (code, "thrown away, as --no-secrets says" in out, "lost" in out) == (0, True, False)
     code, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets", "--json")
-    assert (code, json.loads(out)["secrets_lost"], service.arrivals("webhooks.create")) == (0, 5, 5)
+    assert (code, json.loads(out)["secrets_lost"], service.arrivals("webhooks.create")) == (0, 0, 5)
     report = json.loads((await invsvc("report", "run.db", "--json"))[1])
-    assert (report["secrets_lost"], len(report["lost_secrets"])) == (5, 5)
+    assert (report["secrets_lost"], report["lost_secrets"], report["secrets_not_stored"]) == (0, [], 5)
+    _, text, _ = await invsvc("report", "run.db")
+    assert "5 are not stored: --no-secrets was given" in text
+    assert "secrets lost" not in text
     both = await invsvc(file, "--journal", "run.db", "--no-secrets", "--secrets-to", "secrets.jsonl")
     assert both[0] == 2
 

@@ -19,6 +19,7 @@ from invsvc_async.batch.reports import live
 from invsvc_async.batch.reports.live import Watch
 from invsvc_async.batch.run_status import note_status
 from invsvc_async.cli.commands import batch_watch
+from invsvc_async.cli.commands.stores import BATCH, At
 from invsvc_async.simulator.loopback_page import local
 from tests.batch.conftest import client_of, service  # noqa: F401 - pytest finds it by name
 from tests.batch.reports.test_live import mixed
@@ -40,7 +41,9 @@ class Watching:
     """The page of a watch that runs in this process."""
 
     def __init__(self, journal, *, port=0):
-        self.running = asyncio.create_task(batch_watch._watch(str(journal), port, opens=False, as_json=True))
+        self.running = asyncio.create_task(
+            batch_watch.watch(BATCH, At(str(journal), json_=True), port=port, open_=False)
+        )
 
     async def address(self, capsys):
         async with asyncio.timeout(60):
@@ -228,7 +231,7 @@ async def test_browser_is_opened(client, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(batch_watch, "_interrupted", AsyncMock())
     for display, many in (("", 0), (":0", 1)):
         monkeypatch.setenv("DISPLAY", display)
-        await batch_watch._watch(str(tmp_path / "run.db"), 0, opens=True, as_json=False)
+        await batch_watch.watch(BATCH, At(str(tmp_path / "run.db")))
         assert len(opened) == many
         out = capsys.readouterr().out
         assert "watch_url   http://127.0.0.1:" in out
@@ -254,6 +257,7 @@ async def test_page_in_a_browser(client, tmp_path, capsys):
             assert await page.run("document.getElementById('state').textContent") == (
                 "finished; some writes are not applied"
             )
+            assert "was finished before" in await page.run("document.getElementById('chart').textContent")
             await page.run("document.querySelector('summary').click()")
             assert key in await page.run("document.querySelector('details li').textContent")
 

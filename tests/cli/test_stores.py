@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import socket
 import sqlite3
 from contextlib import suppress
@@ -185,6 +186,9 @@ async def test_show(stored, invsvc):
         assert (found, told["state"], told["key"]) == (code, STATES[key], key)
         assert "private" not in out
     assert "no process" in (await invsvc(stored.kind, "show", stored.place, "waiting"))[1]
+    _, out, _ = await invsvc(stored.kind, "show", stored.place, "applied")
+    assert re.search(r"done at +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\+00:00\n", out)
+    assert "False" not in out
     code, _, err = await invsvc(stored.kind, "show", stored.place, "nowhere", "--json")
     assert (code, "no write under this key" in json.loads(err)["error"]["message"]) == (1, True)
 

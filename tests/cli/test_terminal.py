@@ -436,6 +436,54 @@ def test_summaries_in_the_help(offline):
     assert all(re.search(rf"^  {name} +[A-Z]\w+\b", text, re.MULTILINE) for name in COMMANDS)
 
 
+def test_help_of_each_command(offline):
+    """It has an example whose options exist, and names values as people do: files, seconds, numbers."""
+    groups = [(name,) for name in COMMANDS]
+    for words in groups:  # commands of groups are added
+        text = offline(*words, "--help").out
+        if (commands := text.partition("\nCommands:\n")[2]) and len(words) == 1:
+            groups += [(*words, name) for name in re.findall(r"^  (\w+) ", commands, re.MULTILINE)]
+            continue
+        flat = " ".join(text.split())
+        (example, *_) = re.findall(f"`invsvc {' '.join(words).replace('batch run', 'batch')} ?([^`]*)`", flat)
+        assert {*re.findall(r" (--[a-z-]+)", f" {example}")} <= {*re.findall(r"(--[a-z-]+)", text)}, words
+        assert not re.search(r"<(int|str|path|float|list)|\[x>|range>|<=x", text), words
+    assert len(groups) > 35
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("batch run w.jsonl --journal run.db --rate 0", "must be at least 0.001, not 0"),
+        ("serve --port 70000", "must be at least 0 and at most 65,535, not 70000"),
+        ("demo --writes many", "must be a whole number, not 'many'"),
+        ("serve --latency nan", "must be at least 0, not nan"),
+        ("events show 99999999999999999999 --store events.db", "9223372036854775807"),
+    ],
+)
+def test_number_that_is_not_possible(offline, here, words, complaint):
+    """It is refused with its bounds, before anything is done."""
+    (here / "w.jsonl").write_text("")
+    ran = offline(*words.split())
+    assert (ran.code, ran.out) == (2, "")
+    assert complaint in ran.err
+
+
+def test_column_that_is_narrowed_keeps_its_words(monkeypatch):
+    """All words of a text are shown beside columns that may not be wrapped, and a table fits its terminal."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = "ValueError: the handler did not find the customer 4711 in our database"
+    row = ("1", "dead", "invoice.created", "4B1F0000-0000-4000-8000-000000000001", "", "71 s", text)
+    screen = Terminal()
+    with contextlib.redirect_stdout(screen):
+        table(("id", "state", "type", "key", "handler", "age", "reason"), [row], right=(0, 5))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "handler  " not in lines[1]
+    assert " ".join(line[-26:].strip() for line in lines[3:]).strip() == text
+
+
 @pytest.mark.parametrize(
     ("words", "suggestion"),
     [

@@ -8,7 +8,9 @@ import os
 import time
 import tracemalloc
 import zlib
+from types import SimpleNamespace
 
+import aiohttp
 import pytest
 
 from invsvc_async.errors import ResponseLostError
@@ -104,6 +106,11 @@ def test_inflate_of_what_is_damaged(body, coding, words):
         (TimeoutError("too slow"), TimeoutError, "too slow"),
         (CutError("cut"), ConnectionError, "cut"),
         (ValueError("bad"), ConnectionError, "ValueError: bad"),
+        (
+            aiohttp.ServerDisconnectedError(SimpleNamespace(headers={"X-Secret": "token"})),
+            ConnectionError,
+            "ServerDisconnectedError: the connection ended within the head of the answer",
+        ),
     ],
 )
 def test_error_in_words(error, kind, words):

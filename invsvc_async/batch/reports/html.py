@@ -7,14 +7,16 @@ from datetime import UTC, datetime
 from functools import cache
 from html import escape
 from importlib.resources import files
+from itertools import pairwise
 from string import Template
 from typing import TYPE_CHECKING
 
+from invsvc_async.batch.reports.not_applied import words_of
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.reports.summary import Report, Slice
@@ -30,6 +32,9 @@ _COLOURS = {
     Verdict.UNKNOWN: "#b3261e",
 }
 _WIDE, _HIGH, _LEFT, _TOP = 900, 200, 46, 14  # of the timeline, in its own units
+_BELOW = 22  # for the times below it
+_TIMES = 5  # below the timeline
+_EVENTS = 100  # that the table of runs has, at most
 _PART = re.compile(r"<!-- part: (\w+) -->\n")
 
 
@@ -41,18 +46,19 @@ class _Html(str):
 
 def page_of(report: Report) -> str:
     """Return the page."""
-    summary, seconds = report.summary, report.seconds
+    summary = report.summary
     left = summary.to_do + summary.sending
     faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
+    ran = f" while it ran: {report.active_seconds:,.0f} s of {report.seconds:,.0f} s" if report.runs else ""
     return _fill(
         "page", head=_fill("head", title=f"{report.kind.capitalize()} {report.name}"),
         total=f"{summary.total:,}",
         tiles=_tiles(report), open=f", {left:,} of them still open" if left else "", period=_period(report),
-        verdicts=_joined(_fill("heading", text=verdict) for verdict in _COLOURS),
+        verdicts=_each("heading", ({"text": verdict} for verdict in _COLOURS)),
         operations=_joined(_operation(*each) for each in sorted(report.operations.items())),
         timeline=_timeline(report) if report.slices else "", median=f"{report.quantile(0.5):.3g}",
         p99=f"{report.quantile(0.99):.3g}", most=f"{report.quantile(1.0):.3g}",
-        throughput=f"{summary.done / seconds:,.0f} a second over {seconds:,.0f} s" if seconds else "none",
+        throughput=f"{report.rate:,.0f} a second{ran}" if report.rate else "none",
         attempts=f"{report.attempts:,}", resends=f"{report.resends:,}", reads=f"{report.reads:,}",
         faults=faults or "none", failed="" if report.groups else "None: all finished writes are applied.",
         groups=_joined(_group(each, report.kind) for each in report.groups),
@@ -76,8 +82,11 @@ def listing_page(
 
 
 def _operation(name: str, counts: Counter[Verdict]) -> _Html:
-    numbers = _joined(_fill("number", text=f"{counts[verdict]:,}") for verdict in _COLOURS)
-    return _fill("operation", name=name, counts=numbers)
+    return _fill(
+        "operation",
+        name=name,
+        counts=_each("number", ({"text": f"{counts[verdict]:,}"} for verdict in _COLOURS)),
+    )
 
 
 @cache
@@ -100,6 +109,11 @@ def _joined(parts: Iterable[_Html]) -> _Html:
     return _Html("".join(parts))
 
 
+def _each(part: str, rows: Iterable[dict[str, object]]) -> _Html:
+    """Fill a part once for each of *rows*."""
+    return _joined(_fill(part, **row) for row in rows)
+
+
 def _period(report: Report) -> str:
     if not report.slices:
         return ""
@@ -115,9 +129,13 @@ def _tiles(report: Report) -> _Html:
     }
     tiles = [(report.summary.verdicts.get(each, 0), str(each), colour) for each, colour in _COLOURS.items()]
     tiles += [(number, label, "var(--soft)") for label, number in others.items()]
-    return _joined(
-        _fill("tile", number=f"{number:,}", label=label, colour=colour) for number, label, colour in tiles
+    return _each(
+        "tile",
+        ({"number": f"{number:,}", "label": label, "colour": colour} for number, label, colour in tiles),
     )
+
+
+# --- the timeline
 
 
 def _timeline(report: Report) -> _Html:
@@ -127,15 +145,18 @@ def _timeline(report: Report) -> _Html:
     points = " ".join(
         f"{_LEFT + step * (n + 0.5):.1f},{_y(piece.faults / tallest):.1f}" for n, piece in enumerate(slices)
     )
+    events = sorted(_events(report))
     return _fill(
-        "timeline", width=_WIDE, height=_HIGH + _TOP + 6, left=_LEFT, base=_y(0),
-        caption=f"Verdicts a second, in steps of {seconds:g} s. The line shows writes that had a failure.",
+        "timeline", width=_WIDE, height=_HIGH + _TOP + _BELOW, left=_LEFT, base=_y(0), top=_TOP,
+        caption=f"Verdicts a second, in steps of {seconds:g} s; times in UTC.",
         bars=_joined(_bar(piece, _LEFT + step * n, step, tallest) for n, piece in enumerate(slices)),
         faults=_fill("faults", points=points) if any(piece.faults for piece in slices) else "",
-        scale=_joined(
-            _fill("mark", y=f"{_y(part) + 4:.0f}", rate=f"{tallest * part / seconds:,.0f}")
-            for part in (0.5, 1.0)
-        ),
+        scale=_each("mark", (
+            {"y": f"{_y(part) + 4:.0f}", "rate": f"{tallest * part / seconds:,.0f}"} for part in (0.5, 1.0)
+        )),
+        times=_joined(_times(report)), still=_joined(_still(report)), kills=_joined(_kills(report)),
+        events=_each("event", ({"moment": _moment(at), "what": what} for at, what in events[:_EVENTS])),
+        more=f"And {len(events) - _EVENTS:,} more." if len(events) > _EVENTS else "",
     )  # fmt: skip
 
 
@@ -155,8 +176,62 @@ def _bar(piece: Slice, x: float, width: float, tallest: int) -> _Html:
     return _joined(drawn)
 
 
+def _events(report: Report) -> Iterator[tuple[int, str]]:
+    """Yield what happened to the processes that sent the batch, and when (epoch ms)."""
+    for run in report.runs:
+        who = f"{run.host}, process {run.pid}"
+        yield run.begun, f"began: {who}"
+        for pause in run.pauses:
+            yield pause.begun, f"paused for {(pause.ended - pause.begun) / 1000:,.0f} s: {pause.why} ({who})"
+        if run.ended:
+            yield run.at, f"ended: {who}"
+        elif run.is_lost:
+            yield run.at, f"ended without saying so, killed or with its machine: {who}"
+
+
+def _still(report: Report) -> Iterator[_Html]:
+    """Shade the times in which nothing was sent: no process ran, or those that ran were paused."""
+    active = report.active
+    for (_, begun), (ended, _) in pairwise(active):
+        x, right = _x(report, begun), _x(report, ended)
+        whys = {each.why for run in report.runs for each in run.pauses if begun <= each.begun < ended}
+        why = f"paused: {', '.join(sorted(whys))}" if whys else "no process ran"
+        words = f"{_moment(begun)}, {(ended - begun) / 1000:,.0f} s: {why}"
+        yield _fill(
+            "still", x=f"{x:.1f}", width=f"{max(right - x, 1):.1f}", top=_TOP, height=_HIGH, words=words
+        )
+
+
+def _kills(report: Report) -> Iterator[_Html]:
+    for run in report.runs:
+        if run.is_lost:
+            words = f"{_moment(run.at)}: process {run.pid} was killed, or lost its machine"
+            yield _fill("kill", x=f"{_x(report, run.at):.1f}", top=_TOP, base=_y(0), words=words)
+
+
+def _times(report: Report) -> Iterator[_Html]:
+    """Write times below the axis, with the day where the axis is longer than one."""
+    begun, span = report.slices[0].begun, len(report.slices) * report.width
+    for number in range(_TIMES + 1):
+        at = begun + span * number // _TIMES
+        side = "end" if number == _TIMES else "start" if number == 0 else "middle"
+        yield _fill(
+            "time", x=f"{_x(report, at):.1f}", y=_y(0) + _BELOW - 6, side=side,
+            moment=_moment(at)[0 if span > 86_400_000 else len("2026-05-01 ") :],
+        )  # fmt: skip
+
+
+def _x(report: Report, at: int) -> float:
+    """Return the place of a time (epoch ms) on the axis; what is outside of it is at its end."""
+    part = (at - report.slices[0].begun) / (len(report.slices) * report.width)
+    return _LEFT + (_WIDE - _LEFT) * min(max(part, 0.0), 1.0)
+
+
 def _y(part: float) -> float:
     return _TOP + _HIGH * (1 - part)
+
+
+# --- what is not applied
 
 
 def _group(group: Group, kind: str) -> _Html:
@@ -164,7 +239,7 @@ def _group(group: Group, kind: str) -> _Html:
     return _fill(
         "group", verdict=group.verdict, cause=group.cause, count=f"{group.count:,}", advice=group.advice,
         command="" if group.command is None else _fill("command", text=group.command),
-        writes=_joined(map(_write, group.results)),
+        writes=_joined(map(_write, group.results)), colour=_COLOURS[group.verdict],
         more=f"And {rest:,} more: invsvc {kind} report --jsonl FILE lists them all." if rest else "",
     )  # fmt: skip
 
@@ -172,8 +247,7 @@ def _group(group: Group, kind: str) -> _Html:
 def _write(result: Result) -> _Html:
     is_told = result.verdict is Verdict.UNKNOWN and result.story
     return _fill(
-        "write", key=result.key, operation=result.operation, message=result.message,
-        error=f" {result.error}" if result.error else "",
+        "write", key=result.key, operation=result.operation, words=words_of(result),
         candidates=f" Candidates: {', '.join(result.candidates)}." if result.candidates else "",
         story=_fill("story", text=result.story) if is_told else "",
     )  # fmt: skip

@@ -72,7 +72,10 @@ class Watch:
         entries, summary = self._entries, await self._entries.summary()
         facts, began = await entries.facts(RUN), await entries.fact(BEGUN)
         workers = await entries.workers() if self._file is None else None
-        limits = [each for each in statuses_in(facts) if each.is_current]
+        runs = statuses_in(facts)
+        if self._file is not None:  # only one process has it, so that the others are gone
+            del runs[1:]
+        limits = [each for each in runs if each.is_current]
         await self._read_groups(summary)
         now, changed = time.time(), self._changed(workers or ())
         is_finished = summary.done == summary.total and not summary.open_inputs
@@ -82,6 +85,7 @@ class Watch:
             "name": self.name, "at": now, "done": summary.done, "total": summary.total,
             "expected": max(summary.total, int(total) if total.isdecimal() else 0),
             "sending": summary.sending, "open_inputs": summary.open_inputs,
+            "secrets_lost": summary.secrets_lost,
             "verdicts": {str(verdict): count for verdict, count in summary.verdicts.items() if count},
             "state": _state_of(summary, limits, workers, None if changed is None else now - changed),
             "changed": None if changed is None else max(now - changed, 0.0),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOT_APPLIED", "SHOWN", "FailedWrite", "Group", "Groups", "command_for", "failed_writes", "groups_of",
-    "pages_of", "result_of",
+    "pages_of", "result_of", "words_of",
 ]  # fmt: skip
 
 SHOWN = 200  # writes of one group that a report lists
@@ -132,6 +132,12 @@ def _advice_for(result: Result, cause: str) -> str:
     if result.verdict is Verdict.REFUSED:
         return _REFUSED.get(result.status or 0, _REFUSED_OTHERWISE)
     return _ADVICE.get(cause) or _OTHERWISE[result.verdict]
+
+
+def words_of(result: Result) -> str:
+    """Return why a write is not applied: what the service said if it refused it, or else the reason."""
+    words = result.error if result.verdict is Verdict.REFUSED and result.error else result.message
+    return words.removesuffix(".")
 
 
 async def pages_of(entries: Entries, verdict: Verdict | None = None) -> AsyncIterator[list[Entry]]:

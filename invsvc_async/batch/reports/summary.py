@@ -10,7 +10,7 @@ import attrs
 
 from invsvc_async.batch.entries import BatchEntries, summary_of
 from invsvc_async.batch.reports.not_applied import SHOWN, Groups, pages_of, result_of
-from invsvc_async.batch.run_status import RUN, statuses_in
+from invsvc_async.batch.run_status import RUN, Status, statuses_in
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Report:
     duplicates: int = 0
     faults: Counter[str] = attrs.field(factory=Counter[str])
     limits: dict[str, float] = attrs.field(factory=dict[str, float])  # what limited its runs for how many s
+    runs: list[Status] = attrs.field(factory=list[Status])  # of the processes that sent it, in their order
+    secrets_discarded: int = 0
     groups: list[Group] = attrs.field(factory=list)  # of the writes that are not applied
     secrets_lost: list[Result] = attrs.field(factory=list)  # the first of them
 
@@ -71,6 +73,34 @@ class Report:
             return 0.0
         return float(self.slices[-1].begun + self.width - self.slices[0].begun) / 1000
 
+    @property
+    def active(self) -> list[tuple[int, int]]:
+        """The times (epoch ms) in which a process ran and was not paused, in their order."""
+        parts: list[tuple[int, int]] = []
+        for run in self.runs:
+            begun = run.begun
+            for pause in run.pauses:
+                parts.append((begun, pause.begun))
+                begun = pause.ended
+            parts.append((begun, run.at))
+        merged: list[tuple[int, int]] = []
+        for begun, ended in sorted(parts):
+            if merged and begun <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(ended, merged[-1][1])
+            else:
+                merged.append((begun, ended))
+        return merged
+
+    @property
+    def active_seconds(self) -> float:
+        """How long a process ran and was not paused, or ``seconds`` if that is not known."""
+        return sum(ended - begun for begun, ended in self.active) / 1000 or self.seconds
+
+    @property
+    def rate(self) -> float:
+        """The writes finished per second of ``active_seconds``."""
+        return self.summary.done / self.active_seconds if self.active_seconds else 0.0
+
 
 async def results_of(entries: Entries) -> AsyncIterator[Result]:
     """Iterate over the results in a store, in the order of the input."""
@@ -83,7 +113,8 @@ async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:
     """Read the whole store once and summarise it."""
     open_inputs = await entries.open_inputs() if isinstance(entries, BatchEntries) else 0
     report = Report(name=name, kind=kind, summary=summary_of(await entries.counts(), open_inputs))
-    for each in statuses_in(await entries.facts(RUN)):
+    report.runs = sorted(statuses_in(await entries.facts(RUN)), key=lambda each: each.begun)
+    for each in report.runs:
         for why, lasted in each.seconds.items():
             report.limits[why] = report.limits.get(why, 0.0) + lasted
     seconds: dict[int, Slice] = {}
@@ -110,6 +141,7 @@ def _count(report: Report, result: Result) -> None:
     report.times[_step(result.seconds)] += 1
     if result.secret_lost and len(report.secrets_lost) < SHOWN:
         report.secrets_lost.append(result)
+    report.secrets_discarded += result.secret == "not stored"  # noqa: S105 - a state
     if result.error is not None:
         report.faults[f"HTTP {result.status}" if result.status else result.error.partition(":")[0]] += 1
 

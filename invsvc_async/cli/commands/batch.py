@@ -13,13 +13,14 @@ from invsvc_async.cli.commands.report import report
 from invsvc_async.cli.commands.stores import BATCH, Place, attach
 from invsvc_async.cli.commands.upkeep import drop, prune, retry
 from invsvc_async.cli.commands.views import list_, show, workers
-from invsvc_async.cli.option_groups import expanded
+from invsvc_async.cli.option_groups import expanded, group_of
 from invsvc_async.cli.options import check_outputs, existing_file
 from invsvc_async.cli.output import DONE, USAGE, counted, emit_json, fail, note
-from invsvc_async.cli.sending import BatchSending  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.sending import BatchSending
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import BinaryIO
 
     from invsvc_async.batch.file_check import Checked, FileWrites
@@ -28,11 +29,26 @@ __all__ = ["app"]
 
 Journal = Annotated[str, typer.Option(help="The journal: a file, or postgresql://…", metavar="FILE")]
 Input = Annotated[
-    Path, typer.Argument(help="One write per line, as JSON; - is stdin.", callback=existing_file)
+    Path,
+    typer.Argument(
+        help="One write per line, as JSON, or a table; - is stdin.", metavar="FILE", callback=existing_file
+    ),
 ]
 
+Operation = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The input is a CSV table; each row is such a write.")
+]
+Maps = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="ARGUMENT=COLUMN", help="Of a table: one argument; repeatable."),
+]
+KeyColumn = Annotated[str | None, typer.Option("--key", metavar="COLUMN", help="Of a table: the keys.")]
+
 _CORRECT = "Correct these lines, or skip them with --skip-bad"
-_FORM = 'The input must have one write per line: {"operation": …, "arguments": {…}, "key": …}'
+_FORM = (
+    'The input must have one write per line: {"operation": …, "arguments": {…}, "key": …}. '
+    "Of a table, --operation says what its rows are"
+)
 _NAMED = 20  # bad lines that are shown; 2 if no line is good, as in a file of another format
 
 
@@ -50,12 +66,13 @@ class _Group(TyperGroup):
         return list(super().parse_args(ctx, args))
 
 
-app: typer.Typer = typer.Typer(
-    cls=_Group, add_completion=False, rich_markup_mode="markdown", no_args_is_help=True,
-    help="Run the writes of a file, one per line. Safe to kill at any moment: nothing is lost or sent twice."
+app: typer.Typer = group_of(
+    "Run the writes of a file, one per line. Safe to kill at any moment: nothing is lost or sent twice."
     "\n\nBegin or resume one with `invsvc batch FILE.jsonl --journal run.db`. A line of the file is "
-    '{"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}.',
-)  # fmt: skip
+    '{"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}. A file can be a table in CSV, too: '
+    "see `invsvc batch run --help`.",
+    _Group,
+)
 
 
 @app.command()
@@ -64,17 +81,26 @@ def run(
     file: Input,
     *,
     journal: Journal,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file without sending.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the file, and show its first writes.")
+    ] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines and list them.")] = False,
+    operation: Operation = None,
+    map_: Maps = None,
+    key: KeyColumn = None,
     options: BatchSending,
 ) -> None:
     """
-    Start or resume a batch: `invsvc batch FILE.jsonl --journal run.db`.
+    Start or resume a batch: `invsvc batch writes.jsonl --journal run.db --dry-run`.
 
-    A line is {"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}.  Nothing is sent unless
-    all lines are valid, and if lines create webhooks, --secrets-to or --no-secrets says what becomes of their
-    secrets.  After a kill, or to run lines added to the file, repeat the command with the same
-    file and journal.
+    A line is {"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}.  Of a table in CSV each row
+    is a write of the --operation: `invsvc batch orders.csv --journal run.db --operation webhooks.update
+    --map webhook=hook_id --map description=note --key order_id`.  An empty cell leaves its argument out; with
+    ARGUMENT:=COLUMN cells are JSON, such as null.
+
+    Nothing is sent unless all lines are valid, and if lines create webhooks, --secrets-to or --no-secrets
+    says what becomes of their secrets.  After a kill, or to run lines added to the file, repeat the command
+    with the same file and journal.
 
     Exits with 3 if the result of a write is unknown, 1 if a write was not applied, 4 if that is only because
     newer writes to the same resources were sent, and 0 otherwise.  5 means that nothing is wrong, except that
@@ -83,25 +109,46 @@ def run(
     from invsvc_async.batch.file_check import rereadable
 
     check_outputs({"--secrets-to": options.secrets_to}, input=file, journal=journal)
+    if operation is None and (map_ or key is not None):
+        raise typer.BadParameter("--map and --key need --operation, which says that the input is a table")
+
     # Outside the event loop, so that Ctrl-C interrupts reading from a silent pipe.
     with rereadable(file) as lines:
-        raise typer.Exit(until_done(_run(journal, options, file, lines, dry_run=dry_run, skip_bad=skip_bad)))
+        table = None if operation is None else (operation, map_ or (), key)
+        running = _run(journal, options, file, lines, table, dry_run=dry_run, skip_bad=skip_bad)
+        raise typer.Exit(until_done(running))
 
 
 async def _run(
-    journal: str, options: BatchSending, file: Path, lines: BinaryIO, *, dry_run: bool, skip_bad: bool
+    journal: str,
+    options: BatchSending,
+    file: Path,
+    lines: BinaryIO,
+    table: tuple[str, Sequence[str], str | None] | None,
+    *,
+    dry_run: bool,
+    skip_bad: bool,
 ) -> int:
     from invsvc_async.batch.file_check import FileWrites, check_file
     from invsvc_async.batch.places import checkpoint_at, is_shared
     from invsvc_async.cli.commands.batch_run import write
+    from invsvc_async.cli.table_input import Table
 
     async with options.client(options.concurrency) as client:
-        writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad)
+        found = None if table is None else Table(lines, client, *table)
+        writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, table=found)
         checked = check_file(writes, None if dry_run else await checkpoint_at(journal))
         _name_problems(file, writes, checked, skip_bad=skip_bad)
         if dry_run:
+            first = [
+                {"operation": each.operation, "arguments": each.arguments, "key": each.key}
+                for each in checked.first
+            ]
             if options.json_:
-                emit_json(_plain(checked))
+                emit_json(_plain(checked) | {"first": first})
+            else:
+                for each in first:
+                    emit_json(each)
             valid, invalid = counted(writes.total, "valid write"), counted(checked.bad, "invalid line")
             note(f"{valid}, {invalid}; nothing was sent")
             return USAGE if checked.bad else DONE
@@ -111,7 +158,9 @@ async def _run(
         # A run on a shared journal also sends what other runs put into it.
         may_create = checked.creates_webhooks or is_shared(journal)
         options.check_secrets(may_create=may_create)
-        return await write(journal, options, client, writes, total=writes.total, bad=writes.bad)
+        return await write(
+            journal, options, client, writes, total=writes.total, bad=writes.bad, may_create=may_create
+        )
 
 
 def _name_problems(file: Path, writes: FileWrites, checked: Checked, *, skip_bad: bool) -> None:
@@ -130,9 +179,10 @@ def _plain(checked: Checked) -> dict[str, Any]:  # Any: JSON values
 
 def worker(place: Place, *, options: BatchSending) -> None:
     """
-    Process a batch shared by several machines, until interrupted.  Workers can join and leave at any time.
+    Process a batch shared by several machines, until interrupted:
+    `invsvc batch worker "postgresql://db.example/orders" --secrets-to secrets.jsonl`.
 
-    They share the --rate.
+    Workers can join and leave at any time.  They share the --rate.
     """
     from invsvc_async.cli.commands.batch_run import work
 

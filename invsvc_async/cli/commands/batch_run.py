@@ -15,6 +15,7 @@ from invsvc_async.cli.output import (
     INCOMPLETE,
     OVERTAKEN,
     UNKNOWN,
+    age,
     console,
     emit_json,
     fail,
@@ -44,12 +45,13 @@ GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
 async def write(
     journal: str, options: BatchSending, client: Client, writes: Iterable[Write[Any]], *, total: int,
-    bad: int,
+    bad: int, may_create: bool,
 ) -> int:  # fmt: skip  # Any: of any operation
     """
     Run the unfinished writes of *writes* (*total* in all) and of the journal; return the exit code.
 
-    *bad* lines of the input are not valid, and were skipped.
+    *bad* lines of the input are not valid, and were skipped. *may_create* is whether the others
+    create webhooks.
     """
     from invsvc_async.batch.places import name_of
     from invsvc_async.batch.reports.not_applied import groups_of
@@ -58,12 +60,14 @@ async def write(
         show = stack.enter_context(_bar(total, shown=not options.json_))
         batch = await _opened(stack, journal, options, client, on_progress=show)
         if not batch.entries.is_shared:  # what an earlier run has left, this one would do
-            options.check_secrets(may_create=await batch.entries.creates_webhooks())
+            may_create = may_create or await batch.entries.creates_webhooks()
+            options.check_secrets(may_create=may_create)
         stopped = stack.enter_context(_signals(batch))
         stop_reason = await _all_taken(batch.run(writes))
         summary, progress = await batch.summary(), batch.progress
         groups = await groups_of(batch.entries, name_of(journal))
-    _print_summary(summary, progress, groups, bad=bad, as_json=options.json_)
+    discarded = options.no_secrets and may_create
+    _print_summary(summary, progress, groups, bad=bad, discarded=discarded, as_json=options.json_)
     if stop_reason is not None:
         fail(str(stop_reason))
         return FAILED
@@ -149,10 +153,9 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
 @contextmanager
 def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
     """
-    Show the progress: count, rate, verdicts.
+    Show the progress of the whole batch, and of this run.
 
-    A terminal has a bar on stderr, with the time left. A file or pipe that gets the result has a line now and
-    then, too.
+    A terminal has a bar on stderr. A file or pipe that gets the result has a line now and then, too.
     """
     err, said = console(stderr=True), monotonic()
 
@@ -160,45 +163,69 @@ def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
         nonlocal said
         if shown and not is_terminal(sys.stdout) and monotonic() >= said + _EVERY:
             said = monotonic()
-            done = progress.done + progress.skipped
             with suppress(OSError):  # reported at the end
-                sys.stdout.write(f"{done:,} of {max(total, done):,}: {_status(progress)}\n")
+                sys.stdout.write(f"{_whole(progress, total)}; {_this_run(progress)}\n")
                 sys.stdout.flush()
 
     if not (shown and err.is_terminal):
         yield say
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.console import Group
+    from rich.live import Live
+    from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
+    from rich.text import Text
 
-    columns = (
-        BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[status]}"), TextColumn("ETA"),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    with Bar(*columns, console=err) as bar:
-        task = bar.add_task("", total=total, status="")
+    bar, words = (
+        Bar(BarColumn(bar_width=24), TextColumn("{task.description}"), console=err),
+        Text(style="dim"),
+    )
+    task = bar.add_task("", total=total)
+    with Live(Group(bar, words), console=err):
 
         def show(progress: Progress) -> None:
             """Update the bar. The journal, and other workers, may have writes that the file does not."""
             say(progress)
-            completed = progress.done + progress.skipped
-            bar.update(task, completed=completed, total=max(total, completed), status=_status(progress))
+            done, whole = progress.done + progress.skipped, _whole(progress, total)
+            bar.update(task, completed=done, total=max(total, done), description=whole)
+            words.plain = _this_run(progress)
 
         yield show
 
 
-def _status(progress: Progress) -> str:
-    verdicts = "  ".join(f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items()))
+def _whole(progress: Progress, total: int) -> str:
+    """Return how much of the batch is done, and the time that the rest takes at the rate of this run."""
+    done = progress.done + progress.skipped
+    words, left = f"{done:,} of {max(total, done):,}", total - done
+    if left > 0 and progress.rate and progress.paused is None:
+        words += f", about {age(left / progress.rate)} left"
+    return words
+
+
+def _this_run(progress: Progress) -> str:
+    """Return what this run has done, and what limits it."""
+    words = f"this run: {progress.done:,}, {progress.rate:,.0f}/s"
+    if progress.verdicts:
+        counts = (f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items()))
+        words += f"; {', '.join(counts)}"
+    if progress.skipped:
+        words += f"; {progress.skipped:,} were done before"
+    if progress.settling:
+        words += f"; {progress.settling:,} settling"
     if progress.paused is not None:
         probe = "" if progress.next_probe is None else f", next probe in {progress.next_probe:.0f} s"
-        return f"paused: {progress.paused}{probe}  {verdicts}"
-    settling = f"  {progress.settling:,} settling" if progress.settling else ""
-    limited = f"  limited by {progress.limited_by}" if progress.limited_by else ""
-    return f"{progress.rate:,.0f}/s  {verdicts}{settling}{limited}"
+        return f"{words}; paused: {progress.paused}{probe}"
+    return f"{words}; limited by {progress.limited_by}" if progress.limited_by else words
 
 
 def _print_summary(
-    summary: Summary, progress: Progress | None, groups: list[Group], *, bad: int = 0, as_json: bool
+    summary: Summary,
+    progress: Progress | None,
+    groups: list[Group],
+    *,
+    bad: int = 0,
+    discarded: bool = False,
+    as_json: bool,
 ) -> None:
     from invsvc_async.cli.commands.report import counts_of, plain_groups, show_groups
 
@@ -208,7 +235,9 @@ def _print_summary(
             this_run = {"done_now": done, "skipped": skipped, "bad": bad}
             emit_json(counts_of(summary) | this_run | {"not_applied": plain_groups(groups)})
             return
-        print_facts(console(), _facts(summary, progress, bad))
+        facts = _facts(summary, progress, bad)
+        facts += [("secrets", "of new webhooks were thrown away, as --no-secrets says")] if discarded else []
+        print_facts(console(), facts)
         show_groups(groups)
 
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.commands.stores import At, Kind  # noqa: TC001 - typer reads the types
-from invsvc_async.cli.options import handled
+from invsvc_async.cli.commands.stores import At, Kind
+from invsvc_async.cli.options import Port, handled
 from invsvc_async.cli.output import emit_json
-from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -31,34 +30,31 @@ _EVERY = 1.0  # s between readings of the journal, however many pages are open
 _STOP = (signal.SIGINT, signal.SIGTERM)
 
 
-def watch(
+async def watch(
     kind: Kind,
     at: At,
     *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 0,
+    port: Port = 0,
     open_: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in a browser, or only print its address.")
     ] = True,
 ) -> None:
     """
-    Watch a batch on a page: progress, rate, pauses, workers and failures.  Stop with Ctrl-C.
+    Watch a batch on a page: `invsvc batch watch run.db`.  Stop with Ctrl-C.
 
+    The page shows progress, rate, pauses, workers and failures.
     It only reads, so it can run beside the batch, and after its end.  The page answers only to this machine.
     """
     del kind
-    until_done(_watch(at.place, port, opens=open_ and not at.json_, as_json=at.json_))
-
-
-async def _watch(journal: str, port: int, *, opens: bool, as_json: bool) -> None:
     try:
-        async with watching(journal, port) as (name, address):
-            if as_json:
+        async with watching(at.place, port) as (name, address):
+            if at.json_:
                 emit_json({"watch_url": address, "data_url": f"{address}data"})
             else:
                 typer.echo(f"Watching {name}; press Ctrl-C to stop.\n  watch_url   {address}")
                 typer.echo(f"  data_url    {address}data (what the page reads, as JSON)")
             sys.stdout.flush()
-            if opens and _has_screen():
+            if open_ and not at.json_ and _has_screen():
                 await asyncio.to_thread(webbrowser.open, address)
             await _interrupted()
     except OSError as error:

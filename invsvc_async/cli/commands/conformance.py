@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import fault_plan
+from invsvc_async.cli.options import fault_plan, number
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -39,11 +39,15 @@ def command(
         list[str], typer.Argument(metavar="COMMAND", help="The client's command; put -- before it.")
     ],
     *,
-    writes: Annotated[int, typer.Option(min=1, help="Number of writes.")] = 400,
-    concurrency: Annotated[int, typer.Option(min=1, help="Requested number of writes in flight.")] = 50,
-    seed: Annotated[int, typer.Option(help="Seed of the writes and faults.")] = 1,
-    faults: Annotated[str, typer.Option(help="The fault plan: rate=, reads=, kinds=a+b, late=, …")] = FAULTS,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds before the command is killed.")] = 300.0,
+    writes: Annotated[int, number(int, "Number of writes.", least=1)] = 400,
+    concurrency: Annotated[int, number(int, "Requested number of writes in flight.", least=1)] = 50,
+    seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
+    faults: Annotated[
+        str, typer.Option(help="The fault plan: rate=, reads=, kinds=a+b, late=, …", metavar="PLAN")
+    ] = FAULTS,
+    timeout: Annotated[
+        float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")
+    ] = 300.0,
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - typer reads the types
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import existing_file, fault_plan
+from invsvc_async.cli.options import existing_file, fault_plan, number
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -21,10 +21,12 @@ FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
 
 def command(
     *,
-    writes: Annotated[int, typer.Option(min=1, help="Number of writes; each client does all.")] = 2000,
-    concurrency: Annotated[int, typer.Option(min=1, max=1000, help="Number of writes in flight.")] = 200,
-    seed: Annotated[int, typer.Option(help="Seed of the writes and faults.")] = 1,
-    faults: Annotated[str, typer.Option(help="The fault plan: rate=, reads=, kinds=a+b, late=, …")] = FAULTS,
+    writes: Annotated[int, number(int, "Number of writes; each client does all.", least=1)] = 2000,
+    concurrency: Annotated[int, number(int, "Number of writes in flight.", least=1, most=1000)] = 200,
+    seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
+    faults: Annotated[
+        str, typer.Option(help="The fault plan: rate=, reads=, kinds=a+b, late=, …", metavar="PLAN")
+    ] = FAULTS,
     input_: Annotated[
         Path | None,
         typer.Option(
@@ -37,7 +39,7 @@ def command(
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """
-    Run the same writes under faults through an ordinary client and through this one.
+    Run the same writes under faults through an ordinary client and through this one: `invsvc demo --seed 2`.
 
     The embedded service fails before and after the effect, loses answers, hangs, sends garbage, and commits
     late.  Both clients are judged by its ledger.

@@ -102,7 +102,8 @@ def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -
     shown.add_column("ordinary client", justify="right")
     shown.add_column("invsvc_async", justify="right")
     for name, pair in _rows(runs["ordinary"], runs["sdk"], kept=kept):
-        shown.add_row(name, *(_coloured(name, number) for number in pair))
+        style = "bold" if _matters(name) else "dim"
+        shown.add_row(name, *(_coloured(name, number) for number in pair), style=style)
     out.print(shown)
     for wrong in runs["sdk"].judgement.wrong[:STORIES]:
         out.print(f"[red]{wrong.why}[/]\n{wrong.report.story}")
@@ -194,8 +195,14 @@ def _reasons(both: Sequence[Judgement]) -> list[str]:
     return sorted({reason for each in both for reason in each.unknown_reasons})
 
 
+def _matters(name: str) -> bool:
+    """Return whether this row is one of the three to look at."""
+    return name.startswith(("duplicates", "wrong verdicts", f"reported {Verdict.UNKNOWN}"))
+
+
 def _coloured(name: str, number: str) -> str:
-    """Colour the rows that should be zero."""
-    if not name.strip().startswith(("duplicates", "lost", "denied", "wrong verdicts", "in the wrong order")):
+    """Colour the numbers that should be zero."""
+    if not _matters(name):
         return number
-    return f"[bold green]{number}[/]" if number == "0" else f"[bold red]{number}[/]"
+    bad = "yellow" if name.startswith("reported") else "red"  # unknown is true, but no use
+    return f"[bold green]{number}[/]" if number == "0" else f"[bold {bad}]{number}[/]"

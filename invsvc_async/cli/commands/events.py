@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from base64 import b64encode
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,10 +17,11 @@ import typer
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event, did_you_mean
 from invsvc_async.cli.option_groups import expanded
-from invsvc_async.cli.options import Json, Yes, confirm
+from invsvc_async.cli.options import Json, Yes, confirm, number
 from invsvc_async.cli.output import (
     DONE,
     FAILED,
+    age,
     console,
     counted,
     emit_json,
@@ -64,7 +66,7 @@ class At:
             help="The receiver's store: a SQLite file, or postgresql://…",
         ),
     ]  # fmt: skip
-    table: Annotated[str, typer.Option(help="The table in PostgreSQL.")] = _TABLE
+    table: Annotated[str, typer.Option(help="The table in PostgreSQL.", metavar="NAME")] = _TABLE
     json_: Json = False
 
 
@@ -73,7 +75,10 @@ class Filter:
     """The options of commands that select events by what is known of them."""
 
     type_: Annotated[
-        str | None, typer.Option("--type", help="Only events of this type.", autocompletion=complete_event)
+        str | None,
+        typer.Option(
+            "--type", help="Only events of this type.", metavar="TYPE", autocompletion=complete_event
+        ),
     ] = None
     handler: Annotated[
         str | None, typer.Option(help="Only what is for the handler with this name.", metavar="NAME")
@@ -132,12 +137,12 @@ class Selection:
 
     async def of(self, store: Store, after: int = 0) -> AsyncIterator[StoredEvent]:
         """Return the events, page by page."""
-        for number in self.ids:
-            page = await store.events(after=number - 1, limit=1)
-            if page and page[0].id == number:
+        for one in self.ids:
+            page = await store.events(after=one - 1, limit=1)
+            if page and page[0].id == one:
                 yield page[0]
             else:
-                fail(f"{number}: there is no such event in the store. Use an id that `list` shows")
+                fail(f"{one}: there is no such event in the store. Use an id that `list` shows")
         while not self.ids and (page := await store.events(state=self.state, after=after, limit=_PAGE)):
             after = page[-1].id
             for event in page:
@@ -159,8 +164,8 @@ def list_(
         typer.Option(help="Dead letters, events that wait, handled ones, or all."),
     ] = "dead",
     chosen: Filter,
-    after: Annotated[int, typer.Option(min=0, max=_LARGEST, help="Continue after this id.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of events.")] = 100,
+    after: Annotated[int, number(int, "Continue after this id.", least=0, most=_LARGEST, metavar="ID")] = 0,
+    limit: Annotated[int, number(int, "Maximum number of events.", least=1)] = 100,
 ) -> None:
     """
     List events, oldest first: `invsvc events list --store events.db`.
@@ -182,8 +187,9 @@ async def _list(at: At, wanted: Selection, after: int, limit: int) -> None:
         for event in found:
             emit_json(_facts(event))
         return
-    titles = ("id", "state", "type", "key", "attempts", "handler", "received", "reason")
-    table(titles, [[str(_facts(event)[title] or "") for title in titles] for event in found], right=(0, 4))
+    titles = ("id", "state", "type", "key", "attempts", "handler", "age", "reason")
+    rows = [_facts(event) | {"age": age(time.time() - event.received_at)} for event in found]
+    table(titles, [[str(row[title] or "") for title in titles] for row in rows], right=(0, 4, 6))
 
 
 @app.command()
@@ -191,13 +197,17 @@ async def _list(at: At, wanted: Selection, after: int, limit: int) -> None:
 def show(
     id_: Annotated[int, typer.Argument(max=_LARGEST, metavar="ID", help="As `list` shows it.")], at: At
 ) -> None:
-    """Show one event with its body, which may contain personal data."""
+    """
+    Show one event: `invsvc events show 17 --store events.db`.
+
+    Its body is shown too, which may contain personal data.
+    """
     raise typer.Exit(until_done(_show(at, id_)))
 
 
-async def _show(at: At, number: int) -> int:
+async def _show(at: At, one: int) -> int:
     async with _opened(at) as store:
-        found = [event async for event in Selection(ids=[number], state=None).of(store)]
+        found = [event async for event in Selection(ids=[one], state=None).of(store)]
     if not found:
         return FAILED
     (event,) = found
@@ -217,8 +227,9 @@ async def _show(at: At, number: int) -> int:
 @expanded
 def revive(chosen: Choice, at: At) -> None:
     """
-    Hand dead letters to the receiver again, with new attempts, once their cause is mended.
+    Hand dead letters to the receiver again: `invsvc events revive --all --store events.db`.
 
+    They have new attempts then; mend their cause before.
     Exits with 1 if an event is not a dead letter.
     """
     raise typer.Exit(until_done(_change(at, chosen.selection("dead"), "revived")))
@@ -237,8 +248,9 @@ def drop(
     yes: Yes = False,
 ) -> None:
     """
-    Delete events that nobody is to handle; their keys stay, so that late duplicates are not handled either.
+    Delete events that nobody is to handle: `invsvc events drop 17 --store events.db`.
 
+    Their keys stay, so that late duplicates are not handled either.
     Asks before on a terminal.  Exits with 1 if an event is being handled, or has no body because the service
     will send it again.
     """
@@ -300,7 +312,7 @@ async def _change(at: At, wanted: Selection, done: str, *, handler: str | None =
 @app.command()
 @expanded
 def stats(at: At) -> None:
-    """Count the events in each state, with the age of the oldest, and what is due now."""
+    """Count the events in each state, and what is due now: `invsvc events stats --store events.db`."""
     until_done(_stats(at))
 
 
@@ -341,8 +353,9 @@ def prune(
     dead: DeadAge = None,
 ) -> None:
     """
-    Delete handled events that are old, as a running receiver does each hour, and show what is left and why.
+    Delete handled events that are old: `invsvc events prune --older-than 7d --store events.db`.
 
+    A running receiver does that each hour.  The command also shows what is left, and why.
     An event that is deleted would be handled again if it came again.
     """
     ages = {"older_than": older_than, "bodies": bodies, "dead": dead}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - typer reads the types
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +26,8 @@ def command(
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """
-    Explain how a verdict was reached, and check that the current rules still reach it.
+    Explain how a verdict was reached, and check that the current rules still reach it:
+    `invsvc explain story.json`.
 
     Exits with 1 if the rules of this version reach another verdict.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import EscapeFormulas, Profile, Team, client_of
+from invsvc_async.cli.options import EscapeFormulas, Profile, Team, client_of, number
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -24,12 +24,17 @@ __all__ = ["command"]
 _SHORT = {"invoices": "invoices.egress"}
 
 What = Annotated[
-    str, typer.Argument(help="invoices (that is, invoices.egress), or invoices.payment_complements.")
+    str,
+    typer.Argument(
+        metavar="WHAT", help="invoices (that is, invoices.egress), or invoices.payment_complements."
+    ),
 ]
 Filters = Annotated[list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Filters: status=valid.")]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", dir_okay=False, help="The file; its extension selects the format."),
+    typer.Option(
+        "--output", "-o", dir_okay=False, metavar="FILE", help="The file; its extension selects the format."
+    ),
 ]
 
 
@@ -37,12 +42,14 @@ def command(
     what: What,
     words: Filters = None,
     *,
-    format_: Annotated[str | None, typer.Option("--format", help="jsonl, csv or parquet.")] = None,
+    format_: Annotated[
+        str | None, typer.Option("--format", metavar="FORMAT", help="jsonl, csv or parquet.")
+    ] = None,
     output: Output = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted export.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over.")] = False,
-    precision: Annotated[int, typer.Option(help="Digits of Parquet's decimals.")] = 38,
-    scale: Annotated[int, typer.Option(help="Digits after the decimal point.")] = 12,
+    precision: Annotated[int, number(int, "Digits of Parquet's decimals.")] = 38,
+    scale: Annotated[int, number(int, "Digits after the decimal point.")] = 12,
     escape_formulas: EscapeFormulas = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
     profile: Profile = None,

@@ -8,7 +8,7 @@ import typer
 
 from invsvc_async.api.schema import Kind
 from invsvc_async.cli.arguments import complete_argument, complete_operation
-from invsvc_async.cli.options import Json, Profile, Team, client_of
+from invsvc_async.cli.options import Calling
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def command(
     what: Annotated[
         str,
         typer.Argument(
+            metavar="WHAT",
             help="A read, such as webhooks.get (or webhooks), or a path like /users/usr_1.",
             autocompletion=complete_operation(Kind.READ, many=False),
         ),
@@ -32,16 +33,14 @@ def command(
         ),
     ] = None,
     *,
-    json_: Json = False,
-    profile: Profile = None,
-    team: Team = None,
+    calling: Calling,
 ) -> None:
     """
     Read one item: `invsvc get webhooks wh_1`, `invsvc get payments.link plink_1`, `invsvc get
     /users/usr_1`.
     """
-    found = until_done(_read(what, words or [], profile, team), short=True)
-    if json_:
+    found = until_done(_read(what, words or [], calling), short=True)
+    if calling.json_:
         from invsvc_async.cli.output import emit_json
         from invsvc_async.codec import unstructure
 
@@ -52,13 +51,13 @@ def command(
         show(found)
 
 
-async def _read(what: str, words: Sequence[str], profile: str | None, team: str | None) -> Any:
+async def _read(what: str, words: Sequence[str], calling: Calling) -> Any:
     from invsvc_async.api.operations import CLIENT_REQUEST
     from invsvc_async.cli.arguments import arguments_of, operation_of
     from invsvc_async.cli.waiting import waiting_for_read
     from invsvc_async.resources.by_name import called
 
-    async with client_of(profile, team) as client:
+    async with calling.client() as client:
         if what.startswith("/"):
             params = arguments_of(CLIENT_REQUEST, words)
             with waiting_for_read(client, what):

@@ -24,7 +24,7 @@ __all__ = ["command"]
 
 # Columns that fit a terminal.  --columns selects others; JSON and CSV have all fields.
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "Invoice": ("uuid", "created_at", "client.legal_name", "total", "currency", "status"),
+    "Invoice": ("uuid", "created_at", "total", "currency", "status", "client.legal_name"),
     "Webhook": ("id", "url", "events", "status", "description", "created_at"),
     "RetentionFile": ("filename", "type"),
 }
@@ -32,6 +32,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 What = Annotated[
     str,
     typer.Argument(
+        metavar="WHAT",
         help="invoices.egress, invoices.payment_complements, webhooks, retentions.files.",
         autocompletion=complete_operation(Kind.READ, many=True),
     ),
@@ -45,7 +46,10 @@ Filters = Annotated[
     ),
 ]
 Columns = Annotated[
-    str | None, typer.Option("--columns", "--fields", help="Comma-separated columns: uuid,client.email.")
+    str | None,
+    typer.Option(
+        "--columns", "--fields", help="Comma-separated columns: uuid,client.email.", metavar="NAMES"
+    ),
 ]
 Wide = Annotated[
     bool, typer.Option("--wide", help="Do not wrap columns, even if rows are longer than the terminal.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import InsecureHttp, check_outputs, check_url, existing_file
+from invsvc_async.cli.options import InsecureHttp, Port, check_outputs, check_url, existing_file
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -21,7 +21,11 @@ __all__ = ["command"]
 
 Secrets = Annotated[
     list[str] | None,
-    typer.Option(envvar="INVSVC_WEBHOOK_SECRET", help="A webhook's secret, for signed events; repeatable."),
+    typer.Option(
+        envvar="INVSVC_WEBHOOK_SECRET",
+        metavar="SECRET",
+        help="A webhook's secret, for signed events; repeatable.",
+    ),
 ]
 Header = Annotated[
     str | None,
@@ -51,8 +55,8 @@ Forward = Annotated[
 
 def command(
     *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 8765,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Port = 8765,
+    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
     secret: Secrets = None,
     header: Header = None,
     accept_unsigned: Annotated[

@@ -12,35 +12,29 @@ from invsvc_async.cli.commands.report import report
 from invsvc_async.cli.commands.stores import OUTBOX, Place, attach
 from invsvc_async.cli.commands.upkeep import drop, prune, retry
 from invsvc_async.cli.commands.views import list_, show, workers
-from invsvc_async.cli.option_groups import expanded
+from invsvc_async.cli.option_groups import expanded, group_of
 from invsvc_async.cli.options import check_outputs, handled, stop_signals
 from invsvc_async.cli.output import emit_json, note
-from invsvc_async.cli.sending import Concurrency, Sending  # noqa: TC001 - typer reads the types
-from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.cli.sending import Concurrency, Sending
 
 __all__ = ["app"]
 
-app: typer.Typer = typer.Typer(
-    add_completion=False, rich_markup_mode="markdown", no_args_is_help=True,
-    help="Send the writes that applications have committed to an outbox, and look after them.",
-)  # fmt: skip
+app: typer.Typer = group_of(
+    "Send the writes that applications have committed to an outbox, and look after them."
+)
 
 
 @app.command()
 @expanded
-def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending) -> None:
+async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending) -> None:
     """
-    Send what is committed, until interrupted.
+    Send what is committed, until interrupted: `invsvc outbox work outbox.db --no-secrets`.
 
     Several may run at once on PostgreSQL.  The verdicts stay for the application, which takes them with
     `outbox.results()`.  With --json it prints a line when it begins to send, and one when it stops.
     """
     check_outputs({"--secrets-to": sending.secrets_to}, outbox=place)
     sending.check_secrets(may_create=True)
-    until_done(_work(place, concurrency, sending))
-
-
-async def _work(place: str, concurrency: int, sending: Sending) -> None:
     from invsvc_async.outbox import Outbox
     from invsvc_async.storage.address import is_postgres
 

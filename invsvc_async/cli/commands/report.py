@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from pathlib import Path  # noqa: TC003 - typer reads the types
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
@@ -13,7 +13,6 @@ import typer
 from invsvc_async.cli.commands.stores import OUTBOX, At, Kind, opened
 from invsvc_async.cli.options import check_outputs
 from invsvc_async.cli.output import console, counted, emit_json, note, print_facts, print_hanging, table
-from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.private_file import create_private, errors_naming, write_private
 
@@ -37,24 +36,29 @@ _ADVICE = (
     "is a restored copy, the file of --secrets-to has it. Otherwise delete the webhook, and create it again "
     "with another key."
 )
+_DISCARDED = "are not stored: --no-secrets was given, or the results of the run had them"
 _SHOWN = 20  # writes of one group, or without arguments, that are listed
 
 
-def report(
+async def report(
     kind: Kind,
     at: At,
     *,
-    html: Annotated[Path | None, typer.Option(help="Write an HTML page here.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page here.", metavar="FILE")] = None,
     jsonl: Annotated[
-        Path | None, typer.Option(help="Write each outcome as a line of JSON here; - is stdout.")
+        Path | None,
+        typer.Option(help="Write each outcome as a line of JSON here; - is stdout.", metavar="FILE"),
     ] = None,
     failed: Annotated[
         Path | None,
-        typer.Option(help="Write what is not applied here, as lines of a batch's input; - is stdout."),
+        typer.Option(
+            help="Write what is not applied here, as lines of a batch's input; - is stdout.", metavar="FILE"
+        ),
     ] = None,
 ) -> None:
     """
-    Report verdicts, durations, and what to do about each write that is not applied.
+    Report verdicts, durations, and what to do about each write that is not applied:
+    `invsvc KIND report PLACE --html report.html`.
 
     The number of requests is without those that a killed process sent for writes which it did not finish.
 
@@ -62,15 +66,11 @@ def report(
     applied, or would overwrite a newer one, has a member "check" that says so.  It is not valid until that is
     deleted.
     """
-    named = {"outbox" if kind is OUTBOX else "journal": at.place}
-    check_outputs({"--html": html, "--jsonl": jsonl, "--failed": failed}, **named)
-    until_done(_report(kind, at, html, jsonl, failed))
-
-
-async def _report(kind: Kind, at: At, html: Path | None, jsonl: Path | None, failed: Path | None) -> None:
     from invsvc_async.batch.places import name_of
     from invsvc_async.batch.reports.summary import report_of, results_of
 
+    named = {"outbox" if kind is OUTBOX else "journal": at.place}
+    check_outputs({"--html": html, "--jsonl": jsonl, "--failed": failed}, **named)
     async with opened(kind, at, reading=True) as entries:
         if jsonl is not None:
             with _file(jsonl) as file:
@@ -134,13 +134,8 @@ def _line(plain: dict[str, Any]) -> bytes:  # Any: JSON values
 
 def plain_result(result: Result) -> dict[str, Any]:  # Any: JSON values
     """Return what is known of a result as JSON values."""
-    fields = attrs.asdict(result, recurse=False) | {
-        "verdict": str(result.verdict),
-        "secret_lost": result.secret_lost,
-        "candidates": [*result.candidates],
-        "duplicates": [*result.duplicates],
-    }
-    del fields["outcome"]
+    lists = {"candidates": [*result.candidates], "duplicates": [*result.duplicates]}
+    fields = _members(result, "outcome") | lists | {"secret_lost": result.secret_lost}
     return {name: value for name, value in fields.items() if value not in (None, [])}
 
 
@@ -149,6 +144,8 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
     return counts_of(report.summary) | {
         "operations": {name: _named(counts) for name, counts in sorted(report.operations.items())},
         "seconds": report.seconds,
+        "active_seconds": report.active_seconds,
+        "per_second": round(report.rate, 3),
         "seconds_to_verdict": {"median": report.quantile(0.5), "p99": report.quantile(0.99)},
         "attempts": report.attempts,
         "resends": report.resends,
@@ -157,36 +154,25 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
         "limited_by": report.limits,
         "second_effects": report.duplicates,
         "not_applied": plain_groups(report.groups),
+        "secrets_not_stored": report.secrets_discarded,
         "lost_secrets": [{"key": each.key, "webhook": each.thing} for each in report.secrets_lost],
     }
 
 
 def plain_groups(groups: list[Group]) -> list[dict[str, Any]]:  # Any: JSON values
     """Return the groups of writes that are not applied, each with the first of its writes."""
-    return [
-        {
-            "verdict": str(group.verdict),
-            "cause": group.cause,
-            "count": group.count,
-            "advice": group.advice,
-            "command": group.command,
-            "writes": [plain_result(each) for each in group.results],
-        }
-        for group in groups
-    ]
+    return [_members(group, "results") | {"writes": [*map(plain_result, group.results)]} for group in groups]
+
+
+def _members(thing: attrs.AttrsInstance, *hidden: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the fields of *thing*, as far as they are JSON values, without *hidden* ones."""
+    fields = attrs.asdict(thing, recurse=False, filter=lambda field, _: field.name not in hidden)
+    return fields | {name: str(each) for name, each in fields.items() if isinstance(each, Verdict)}
 
 
 def counts_of(summary: Summary) -> dict[str, Any]:  # Any: JSON values
     """Return a summary as JSON values."""
-    return {
-        "total": summary.total,
-        "to_do": summary.to_do,
-        "sending": summary.sending,
-        "verdicts": _named(summary.verdicts),
-        "secrets_lost": summary.secrets_lost,
-        "overtaken": summary.overtaken,
-        "open_inputs": summary.open_inputs,
-    }
+    return {"total": summary.total, **_members(summary), "verdicts": _named(summary.verdicts)}
 
 
 def _named(counts: Mapping[Verdict, int]) -> dict[str, int]:
@@ -220,16 +206,16 @@ def _show_lost(report: Report) -> None:
 
 def show_groups(groups: list[Group], kind: str = "batch") -> None:
     """Print the groups of writes that are not applied: cause, advice, command, and the first writes."""
+    from invsvc_async.batch.reports.not_applied import words_of
+
     out = console()
     for group in groups:
         print_hanging(out, f"\n{group.verdict}: {group.cause}: {group.count:,}\n  {group.advice}")
         if group.command is not None:
             out.print(f"  $ {group.command}", markup=False, soft_wrap=True)  # whole, so that it can be copied
         for result in group.results[:_SHOWN]:
-            words = result.message
-            if result.verdict is Verdict.REFUSED and result.error:
-                words = result.error
-            print_hanging(out, f"  - {result.key} ({result.operation}): {words}".replace("\n", " "))
+            line = f"  - {result.key} ({result.operation}): {words_of(result)}"
+            print_hanging(out, line.replace("\n", " "))
         if (more := group.count - _SHOWN) > 0:
             out.print(f"  and {more:,} more: invsvc {kind} report --jsonl FILE lists them all", markup=False)
 
@@ -243,14 +229,20 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("time to verdict", f"median {median:.3g} s, p99 {p99:.3g} s"),
         ("requests", f"{sent}, {counted(report.reads, 'read')}"),
     ]
+    if report.runs:
+        facts.insert(1, ("rate", f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s"))
     if report.faults:
         faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
         facts.append(("failures", faults))
     if report.limits:
         limits = sorted(report.limits.items(), key=lambda each: -each[1])
         facts.append(("limited by", ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits)))
+    if killed := sum(run.is_lost for run in report.runs):
+        facts.append(("killed", f"{killed:,} of {len(report.runs):,} processes, or their machines were lost"))
     if summary.open_inputs:
         facts.append(INPUT_INCOMPLETE)
+    if report.secrets_discarded and report.kind == "batch":
+        facts.append(("secrets", f"{report.secrets_discarded:,} {_DISCARDED}"))
     if report.duplicates or summary.secrets_lost:
         lost = f"{summary.secrets_lost:,} lost webhook secrets"
         facts.append(("look at", f"{report.duplicates:,} duplicate effects, {lost}"))

@@ -16,7 +16,7 @@ from invsvc_async.cli.commands.trigger import (
     header_of,
     secret_of,
 )
-from invsvc_async.cli.options import InsecureHttp, check_url, fault_plan
+from invsvc_async.cli.options import InsecureHttp, Port, check_url, fault_plan, number
 from invsvc_async.cli.output import note
 from invsvc_async.concurrency.event_loop import until_done
 
@@ -30,9 +30,10 @@ __all__ = ["command"]
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 
 FaultPlan = Annotated[
-    str, typer.Option(help="A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.")
+    str,
+    typer.Option(help="A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.", metavar="PLAN"),
 ]
-Latency = Annotated[float, typer.Option(min=0, help="Processing time of each request, in seconds.")]
+Latency = Annotated[float, number(float, "Processing time of each request.", least=0, metavar="SECONDS")]
 Admin = Annotated[bool, typer.Option("--admin", help="Enable /_simulator/: ledger, scripts, faults.")]
 Inspect = Annotated[
     bool, typer.Option("--inspect", help="Serve a page that shows what arrives; with --admin, script faults.")
@@ -42,19 +43,19 @@ DeliverTo = Annotated[
 ]
 DeliverEvery = Annotated[
     float | None,
-    typer.Option(min=0.001, help="Deliver an event every so many seconds, one type after the other."),
+    number(float, "Deliver an event so often, one type after the other.", least=0.001, metavar="SECONDS"),
 ]
 JsonLine = Annotated[bool, typer.Option("--json", help="Print the connection details as one line of JSON.")]
 
 
 def command(  # noqa: PLR0913 - each is an option of its own
     *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 0,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    seed: Annotated[int, typer.Option(help="Seed of records, ids and faults.")] = 7,
+    port: Port = 0,
+    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
+    seed: Annotated[int, number(int, "Seed of records, ids and faults.")] = 7,
     faults: FaultPlan = "none",
     latency: Latency = 0.0,
-    at_once: Annotated[int | None, typer.Option(min=1, help="Maximum requests processed at once.")] = None,
+    at_once: Annotated[int | None, number(int, "Maximum requests processed at once.", least=1)] = None,
     admin: Admin = False,
     inspect: Inspect = False,
     deliver_to: DeliverTo = None,
@@ -66,9 +67,10 @@ def command(  # noqa: PLR0913 - each is an option of its own
     json_: JsonLine = False,
 ) -> None:
     """
-    Run the embedded service: all operations of the specification, in memory, with optional faults.
+    Run the embedded service: `invsvc serve --faults rate=0.2`.
 
-    Prints the base URL and the keys.  Stop it with Ctrl-C.
+    It has all operations of the specification, in memory, with optional faults.  Prints the base URL and the
+    keys.  Stop it with Ctrl-C.
 
     With --deliver-to, a webhook for all events exists, and events of the service's own writes are delivered
     to it, with the specification's retries.  `--faults duplicate_deliveries=0.2,reorder_deliveries=0.2`

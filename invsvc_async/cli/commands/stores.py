@@ -37,18 +37,21 @@ class Kind:
     """One kind, and the options that its commands do not have."""
 
     name: str
+    example: str  # of a place, in the help
     lacks: frozenset[str] = frozenset()
 
 
-BATCH = Kind("batch", frozenset({"profile", "unacknowledged"}))
-OUTBOX = Kind("outbox")
-JOURNAL = Kind("journal", frozenset({"verdict", "force", "failed"}))
+BATCH = Kind("batch", "run.db", frozenset({"profile", "unacknowledged"}))
+OUTBOX = Kind("outbox", "outbox.db")
+JOURNAL = Kind("journal", "journal.db", frozenset({"verdict", "force", "failed"}))
 
 
-def attach(app: typer.Typer, kind: Kind, *commands: Callable[..., None]) -> None:
+def attach(app: typer.Typer, kind: Kind, *commands: Callable[..., Any]) -> None:
     """Add *commands*, which get the kind as their first argument, to the group of one kind."""
     for command in commands:
-        app.command(command.__name__.rstrip("_"))(expanded(command, lacks=kind.lacks, kind=kind))
+        made = expanded(command, lacks=kind.lacks, kind=kind)
+        made.__doc__ = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
+        app.command(command.__name__.rstrip("_"))(made)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import attrs
 import typer
 
 from invsvc_async.cli.arguments import complete_event, did_you_mean
-from invsvc_async.cli.options import InsecureHttp, check_url, content_of, existing_file
+from invsvc_async.cli.options import InsecureHttp, check_url, content_of, existing_file, number
 from invsvc_async.cli.output import DONE, FAILED, emit_json, fail, visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
@@ -63,9 +63,7 @@ Changes = Annotated[
 Retries = Annotated[
     bool, typer.Option("--retries", help="Send unsigned events up to 16 times, as the service does.")
 ]
-Seed = Annotated[
-    int | None, typer.Option(help="Seed of ids, contents and order; the same ids are duplicates.")
-]
+Seed = Annotated[int | None, number(int, "Seed of ids, contents and order; the same ids are duplicates.")]
 
 
 def command(  # noqa: PLR0913 - each is an option of its own
@@ -76,13 +74,13 @@ def command(  # noqa: PLR0913 - each is an option of its own
     signed: Signed = False,
     set_: Changes = None,
     test: Annotated[bool, typer.Option("--test", help="A test, as the dashboard sends it.")] = False,
-    count: Annotated[int, typer.Option(min=1, help="How many events of each type.")] = 1,
-    duplicates: Annotated[int, typer.Option(min=0, help="How many further copies of each event.")] = 0,
+    count: Annotated[int, number(int, "How many events of each type.", least=1)] = 1,
+    duplicates: Annotated[int, number(int, "How many further copies of each event.", least=0)] = 0,
     reorder: Annotated[
         bool, typer.Option("--reorder", help="Send events and copies in random order.")
     ] = False,
     retries: Retries = False,
-    backoff: Annotated[float, typer.Option(min=0, help="Seconds before the second attempt.")] = 1.0,
+    backoff: Annotated[float, number(float, "Before the second attempt.", least=0, metavar="SECONDS")] = 1.0,
     seed: Seed = None,
     secret_file: SecretFile = None,
     header_file: HeaderFile = None,

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from invsvc_async.cli.commands.stores import BATCH, At, Kind, opened
 from invsvc_async.cli.commands.views import UNTOLD, verdict_in
-from invsvc_async.cli.options import Yes, confirm
+from invsvc_async.cli.options import Yes, confirm, number
 from invsvc_async.cli.output import DONE, FAILED, console, counted, emit_json, fail
-from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.enums import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["drop", "prune", "retry"]
 
@@ -32,20 +28,23 @@ _KEPT = {  # why a write was not pruned
 }
 
 
-def retry(
+async def retry(
     kind: Kind,
     at: At,
     keys: Annotated[list[str] | None, typer.Argument(help="Keys of writes.", metavar="KEY")] = None,
     *,
     verdict: Annotated[
-        list[str] | None, typer.Option(help="not-applied, refused, superseded or unknown; repeatable.")
+        list[str] | None,
+        typer.Option(help="not-applied, refused, superseded or unknown; repeatable.", metavar="VERDICT"),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Send them even over newer writes to the same resource.")
     ] = False,
 ) -> None:
     """
-    Mark finished writes as to be done again, by key or verdict; unknown ones are settled first.
+    Mark finished writes as to be done again, by key or verdict: `invsvc KIND retry PLACE row-17`.
+
+    Unknown ones are settled first.
 
     A write is not sent over a newer one to the same resource.  Exits with 1 if keys are given, and none of
     them was marked.
@@ -55,7 +54,14 @@ def retry(
     verdicts = [verdict_in(each, "--verdict") for each in verdict or ()]
     if Verdict.APPLIED in verdicts:
         raise typer.BadParameter("applied writes are done, and sending them again would have a second effect")
-    count, missed = until_done(_retry(kind, at, keys or (), verdicts, force=force))
+    wanted, missed = sorted(verdicts or {*Verdict} - {Verdict.APPLIED}), list[str]()
+    async with opened(kind, at) as entries:
+        if keys:
+            named = {key: await entries.named(key) for key in keys}
+            marked = await entries.do_again(named.values(), verdicts=wanted, newest=force)
+            count, missed = len(marked), [key for key, whole in named.items() if whole not in marked]
+        else:
+            count = await entries.reopen_all(wanted, newest=force)
     for key in missed:
         fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
     if at.json_:
@@ -65,20 +71,7 @@ def retry(
     raise typer.Exit(FAILED if keys and not count else DONE)
 
 
-async def _retry(
-    kind: Kind, at: At, keys: Sequence[str], verdicts: Sequence[Verdict], *, force: bool
-) -> tuple[int, list[str]]:
-    """Return how many writes were marked, and which of *keys* were not."""
-    wanted = sorted(verdicts or {*Verdict} - {Verdict.APPLIED})
-    async with opened(kind, at) as entries:
-        if not keys:
-            return await entries.reopen_all(wanted, newest=force), []
-        named = {key: await entries.named(key) for key in keys}
-        marked = await entries.do_again(named.values(), verdicts=wanted, newest=force)
-        return len(marked), [key for key, whole in named.items() if whole not in marked]
-
-
-def drop(
+async def drop(
     kind: Kind,
     at: At,
     keys: Annotated[list[str], typer.Argument(help="Keys, as `list` shows them.", metavar="KEY")],
@@ -86,17 +79,29 @@ def drop(
     yes: Yes = False,
 ) -> None:
     """
-    Delete writes that were not sent yet, so that they are not sent; or, but for a batch, that are finished.
+    Delete writes that were not sent yet: `invsvc KIND drop PLACE row-17`.
+
+    They are not sent then.  Of an outbox or a journal, finished writes can be deleted, too.
 
     Asks before on a terminal.  Exits with 1 if one was not deleted: it is not there, or it may have been sent
     and has no verdict yet.
     """
     if not yes:
         confirm(f"{kind.name} drop: delete {', '.join(keys)}?")
-    dropped = until_done(_drop(kind, at, keys))
-    missed = [key for key in dict.fromkeys(keys) if key not in dropped]
+    dropped: list[str] = []
+    missed: list[str] = []
+    async with opened(kind, at) as entries:
+        for key in dict.fromkeys(keys):
+            whole = await entries.named(key)
+            if await entries.drop(whole):
+                dropped.append(key)
+                await entries.put_fact(f"{UNTOLD}{whole}", None)
+            else:
+                missed.append(key)
+    finished = ", or it is finished: its input would send it again" if kind is BATCH else ""
     for key in missed:
-        fail(f"{key}: not dropped: there is no such write, or {_why_kept(kind)}")
+        why = f"there is no such write, or it may have been sent and has no verdict yet{finished}"
+        fail(f"{key}: not dropped: {why}")
     if at.json_:
         emit_json({"dropped": dropped, "kept": missed})
     else:
@@ -104,52 +109,27 @@ def drop(
     raise typer.Exit(FAILED if missed else DONE)
 
 
-def _why_kept(kind: Kind) -> str:
-    why = "it may have been sent and has no verdict yet"
-    return f"{why}, or it is finished: its input would send it again" if kind is BATCH else why
-
-
-async def _drop(kind: Kind, at: At, keys: Sequence[str]) -> list[str]:
-    async with opened(kind, at) as entries:
-        dropped: list[str] = []
-        for key in dict.fromkeys(keys):
-            whole = await entries.named(key)
-            if await entries.drop(whole):
-                dropped.append(key)
-                await entries.put_fact(f"{UNTOLD}{whole}", None)
-        return dropped
-
-
-def prune(
+async def prune(
     kind: Kind,
     at: At,
     *,
-    days: Annotated[float, typer.Option(min=0, max=100_000, help="Finished at least so many days ago.")],
+    days: Annotated[
+        float, number(float, "Finished at least so long ago.", least=0, most=100_000, metavar="DAYS")
+    ],
     unacknowledged: Annotated[
         bool, typer.Option("--unacknowledged", help="Also those whose verdict nobody has acknowledged.")
     ] = False,
 ) -> None:
     """
-    Delete finished writes; of a batch their bodies, evidence and stories.
+    Delete finished writes: `invsvc KIND prune PLACE --days 30`.
 
+    Of a batch, only their bodies, evidence and stories are deleted.
     Keys and verdicts of a batch stay, so that the same input is still skipped.  Elsewhere a write under the
     key of a deleted one is sent as a new one.  Open and unknown writes stay whole.
     """
-    before = round(time.time() * 1000 - days * _DAY)
-    pruned, kept = until_done(_prune(kind, at, before, unacknowledged=unacknowledged))
-    if at.json_:
-        emit_json({"pruned": pruned, "kept": kept})
-        return
-    console().print(f"{counted(pruned, 'write')} pruned")
-    for why, count in kept.items():
-        if count:
-            console().print(f"  {count:,} left as they are: {_KEPT[why]}")
-
-
-async def _prune(kind: Kind, at: At, before: int, *, unacknowledged: bool) -> tuple[int, dict[str, int]]:
-    """Return how many writes were pruned, and how many were not, by the reason."""
     from invsvc_async.batch.entries import BatchEntries, summary_of
 
+    before = round(time.time() * 1000 - days * _DAY)
     async with opened(kind, at) as entries:
         if isinstance(entries, BatchEntries):
             pruned = await entries.prune(before)
@@ -159,4 +139,11 @@ async def _prune(kind: Kind, at: At, before: int, *, unacknowledged: bool) -> tu
     left, others = summary.to_do + summary.sending, summary.done - summary.unknown
     if kind is BATCH:
         others = max(others - pruned, 0)
-    return pruned, {"open": left, "unknown": summary.unknown, "other": others}
+    kept = {"open": left, "unknown": summary.unknown, "other": others}
+    if at.json_:
+        emit_json({"pruned": pruned, "kept": kept})
+        return
+    console().print(f"{counted(pruned, 'write')} pruned")
+    for why, count in kept.items():
+        if count:
+            console().print(f"  {count:,} left as they are: {_KEPT[why]}")

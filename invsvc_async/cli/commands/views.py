@@ -10,12 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from invsvc_async.cli.commands.stores import At, Kind, opened
-from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note, print_facts, table
-from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.cli.options import number
+from invsvc_async.cli.output import (
+    DONE,
+    FAILED,
+    UNKNOWN,
+    age,
+    console,
+    emit_json,
+    fail,
+    note,
+    print_facts,
+    table,
+)
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
@@ -25,31 +36,35 @@ __all__ = ["UNTOLD", "list_", "show", "verdict_in", "workers"]
 UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
 _MOST = 100_000  # writes that are counted
 _STATES = ("to do", "sending")
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 Row = dict[str, Any]  # Any: JSON values
 
 
-def list_(
+async def list_(
     kind: Kind,
     at: At,
     *,
     state: Annotated[
         str | None,
         typer.Option(
-            help="open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
+            metavar="STATE",
+            help="open (to do or sending), untold, applied, not-applied, refused, superseded or unknown.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    limit: Annotated[int, number(int, "How many at most.", least=1)] = 100,
 ) -> None:
     """
-    List writes, the oldest first, and count them.
+    List writes, the oldest first, and count them: `invsvc KIND list PLACE --state open`.
 
     Works beside a process that has the file.  A write is untold while nobody has acknowledged its verdict.
     The age is the time since its verdict, or else since it was stored.
     """
     wanted = state if state in (None, "open", "untold") else verdict_in(state, "--state")
-    rows, total, oldest = until_done(_list(kind, at, wanted, limit))
+    async with opened(kind, at, reading=True) as entries:
+        found, (count, first) = await entries.first(limit, wanted), await entries.count(wanted, _MOST)
+        errors = await entries.facts_of(f"{UNTOLD}{each.key}" for each in found if not each.heard)
+        rows = [_row(entries, entry, errors.get(f"{UNTOLD}{entry.key}")) for entry in found]
+    total, oldest = max(count, len(rows)), _since(first)
     more = total >= _MOST
     if at.json_:
         emit_json({"total": total, "at_least": more, "oldest": oldest, "writes": rows})
@@ -61,53 +76,39 @@ def list_(
     note(
         f"{total:,}{' or more' if more else ''} in all"
         + (f", {total - len(rows):,} of them not shown: see --limit" if total > len(rows) else "")
-        + ("" if oldest is None else f"; the oldest was stored {_age(oldest)} ago")
+        + ("" if oldest is None else f"; the oldest was stored {age(oldest)} ago")
     )
 
 
-async def _list(kind: Kind, at: At, state: str | None, limit: int) -> tuple[list[Row], int, float | None]:
-    """Return the first writes, how many there are, and the age of the oldest."""
-    async with opened(kind, at, reading=True) as entries:
-        found, (total, oldest) = await entries.first(limit, state), await entries.count(state, _MOST)
-        errors = await entries.facts_of(f"{UNTOLD}{each.key}" for each in found if not each.heard)
-        rows = [_row(entries, entry, errors.get(f"{UNTOLD}{entry.key}")) for entry in found]
-        return rows, max(total, len(rows)), _since(oldest)
-
-
-def show(kind: Kind, at: At, key: Annotated[str, typer.Argument(help="The key of the write.")]) -> None:
+async def show(
+    kind: Kind, at: At, key: Annotated[str, typer.Argument(help="The key of the write.", metavar="KEY")]
+) -> None:
     """
-    Show one write: its verdict, or why it waits, and which process has it.
+    Show one write: `invsvc KIND show PLACE row-17`.
+
+    Its verdict is shown, or why it waits, and which process has it.
 
     Works beside a process that has the file.  Exits with 0 if it is applied, 3 if the result is unknown, and
     1 otherwise, also while it is open.
     """
-    found = until_done(_show(kind, at, key))
-    if found is None:
-        fail(f"{key}: the {kind.name} has no write under this key")
-        raise typer.Exit(FAILED)
-    row, verdict = found
-    if at.json_:
-        emit_json(row)
-    else:
-        told = [(name, value) for name, value in row.items() if value not in (None, "", [])]
-        print_facts(console(), [(name.replace("_", " "), _words(value)) for name, value in told])
-    codes: dict[Verdict | None, int] = {Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}
-    raise typer.Exit(codes.get(verdict, FAILED))
-
-
-async def _show(kind: Kind, at: At, key: str) -> tuple[Row, Verdict | None] | None:
     from invsvc_async.batch.reports.not_applied import result_of
     from invsvc_async.cli.commands.report import plain_result
 
     async with opened(kind, at, reading=True) as entries:
         entry = await entries.entry(await entries.named(key))
         if entry is None:
-            return None
+            fail(f"{key}: the {kind.name} has no write under this key")
+            raise typer.Exit(FAILED)
         row = _row(entries, entry, await entries.fact(f"{UNTOLD}{entry.key}"))
         if entry.verdict is None:
-            return row | await _waits(kind, entries, entry), None
-        result = result_of(entries, entry)
-        return {**plain_result(result), **row}, result.verdict
+            row |= await _waits(kind, entries, entry)
+        else:
+            row = plain_result(result_of(entries, entry)) | row
+    if at.json_:
+        emit_json(row)
+    else:
+        print_facts(console(), [(name.replace("_", " "), words) for name, words in _facts(row)])
+    raise typer.Exit({Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}.get(row["state"], FAILED))
 
 
 def _row(entries: Entries, entry: Entry, error: str | None) -> Row:
@@ -139,7 +140,7 @@ def _since(then: int | None) -> float | None:
 
 def _cells(row: Row) -> Sequence[object]:
     named = [row[name] or "" for name in ("namespace", "key", "operation", "thing", "state")]
-    return [*named, row["attempts"], _age(row["age"]), _untold(row)]
+    return [*named, row["attempts"], age(row["age"]), _untold(row)]
 
 
 def _untold(row: Row) -> str:
@@ -148,22 +149,23 @@ def _untold(row: Row) -> str:
     return f"untold: {row['last_error']}" if "last_error" in row else "untold"
 
 
+def _facts(row: Row) -> Iterator[tuple[str, str]]:
+    """Yield what people are shown of a write: nothing empty, nothing twice, and times as dates."""
+    for name, value in row.items():
+        if name == "done_at":
+            yield name, datetime.fromtimestamp(value / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+        elif value not in (None, "", [], False) and not ("verdict" in row and name in ("state", "since")):
+            yield name, _words(value)
+    if not row.get("told", True):
+        yield "told", "no: nobody has acknowledged the verdict"
+
+
 def _words(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {_words(each)}" for name, each in value.items())
     if isinstance(value, float):
-        return _age(value)
+        return age(value) if value > 1 else f"{value:.3f} s"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _age(seconds: float | None) -> str:
-    """Return a time in words; empty if it is not known."""
-    if seconds is None:
-        return ""
-    for size, unit in _UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds // size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def verdict_in(word: str, option: str) -> Verdict:
@@ -187,8 +189,11 @@ def verdict_in(word: str, option: str) -> Verdict:
 
 async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
     """Return why an open write has no verdict yet, and who has it."""
+    from invsvc_async.batch.run_status import RUN, statuses_in
+
     ahead, owner = await entries.ahead_of(entry), await entries.owner_of(entry.lane)
-    limits = await _limits(entries) if kind.name == "batch" else []
+    runs = statuses_in(await entries.facts(RUN))[: None if entries.lanes > 1 else 1]
+    limits = sorted({each.limited_by for each in runs if each.limited_by is not None and each.is_current})
     if entry.state:
         why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
     elif ahead:
@@ -202,21 +207,20 @@ async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
     return {"waits": why, "after": ahead, "process": None if owner is None else owner._asdict()}
 
 
-async def _limits(entries: Entries) -> list[str]:
-    from invsvc_async.batch.run_status import RUN, statuses_in
-
-    found = statuses_in(await entries.facts(RUN))
-    return sorted({each.limited_by for each in found if each.limited_by is not None and each.is_current})
-
-
 # --- workers
 
 
-def workers(kind: Kind, at: At) -> None:
+async def workers(kind: Kind, at: At) -> None:
     """
-    List the processes that send: where they run, how much and how fast, and their last sign of life.
+    List the processes that send: `invsvc KIND workers "postgresql://db.example/orders"`.
+
+    It shows where they run, how much and how fast they send, and their last sign of life.
     """
-    found = until_done(_workers(kind, at))
+    from invsvc_async.batch.entries import workers_of
+    from invsvc_async.batch.reports.live import plain_worker
+
+    async with opened(kind, at, reading=True) as entries:
+        found = [plain_worker(each) for each in await workers_of(entries)]
     if at.json_:
         emit_json(found)
         return
@@ -227,11 +231,3 @@ def workers(kind: Kind, at: At) -> None:
         for each in found
     ]  # fmt: skip
     table(titles, rows, right=(1, 3, 4, 5, 6))
-
-
-async def _workers(kind: Kind, at: At) -> list[Row]:
-    from invsvc_async.batch.entries import workers_of
-    from invsvc_async.batch.reports.live import plain_worker
-
-    async with opened(kind, at, reading=True) as entries:
-        return [plain_worker(each) for each in await workers_of(entries)]

@@ -7,7 +7,7 @@ from codecs import BOM_UTF8
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import typer
@@ -15,14 +15,11 @@ import typer
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.cli.arguments import complete_argument, complete_operation
 from invsvc_async.cli.options import (
-    Json,
-    Profile,
+    Calling,
     SecretsTo,
     Story,
-    Team,
     Yes,
     check_outputs,
-    client_of,
     confirm,
     handled,
     unhandled,
@@ -30,7 +27,7 @@ from invsvc_async.cli.options import (
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from invsvc_async.cli.secrets_file import SecretsFile
@@ -40,13 +37,15 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
-__all__ = ["command", "send", "until_settled"]
-
-T = TypeVar("T")
+__all__ = ["command", "finish"]
 
 What = Annotated[
     str | None,
-    typer.Argument(help="A write, such as webhooks.create.", autocompletion=complete_operation(Kind.WRITE)),
+    typer.Argument(
+        metavar="WHAT",
+        help="A write, such as webhooks.create.",
+        autocompletion=complete_operation(Kind.WRITE),
+    ),
 ]
 Words = Annotated[
     list[str] | None,
@@ -58,7 +57,7 @@ Words = Annotated[
 ]
 File = Annotated[
     typer.FileBinaryRead | None,
-    typer.Option(help='One write: {"operation", "arguments"}; - is stdin.'),
+    typer.Option(metavar="FILE", help='One write: {"operation", "arguments"}; - is stdin.'),
 ]
 
 
@@ -70,9 +69,7 @@ def command(
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     yes: Yes = False,
     story: Story = None,
-    json_: Json = False,
-    profile: Profile = None,
-    team: Team = None,
+    calling: Calling,
 ) -> None:
     """
     Send one write: `invsvc write webhooks.create url=https://me.example/in events=invoice.created`.
@@ -84,8 +81,6 @@ def command(
     If the result stays open, or on Ctrl-C and SIGTERM, the intent is stored in a file for `invsvc settle`.
     A kill (SIGKILL) leaves no file: use `invsvc batch` with a file of one line if that may happen.
     """
-    from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
-
     if (what is None) == (file is None):
         raise typer.BadParameter("give either an operation with arguments, or --file")
 
@@ -101,8 +96,20 @@ def command(
             confirm_delete(write)
         return write
 
-    show = partial(print_outcome, as_json=json_, story=story)
-    outcome, lost = until_settled(send(make, profile, team, secrets_to, show))
+    finish(make, calling, secrets_to, story)
+
+
+def finish(
+    make: Callable[[Client], Write[Any]], calling: Calling, secrets_to: Path, story: Path | None
+) -> None:
+    """Send the write that *make* returns, print its outcome, and end the command with the exit code."""
+    from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
+
+    show = partial(print_outcome, as_json=calling.json_, story=story)
+    try:
+        outcome, lost = until_done(_send(make, calling, secrets_to, show), short=True)
+    except asyncio.CancelledError:  # a signal that ends processes interrupts it as Ctrl-C does
+        raise KeyboardInterrupt from None
     if lost is not None:
         raise lost
     raise typer.Exit(exit_code_of(outcome))
@@ -122,18 +129,12 @@ def confirm_delete(write: Write[Any]) -> None:
         raise
 
 
-def until_settled(sending: Coroutine[Any, Any, T]) -> T:  # Any: of coroutines
-    """Run *sending* to its end; a signal that ends processes interrupts it as Ctrl-C does."""
-    try:
-        return until_done(sending, short=True)
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-
-
-async def send(
-    make: Callable[[Client], Write[Any]], profile: str | None, team: str | None, secrets_to: Path,
+async def _send(
+    make: Callable[[Client], Write[Any]],
+    calling: Calling,
+    secrets_to: Path,
     show: Callable[[Outcome[Any]], None],
-) -> tuple[Outcome[Any], JournalError | None]:  # fmt: skip
+) -> tuple[Outcome[Any], JournalError | None]:
     """
     Send the write that *make* returns, and *show* its outcome.
 
@@ -145,7 +146,7 @@ async def send(
 
     waiting, task = WaitingForWrite(), asyncio.current_task()
     assert task is not None
-    async with client_of(profile, team, on_decision=waiting.on_decision) as client:
+    async with calling.client(on_decision=waiting.on_decision) as client:
         write = make(client)
         known: list[Outcome[Any]] = []
         # So that its intent is stored, or its verdict shown.  The latter is sent when a terminal is closed.
@@ -160,7 +161,7 @@ async def send(
                 raise
             finally:
                 write.close()
-                store_unsettled(client, profile)
+                store_unsettled(client, calling.profile)
             show(outcome)
         return outcome, lost
 

@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import sqlite3
+import time
 
+import msgspec
 import pytest
 
 from invsvc_async import JournalError
@@ -106,8 +108,17 @@ async def test_pause_and_the_length_of_the_input(service, tmp_path, journal):
             live = await read(journal)
             await door.open()
             await running
+            report = await report_of(batch.entries, "run")
         after = await read(journal)
 
+    (run,) = report.runs
+    assert (run.ended, run.is_lost, {each.why for each in run.pauses}) == (
+        True,
+        False,
+        {live["limits"][0]["why"]},
+    )
+    paused_for = sum(each.ended - each.begun for each in run.pauses) / 1000
+    assert 0 < paused_for == pytest.approx((run.at - run.begun) / 1000 - report.active_seconds, abs=0.002)
     (pause,) = live["limits"]
     assert "cannot be reached" in pause["why"]
     assert (pause["pid"], pause["paused"], pause["next_probe"] < 120) == (os.getpid(), True, True)
@@ -119,12 +130,34 @@ async def test_pause_and_the_length_of_the_input(service, tmp_path, journal):
 
 def test_status_of_a_process_that_is_gone():
     """It is not current, and a text of another form is none."""
-    given = '{"host": "h", "pid": 1, "at": 1, "limited_by": "x", "is_paused": true, "next_probe": 1, "seconds": {}}'
+    given = (
+        '{"host": "h", "pid": 1, "begun": 1, "at": 1, "ended": false, "pauses": [], "limited_by": "x", '
+        '"is_paused": true, "next_probe": 1, "seconds": {}}'
+    )
     (gone,) = statuses_in(
         {"run status 1": given, "run status 2": "{}", "run status 3": "x", "run total": "5"}
     )
-    assert gone == Status(host="h", pid=1, at=1, limited_by="x", is_paused=True, next_probe=1.0, seconds={})
+    assert gone == Status(
+        host="h", pid=1, begun=1, at=1, ended=False, pauses=[], limited_by="x", is_paused=True, next_probe=1.0,
+        seconds={},
+    )  # fmt: skip
+    assert gone.is_lost
     assert not gone.is_current
+
+
+async def test_process_that_was_killed_before(service, client, tmp_path):
+    """In a file, the status of a killed process says nothing of the batch once another process has it."""
+    journal = tmp_path / "run.db"
+    async with Batch.open(journal, client) as batch:
+        await all_of(batch, creates(client, 1))
+        gone = Status(
+            host="h", pid=1, begun=1, at=round(time.time() * 1000) - 5, ended=False, pauses=[], limited_by="away",
+            is_paused=True, next_probe=1.0, seconds={},
+        )  # fmt: skip
+        batch.entries.put_fact("run status h:1", msgspec.json.encode(gone).decode())
+        await all_of(batch, creates(client, 5, start=1))
+        live = await read(journal)
+    assert (live["state"], live["limits"], live["secrets_lost"]) == ("finished", [], 0)
 
 
 async def test_what_limits_the_run(service, client, journal):

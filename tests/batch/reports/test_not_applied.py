@@ -230,7 +230,7 @@ async def test_groups_are_shown_everywhere(journal, capsys, tmp_path):
     ]  # fmt: skip
     for group in told:
         assert f"{group['verdict']}: {group['cause']}: {group['count']}" in terminal
-        assert f"<h3>{group['verdict']}: {group['cause']} " in html
+        assert f"<b>{group['verdict']}: {group['cause']}</b> " in html
         assert f"  $ {group['command']}\n" in terminal
         assert f"<pre>{group['command']}</pre>" in html
         for write in group["writes"]:

@@ -18,21 +18,12 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.places import entries_of
 from invsvc_async.batch.reports.html import page_of
 from invsvc_async.batch.reports.not_applied import Groups
-from invsvc_async.batch.reports.summary import Report, report_of
+from invsvc_async.batch.reports.summary import Report, Slice, report_of
 from invsvc_async.batch.result import Result, Summary
+from invsvc_async.batch.run_status import Pause, Status
 from invsvc_async.cli.app import run
 from invsvc_async.reconcile.history import Verdict
-
-CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+from tests.support.browser import CHROMIUM, browser
 
 
 @pytest.fixture
@@ -174,6 +165,45 @@ def test_page_escapes_every_text():
     assert page.count("&lt;i&gt;&#x27;&quot;$name&amp;") == 9
 
 
+def run_of(pid, begun, at, *pauses, ended=True):
+    """Return a process; times in s."""
+    told = [
+        Pause(begun=1000 * from_, ended=1000 * to, why="the service answers HTTP 503") for from_, to in pauses
+    ]
+    return Status(
+        host="one", pid=pid, begun=1000 * begun, at=1000 * at, ended=ended, pauses=told, limited_by=None,
+        is_paused=False, next_probe=None, seconds={},
+    )  # fmt: skip
+
+
+def test_times_in_which_nothing_was_sent():
+    """They do not count for the rate; the page shades them, and says when a process began, paused and was killed."""
+    report = Report(
+        name="run.db",
+        summary=Summary(verdicts={Verdict.APPLIED: 300}),
+        slices=[Slice(1000 * second, Counter({Verdict.APPLIED: 10})) for second in range(100, 130)],
+        runs=[
+            run_of(7, 100, 104, ended=False), run_of(8, 110, 120, (112, 117)), run_of(9, 118, 130), run_of(10, 119, 119),
+        ],
+    )  # fmt: skip
+    assert report.active == [(100_000, 104_000), (110_000, 112_000), (117_000, 130_000)]
+    assert (report.active_seconds, report.seconds, report.rate) == (19.0, 30.0, 300 / 19)
+    page = page_of(report)
+    assert "16 a second while it ran: 19 s of 30 s" in page
+    assert page.count('fill="#8883"') == 2
+    assert page.count('stroke-dasharray="5 4"') == 1
+    assert "<td>paused for 5 s: the service answers HTTP 503 (one, process 8)</td>" in page
+    assert (
+        "1970-01-01 00:01:44</td><td>ended without saying so, killed or with its machine: one, process 7"
+        in page
+    )
+    assert "00:01:44, 6 s: no process ran" in page
+    assert re.findall(r'text-anchor="\w+">([\d:]+)<', page) == [
+        "00:01:40", "00:01:46", "00:01:52", "00:01:58", "00:02:04", "00:02:10",
+    ]  # fmt: skip
+    assert Report(name="outbox.db", summary=Summary(verdicts={Verdict.APPLIED: 9})).rate == 0.0
+
+
 async def test_page_shows_faults_only_where_there_were_any(journal, service, client, tmp_path):
     """The line of faults stands over a timeline that has some, and over no other."""
     assert "polyline" in page_of(await report(journal))
@@ -187,13 +217,29 @@ async def test_page_shows_faults_only_where_there_were_any(journal, service, cli
 @pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
 async def test_page_in_a_browser(journal, tmp_path):
     """A browser renders the counts, the timeline's bars and the unknown write."""
-    page = tmp_path / "report.html"
-    page.write_text(page_of(await report(journal)), encoding="utf-8")
-    child = await asyncio.create_subprocess_exec(
-        CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path}", "--dump-dom", page.as_uri(),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    dom = (await child.communicate())[0].decode()
-    assert "4 writes" in dom
-    assert len(re.findall("<rect ", dom)) >= 2
-    assert "<td>odd &lt;key&gt;" in dom
+    file = tmp_path / "report.html"
+    file.write_text(page_of(await report(journal)), encoding="utf-8")
+    async with browser(tmp_path / "profile") as page:
+        await page.open(file.as_uri())
+        text = await page.run("document.body.textContent")
+        assert "4 writes" in text
+        assert "odd <key>" in text
+        assert await page.run("document.querySelectorAll('rect').length") >= 2
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
+@pytest.mark.parametrize("width", [390, 1700])
+async def test_page_fits_its_window(tmp_path, width):
+    """Long keys, messages and stories are wrapped, also in groups that are opened."""
+    results = [
+        Result(key="k" * 400, operation="webhooks.create", verdict=verdict, message="m" * 900, error="e" * 900, story="s" * 900)
+        for verdict in (Verdict.UNKNOWN, Verdict.REFUSED)
+    ]  # fmt: skip
+    counts = {"webhooks.create": Counter({Verdict.UNKNOWN: 1_000_000})}
+    report = Report(name="run.db", summary=Summary(), operations=counts, groups=groups_of_results(results))
+    (tmp_path / "page.html").write_text(
+        page_of(report).replace("<details", "<details open"), encoding="utf-8"
+    )
+    async with browser(tmp_path / "profile") as page:
+        await page.open((tmp_path / "page.html").as_uri(), width, 900)
+        assert await page.run("document.documentElement.scrollWidth <= innerWidth")
