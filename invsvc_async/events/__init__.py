@@ -17,6 +17,7 @@ from invsvc_async.events.verify import read, verify
 
 if TYPE_CHECKING:
     from invsvc_async.events.payloads import BatchCounts, BatchResult, InvoiceBatch, Party, SyncedInvoice
+    from invsvc_async.events.receiving.current import Gone
     from invsvc_async.events.receiving.handler import Handling
     from invsvc_async.events.receiving.policy import InboxPolicy
     from invsvc_async.events.receiving.receipt import Receipt
@@ -40,13 +41,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backlog", "BatchCounts", "BatchResult", "CredentialStats", "DeadLetter", "Delivery", "Entry", "Event",
-    "HandlerStore", "Handling", "Health", "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted",
+    "Gone", "HandlerStore", "Handling", "Health", "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted",
     "MemoryStore", "Party", "PostgresStore", "Receipt", "Receiver", "ReceiverStats", "ResourceEvent",
     "SatInvoiceSynced", "Secret", "SharedHeader", "SqliteStore", "Standing", "StateStats", "Store",
     "StoredEvent", "SyncReceiver", "SyncedInvoice", "parse", "read", "verify",
 ]  # fmt: skip
 
 _MODULES: Final = {
+    "receiving.current": ("Gone",),
     "receiving.handler": ("Handling",),
     "receiving.receipt": ("Receipt",),
     "receiving.receiver": ("Receiver",),

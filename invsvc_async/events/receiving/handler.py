@@ -12,21 +12,25 @@ import attrs
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
+from invsvc_async.events.receiving.current import READABLE
 from invsvc_async.events.receiving.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from invsvc_async.events.event import Event
+    from invsvc_async.events.receiving.current import Gone
     from invsvc_async.events.receiving.policy import InboxPolicy
+    from invsvc_async.models import Invoice
 
 __all__ = [
-    "EventHandler", "EventPattern", "Handler", "Handling", "Middleware", "Settings", "check_async",
-    "check_settings", "handler_of",
+    "EventHandler", "EventPattern", "FetchingHandler", "Handler", "Handling", "Middleware", "Settings",
+    "check_async", "check_settings", "handler_of",
 ]  # fmt: skip
 
 # Any: a handler may name the family it expects
 EventHandler: TypeAlias = "Callable[[Any], Awaitable[object]]"
+FetchingHandler: TypeAlias = "Callable[[Any, Invoice | Gone], Awaitable[object]]"
 Middleware: TypeAlias = "Callable[[Handling, Callable[[], Awaitable[None]]], Awaitable[object]]"
 EventPattern: TypeAlias = Literal[
     "*", "payment.*", "invoice.*", "invoice_batch.*", "receipt.*", "customer.*", "service.*", "sat.*",
@@ -55,6 +59,7 @@ class Settings:
     initial: float | None = None
     maximum: float | None = None
     rate: float | None = None
+    fetch: bool = False
 
     def policy(self, policy: InboxPolicy) -> InboxPolicy:
         """Return *policy* with the numbers that are given; raises ``ConfigurationError``."""
@@ -68,7 +73,7 @@ class Handler:
     """A registered handler.  ``types`` are names of events, families like ``invoice.*``, and ``*``."""
 
     name: str
-    function: EventHandler
+    function: Callable[..., Awaitable[object]]
     types: frozenset[str]
     settings: Settings
     policy: InboxPolicy
@@ -99,7 +104,11 @@ class Handler:
 
 
 def handler_of(
-    function: EventHandler, types: Sequence[str], name: str | None, settings: Settings, policy: InboxPolicy
+    function: Callable[..., Awaitable[object]],
+    types: Sequence[str],
+    name: str | None,
+    settings: Settings,
+    policy: InboxPolicy,
 ) -> Handler:
     """
     Return the handler, which has the name of the function by default.
@@ -108,6 +117,14 @@ def handler_of(
         ConfigurationError: It is not async, or an argument is not valid.
     """
     check_async(function)
+    arguments = ("event", "current") if settings.fetch else ("event",)
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        raise ConfigurationError(
+            f"handler: {function!r} cannot be called with ({', '.join(arguments)}). Define it so; "
+            "the current state is given with fetch=True."
+        ) from None
     return Handler(
         name=_name_of(function) if name is None else _checked_name(name),
         function=function,
@@ -137,6 +154,13 @@ def check_settings(types: Sequence[object], settings: Settings) -> None:
             raise ConfigurationError(
                 f"on: {name!r} is not in the specification. Use on('*') for other types."
             )
+    unread = [name for name in types if name not in READABLE]
+    if settings.fetch and unread:
+        raise ConfigurationError(
+            f"on: the specification has no read of what {unread[0]} names. Use fetch=True for "
+            f"{' and '.join(sorted(READABLE))}; for others, read in the handler what you know of, with "
+            "client.request."
+        )
     for name in ("where", "key"):
         function = getattr(settings, name)
         if function is not None and not is_plain_function(function):
@@ -161,7 +185,7 @@ def _is_true(found: object, name: str) -> bool:
     return bool(found)
 
 
-def _name_of(function: EventHandler) -> str:
+def _name_of(function: object) -> str:
     name = getattr(function, "__name__", None)
     return name if isinstance(name, str) else type(function).__name__
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.handler import EventHandler, Handler, Handling, Middleware, Settings
+    from invsvc_async.events.receiving.current import Current
+    from invsvc_async.events.receiving.handler import Handler, Handling, Middleware, Settings
     from invsvc_async.events.receiving.pace import Pace
     from invsvc_async.events.receiving.policy import InboxPolicy
     from invsvc_async.events.stores import Entry, Store
@@ -71,8 +72,9 @@ class Handlers:
         ConfigurationError: From ``add``: the handler is not async, or cannot be registered so.
     """
 
-    def __init__(self, policy: InboxPolicy, store: Store, *, stored_first: bool) -> None:
+    def __init__(self, policy: InboxPolicy, store: Store, current: Current, *, stored_first: bool) -> None:
         self._policy = policy
+        self._current = current
         self._store = store if isinstance(store, HandlerStore) else None
         self._stored_first = stored_first
         self._by_name: dict[str, Handler] = {}
@@ -85,8 +87,16 @@ class Handlers:
         """Return the store, if it knows handlers."""
         return self._store
 
-    def add(self, function: EventHandler, types: Sequence[str], name: str | None, settings: Settings) -> None:
+    def add(
+        self,
+        function: Callable[..., Awaitable[object]],
+        types: Sequence[str],
+        name: str | None,
+        settings: Settings,
+    ) -> None:
         """Register a handler, or more types of one that has the same settings."""
+        if settings.fetch and not self._current.is_given:
+            raise ConfigurationError("on: fetch=True needs a client. Use Receiver(client=…).")
         handler = handler_of(function, types, name, settings, self._policy)
         known = self._by_name.get(handler.name)
         if known is not None:
@@ -180,9 +190,14 @@ class Handlers:
     def call(self, handler: Handler, handling: Handling) -> Awaitable[None]:
         """Call a handler, as :func:`called`, within the middleware, the first registered outermost."""
         proceed: Callable[[], Awaitable[Any]] = partial(handler.function, handling.event)
+        if handler.settings.fetch:
+            proceed = partial(self._with_current, handler, handling.event)
         for function in reversed(self.middleware):  # what any of them returns is dropped
             proceed = partial(function, handling, proceed)  # pyright: ignore[reportArgumentType] - as said
         return called(proceed())
+
+    async def _with_current(self, handler: Handler, event: Event) -> object:
+        return await handler.function(event, await self._current.of(event))
 
     def _by_type_of(self, kind: str) -> _OfType:
         """Return the handlers of a type."""

@@ -13,7 +13,7 @@ import random as randomness
 import threading
 import time
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import ConfigurationError, MalformedEventError, takes_secrets
@@ -21,6 +21,7 @@ from invsvc_async.events.credentials import keys_of, shared_headers_of
 from invsvc_async.events.headers import kept
 from invsvc_async.events.receiving.admission import Admitted, Unreadable
 from invsvc_async.events.receiving.body_room import BodyRoom
+from invsvc_async.events.receiving.current import Current
 from invsvc_async.events.receiving.handler import Handling, Settings, check_async, check_settings
 from invsvc_async.events.receiving.handlers import Handlers, called
 from invsvc_async.events.receiving.inline import Inline
@@ -41,11 +42,18 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from invsvc_async.api.event_types import EventName
+    from invsvc_async.client import Client
     from invsvc_async.events.credentials import SecretsSource, SharedHeadersSource
     from invsvc_async.events.event import Event
     from invsvc_async.events.headers import Headers
     from invsvc_async.events.receiving.admission import Trust
-    from invsvc_async.events.receiving.handler import EventHandler, EventPattern, Handler, Middleware
+    from invsvc_async.events.receiving.handler import (
+        EventHandler,
+        EventPattern,
+        FetchingHandler,
+        Handler,
+        Middleware,
+    )
     from invsvc_async.events.receiving.stats import Observer, ReceiverStats
     from invsvc_async.events.receiving.sync import SyncReceiver
     from invsvc_async.events.receiving.web import AsgiApp
@@ -54,6 +62,7 @@ if TYPE_CHECKING:
 __all__ = ["Receiver"]
 
 H = TypeVar("H", bound="EventHandler")
+F = TypeVar("F", bound="FetchingHandler")
 M = TypeVar("M", bound="Middleware")
 V = TypeVar("V")
 
@@ -83,6 +92,10 @@ class Receiver:
     background.  If a delivery fits nothing, the function is called once more, at most once a second.  If it
     fails, what it returned before stays valid.
 
+    *client* reads what handlers with ``fetch=True`` get: a ``Client`` of the events' team and data mode,
+    which is used and never closed, or a function that makes one (``Client.from_env``), which is opened and
+    closed with the receiver.
+
     Raises:
         ConfigurationError: Nothing authenticates events and *accept_unsigned* is false, or the arguments
             contradict each other.
@@ -91,7 +104,7 @@ class Receiver:
     """
 
     @takes_secrets
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a setting of its own
         self,
         *,
         secrets: SecretsSource,
@@ -104,6 +117,7 @@ class Receiver:
         deadline: float = 8.0,
         max_body_bytes: int = 1 << 20,
         refresh_after: float = 300.0,
+        client: Client | Callable[[], Client] | None = None,
         random: Callable[[], float] = randomness.random,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -121,7 +135,8 @@ class Receiver:
         self._mode = mode
         self._store = choose_store(dedupe, store, mode)
         policy = inbox or InboxPolicy()
-        self._handlers = Handlers(policy, self._store, stored_first=mode == "inbox")
+        self._current = Current(client)
+        self._handlers = Handlers(policy, self._store, self._current, stored_first=mode == "inbox")
         self._worker = Worker(
             self._store, self._handlers, self._handle, policy, random=random, tally=self._tally
         )
@@ -143,9 +158,11 @@ class Receiver:
         """Return the store of events, which also contains the dead letters."""
         return self._store
 
+    @overload
     def on(
         self,
         *types: EventName | EventPattern,
+        fetch: Literal[False] = False,
         where: Callable[[Any], bool] | None = None,  # Any: as in handlers, the family that it expects
         key: Callable[[Any], str | int | None] | None = None,
         name: str | None = None,
@@ -154,13 +171,45 @@ class Receiver:
         initial: float | None = None,
         maximum: float | None = None,
         rate: float | None = None,
-    ) -> Callable[[H], H]:
+    ) -> Callable[[H], H]: ...
+
+    @overload
+    def on(
+        self,
+        *types: EventName | EventPattern,
+        fetch: Literal[True],
+        where: Callable[[Any], bool] | None = None,  # Any: as in handlers, the family that it expects
+        key: Callable[[Any], str | int | None] | None = None,
+        name: str | None = None,
+        timeout: float | None = None,
+        attempts: int | None = None,
+        initial: float | None = None,
+        maximum: float | None = None,
+        rate: float | None = None,
+    ) -> Callable[[F], F]: ...
+
+    def on(
+        self,
+        *types: EventName | EventPattern,
+        fetch: bool = False,
+        where: Callable[[Any], bool] | None = None,  # Any: as in handlers, the family that it expects
+        key: Callable[[Any], str | int | None] | None = None,
+        name: str | None = None,
+        timeout: float | None = None,
+        attempts: int | None = None,
+        initial: float | None = None,
+        maximum: float | None = None,
+        rate: float | None = None,
+    ) -> Callable[[H], H] | Callable[[F], F]:
         """
         Register a handler of event types; ``"invoice.*"`` stands for all types of that family.
 
         The handler is an async function of the event.  Several may be registered for one type: each gets the
         event, has attempts of its own, and does not run again because another one failed.  ``"*"`` stands for
         all events that no other handler gets.
+
+        With *fetch*, it is a function of the event and of the invoice that it names: as the service shows it
+        now, or ``Gone``.  Reading it is a part of the attempt.  Events of one invoice share reads.
 
         *where* and *key* are functions of the event that are not async, quick, and always return the same for
         the same event.  The handler gets only events for which *where* returns true.  Events for which *key*
@@ -175,7 +224,8 @@ class Receiver:
 
         Raises:
             ConfigurationError: A type is not in the specification, an argument is not valid, another handler
-                has this name, this one is not async, or the store does not know handlers.
+                has this name, this one is not async, or the store does not know handlers; for *fetch*, no
+                read is specified for a type, or the receiver has no client.
         """
         settings = Settings(
             where=where,
@@ -185,10 +235,11 @@ class Receiver:
             initial=initial,
             maximum=maximum,
             rate=rate,
+            fetch=fetch,
         )
         check_settings(types, settings)
 
-        def register(handler: H) -> H:
+        def register(handler: Any) -> Any:
             self._handlers.add(handler, types, name, settings)
             return handler
 
@@ -318,6 +369,11 @@ class Receiver:
         """Return this receiver for applications that are not async; it runs in a thread of its own."""
         from invsvc_async.events.receiving.sync import SyncReceiver
 
+        if self._current.is_given and self._current.make is None:
+            raise ConfigurationError(
+                "client: this receiver runs in a thread with an event loop of its own. Pass a function that "
+                "makes the client, such as Client.from_env."
+            )
         with self._making_sync:  # the first deliveries may come in several threads
             self._sync = self._sync or SyncReceiver(self)
             return self._sync
@@ -395,9 +451,12 @@ class Receiver:
             await asyncio.wait({self._closing})  # it was cancelled, and goes on
         await self._source.current()
         try:
+            await self._current.open()
             await self._store.open()
-        except asyncio.CancelledError:
-            await self._store.close()  # nobody else will
+        except BaseException as error:  # nobody else will close them
+            await self._current.close()
+            if isinstance(error, asyncio.CancelledError):
+                await self._store.close()
             raise
         self._refuse_if_running()  # somebody else may have entered it meanwhile
         self._worker.start()
@@ -429,6 +488,7 @@ class Receiver:
         async with AsyncExitStack() as stack:  # so that each step is made whatever happens in another
             stack.push_async_callback(self._store.close)
             stack.push_async_callback(self._source.stop)
+            stack.push_async_callback(self._current.close)
             stack.push_async_callback(self._inline.stop, grace=self.deadline)
             await self._worker.stop(grace=self.deadline)
 
