@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.sync import SyncReceiver
     from invsvc_async.events.stores import (
         Backlog,
-        DeadLetter,
         Delivery,
         Entry,
         HandlerStore,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.stores.sqlite import SqliteStore
 
 __all__ = [
-    "Backlog", "BatchCounts", "BatchResult", "CredentialStats", "DeadLetter", "Delivery", "Entry", "Event",
+    "Backlog", "BatchCounts", "BatchResult", "CredentialStats", "Delivery", "Entry", "Event",
     "Gone", "HandlerStore", "Handling", "Health", "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted",
     "MemoryStore", "Party", "PostgresStore", "Receipt", "Receiver", "ReceiverStats", "ResourceEvent",
     "SatInvoiceSynced", "Secret", "SharedHeader", "SqliteStore", "Standing", "StateStats", "Store",
@@ -57,7 +56,6 @@ _MODULES: Final = {
     "payloads": ("BatchCounts", "BatchResult", "InvoiceBatch", "Party", "SyncedInvoice"),
     "stores": (
         "Backlog",
-        "DeadLetter",
         "Delivery",
         "Entry",
         "HandlerStore",

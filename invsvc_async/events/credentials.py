@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from invsvc_async.errors import ConfigurationError, takes_secrets
-from invsvc_async.events.headers import value_of
+from invsvc_async.events.headers import by_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -62,7 +62,7 @@ class SharedHeader:
 
     def matches(self, headers: Headers | None) -> bool:
         """Return whether the header came exactly once, with this value."""
-        found = value_of(headers, self.name.lower())
+        found = by_name(headers).get(self.name.lower())
         return found is not None and found.isascii() and compare_digest(found, self.value)
 
 

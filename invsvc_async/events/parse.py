@@ -28,7 +28,7 @@ from invsvc_async.events.event import (
     SatInvoiceSynced,
     signed_event,
 )
-from invsvc_async.events.headers import TEST, value_of
+from invsvc_async.events.headers import TEST, by_name
 
 if TYPE_CHECKING:
     import msgspec
@@ -80,7 +80,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
         version, content = _other_version(content, raw)
     if content.data is None:
         raise malformed("it has no 'data'", raw)
-    is_test = content.test is True or (headers is not None and value_of(headers, TEST) == "true")
+    is_test = content.test is True or (headers is not None and says_test(headers))
     name = content.event or content.type or ""
     family = None if name in _RESOURCES else _SIGNED.get(name) or _signed_family(name, raw)
     if family is None:
@@ -98,7 +98,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
 
 def says_test(headers: Headers | None) -> bool:
     """Return whether the headers contain the dashboard's test mark."""
-    return value_of(headers, TEST) == "true"
+    return by_name(headers).get(TEST) == "true"
 
 
 def _other_version(content: Body, raw: bytes) -> tuple[Version, Body]:

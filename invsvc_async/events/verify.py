@@ -29,7 +29,7 @@ from invsvc_async.events.credentials import (
     shared_headers_of,
 )
 from invsvc_async.events.event import Event, ResourceEvent
-from invsvc_async.events.headers import SIGNATURE, kept, value_of
+from invsvc_async.events.headers import SIGNATURE, ByName, by_name
 from invsvc_async.events.parse import parse
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def verify(body: bytes, headers: Headers | None, secrets: Secrets) -> None:
 
     Spec: Events, Headers.
     """
-    signature = value_of(headers, SIGNATURE)
+    signature = by_name(headers).get(SIGNATURE)
     if signature is None:
         raise SignatureMissingError(f"headers: there is no X-Service-Signature. {_UNSIGNED}")
     if isinstance(secrets, (str, bytes)) and has_signed(secrets, body, signature):
@@ -97,18 +97,17 @@ def read(
 
     Spec: Events.
     """
-    headers = kept(headers)
-    keys, shared = keys_of(secrets), shared_headers_of(shared_header)
+    found, keys, shared = by_name(headers), keys_of(secrets), shared_headers_of(shared_header)
     check_flag(accept_unsigned)
-    proof = prove(body, headers, keys, shared, time.time(), accept_unsigned=accept_unsigned)
-    event = parse(body, None if proof else headers)
+    proof = prove(body, found, keys, shared, time.time(), accept_unsigned=accept_unsigned)
+    event = parse(body, None if proof else found)
     admit(event, proof, keys, shared, accept_unsigned=accept_unsigned)
     return event
 
 
 def prove(
     body: bytes,
-    headers: Headers | None,
+    headers: ByName,
     keys: Sequence[Secret],
     shared: Sequence[SharedHeader],
     now: float,
@@ -121,7 +120,7 @@ def prove(
     Raises:
         SignatureMismatchError: The signature is not valid, or there is no secret to check it with.
     """
-    signature = value_of(headers, SIGNATURE)
+    signature = headers.get(SIGNATURE)
     if signature is not None and (keys or not accept_unsigned):
         return _match(body, signature, keys, now)
     for header in shared:

@@ -15,14 +15,14 @@ import msgspec
 from invsvc_async.errors import EventError, MalformedEventError, SignatureMismatchError, without_frames
 from invsvc_async.events.credentials import Secret, SharedHeader, is_retired
 from invsvc_async.events.event import Event, ResourceEvent
-from invsvc_async.events.headers import SIGNATURE, kept, value_of
+from invsvc_async.events.headers import SIGNATURE
 from invsvc_async.events.parse import parse, says_test
 from invsvc_async.events.receiving.receipt import Receipt
 from invsvc_async.events.verify import admit, prove, unauthenticated
 
 if TYPE_CHECKING:
     from invsvc_async.events.credentials import Credential
-    from invsvc_async.events.headers import Headers
+    from invsvc_async.events.headers import ByName
 
 __all__ = ["Admitted", "Trust", "Unreadable", "key_of"]
 
@@ -55,12 +55,8 @@ class Trust:
     shared_headers: tuple[SharedHeader, ...]
     accept_unsigned: bool
 
-    def judge(self, body: bytes, headers: Headers | None, now: float) -> Admitted | Unreadable | Receipt:
-        """
-        Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it.
-
-        *headers* can be iterated over several times.
-        """
+    def judge(self, body: bytes, headers: ByName, now: float) -> Admitted | Unreadable | Receipt:
+        """Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it."""
         unsigned = self.accept_unsigned
         try:
             proof = prove(body, headers, self.keys, self.shared_headers, now, accept_unsigned=unsigned)
@@ -87,9 +83,9 @@ class Trust:
         again = is_resource and not is_signed
         return Admitted(event, "until acknowledged" if again else "once", proof)
 
-    def refusal(self, headers: Headers | None, now: float) -> Receipt | None:
+    def refusal(self, headers: ByName, now: float) -> Receipt | None:
         """Return the refusal of what no body can authenticate, or ``None`` if the body has to be read."""
-        if self.keys and value_of(headers, SIGNATURE) is not None:
+        if self.keys and SIGNATURE in headers:
             return None
         unsigned = self.accept_unsigned
         try:
@@ -101,12 +97,12 @@ class Trust:
             return None
         return Receipt(401, "refused", error=unauthenticated(self.shared_headers))
 
-    def retired_match(self, body: bytes, headers: Headers | None, now: float) -> Credential | None:
+    def retired_match(self, body: bytes, headers: ByName, now: float) -> Credential | None:
         """Return what would have authenticated a refused delivery, if it were not retired."""
         keys = [key for key in self.keys if is_retired(key, now)]
         shared = [header for header in self.shared_headers if is_retired(header, now)]
         try:
-            return prove(body, kept(headers), keys, shared, 0.0, accept_unsigned=False)
+            return prove(body, headers, keys, shared, 0.0, accept_unsigned=False)
         except SignatureMismatchError:
             return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
+from math import floor
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
@@ -13,7 +14,6 @@ from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.receiving.current import READABLE
-from invsvc_async.events.receiving.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from invsvc_async.models import Invoice
 
 __all__ = [
-    "EventHandler", "EventPattern", "FetchingHandler", "Handler", "Handling", "Middleware", "Settings",
-    "check_async", "check_settings", "handler_of",
+    "EventHandler", "EventPattern", "FetchingHandler", "Handler", "Handling", "Middleware", "Pace",
+    "Settings", "check_async", "check_settings", "handler_of",
 ]  # fmt: skip
 
 # Any: a handler may name the family it expects
@@ -37,6 +37,7 @@ EventPattern: TypeAlias = Literal[
 ]  # fmt: skip
 
 _NAME: Final = re.compile(r"\w[\w.-]{0,99}")
+_BURST: Final = 0.05  # s of calls that may be caught up at once, because each look at the store takes time
 
 
 @attrs.frozen
@@ -66,6 +67,29 @@ class Settings:
         names = ("timeout", "attempts", "initial", "maximum")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         return attrs.evolve(policy, **given)
+
+
+class Pace:
+    """Spread calls evenly, *rate* a second.  *now* is the time of the event loop, in seconds."""
+
+    def __init__(self, rate: float) -> None:
+        self._gap = 1 / rate
+        self._next = float("-inf")
+
+    def free(self, now: float) -> int:
+        """Return how many calls may begin now."""
+        return max(0, floor((now - self._start(now)) / self._gap) + 1)
+
+    def use(self, number: int, now: float) -> None:
+        """Count so many calls that begin now."""
+        self._next = self._start(now) + number * self._gap
+
+    def wait(self, now: float) -> float:
+        """Return how many seconds remain until a call may begin."""
+        return max(0.0, self._next - now)
+
+    def _start(self, now: float) -> float:
+        return max(self._next, now - _BURST)
 
 
 @attrs.frozen(kw_only=True)

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.event import Event
     from invsvc_async.events.receiving.current import Current
-    from invsvc_async.events.receiving.handler import Handler, Handling, Middleware, Settings
-    from invsvc_async.events.receiving.pace import Pace
+    from invsvc_async.events.receiving.handler import Handler, Handling, Middleware, Pace, Settings
     from invsvc_async.events.receiving.policy import InboxPolicy
     from invsvc_async.events.stores import Entry, Store
 

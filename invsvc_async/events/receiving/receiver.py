@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import ConfigurationError, MalformedEventError, takes_secrets
 from invsvc_async.events.credentials import keys_of, shared_headers_of
-from invsvc_async.events.headers import kept
+from invsvc_async.events.headers import by_name
 from invsvc_async.events.receiving.admission import Admitted, Unreadable
-from invsvc_async.events.receiving.body_room import BodyRoom
 from invsvc_async.events.receiving.current import Current
 from invsvc_async.events.receiving.handler import Handling, Settings, check_async, check_settings
 from invsvc_async.events.receiving.handlers import Handlers, called
@@ -28,11 +27,10 @@ from invsvc_async.events.receiving.inline import Inline
 from invsvc_async.events.receiving.policy import InboxPolicy
 from invsvc_async.events.receiving.receipt import Receipt
 from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Tally
-from invsvc_async.events.receiving.store_choice import choose_store
 from invsvc_async.events.receiving.trust_source import TrustSource
-from invsvc_async.events.receiving.web import answer, answer_aiohttp
+from invsvc_async.events.receiving.web import AsgiApp, BodyRoom, answer, answer_aiohttp
 from invsvc_async.events.receiving.worker import Worker, reason_of
-from invsvc_async.events.stores import Delivery
+from invsvc_async.events.stores import Delivery, choose_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.events.credentials import SecretsSource, SharedHeadersSource
     from invsvc_async.events.event import Event
-    from invsvc_async.events.headers import Headers
+    from invsvc_async.events.headers import ByName, Headers
     from invsvc_async.events.receiving.admission import Trust
     from invsvc_async.events.receiving.handler import (
         EventHandler,
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
     )
     from invsvc_async.events.receiving.stats import Observer, ReceiverStats
     from invsvc_async.events.receiving.sync import SyncReceiver
-    from invsvc_async.events.receiving.web import AsgiApp
     from invsvc_async.events.stores import Store
 
 __all__ = ["Receiver"]
@@ -285,15 +282,10 @@ class Receiver:
         Spec: Events, Delivery behavior.
         """
         until = asyncio.get_running_loop().time() + self.deadline
-        again = headers if isinstance(headers, dict) else kept(headers) or ()
-        return await self.receive_until(until, body, again)
+        return await self.receive_until(until, body, by_name(headers))
 
-    async def receive_until(self, until: float, body: bytes, headers: Headers) -> Receipt:
-        """
-        Process one delivery until the loop time *until*: its body may have taken time to arrive.
-
-        *headers* can be iterated over several times.
-        """
+    async def receive_until(self, until: float, body: bytes, headers: ByName) -> Receipt:
+        """Process one delivery until the loop time *until*: its body may have taken time to arrive."""
         if self.on_delivery is not None:
             receipt = await self.on_delivery(body, self._receive(until, body, headers))
         else:
@@ -301,12 +293,12 @@ class Receiver:
             receipt = begun if isinstance(begun, Receipt) else await begun
         return self.counted(until, receipt)
 
-    def doubts(self, headers: Headers) -> bool:
+    def doubts(self, headers: ByName) -> bool:
         """Return whether these headers rule a delivery out, by the secrets that are known now."""
         known = self._source.known
         return known is not None and known.refusal(headers, self._tally.clock()) is not None
 
-    async def refusal(self, until: float | None, headers: Headers) -> Receipt | None:
+    async def refusal(self, until: float | None, headers: ByName) -> Receipt | None:
         """
         Return the answer to a delivery that its headers rule out, or ``None`` if its body has to be read.
 
@@ -360,8 +352,6 @@ class Receiver:
         Use a route, not a mount: Starlette redirects a mount's path without a slash, and the service does not
         follow redirects.  If it is run on its own, it starts and stops the receiver with the server.
         """
-        from invsvc_async.events.receiving.web import AsgiApp
-
         return AsgiApp(self)
 
     @property
@@ -492,10 +482,10 @@ class Receiver:
             stack.push_async_callback(self._inline.stop, grace=self.deadline)
             await self._worker.stop(grace=self.deadline)
 
-    async def _receive(self, until: float, body: bytes, headers: Headers) -> Receipt:
+    async def _receive(self, until: float, body: bytes, headers: ByName) -> Receipt:
         return await _ended(self._begin(until, body, headers))
 
-    def _begin(self, until: float, body: bytes, headers: Headers) -> Receipt | Awaitable[Receipt]:
+    def _begin(self, until: float, body: bytes, headers: ByName) -> Receipt | Awaitable[Receipt]:
         """
         Return the answer to a delivery, or what still has to be awaited for it.
 
@@ -534,7 +524,7 @@ class Receiver:
         self,
         until: float,
         body: bytes,
-        headers: Headers,
+        headers: ByName,
         now: float,
         trust: Trust | None,
         verdict: Admitted | Unreadable | Receipt | None,
@@ -553,7 +543,7 @@ class Receiver:
         self,
         until: float,
         body: bytes,
-        headers: Headers,
+        headers: ByName,
         now: float,
         trust: Trust | None,
         judge: Callable[[Trust], V],

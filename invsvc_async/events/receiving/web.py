@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+import threading
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.concurrency.deadline import Deadline
-from invsvc_async.events.headers import ByName, Headers, by_name, by_name_of_text
-from invsvc_async.events.receiving.body_room import NoRoomError
+from invsvc_async.events.headers import ByName, Headers, by_name
 from invsvc_async.events.receiving.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
+        Generator,
         MutableMapping,
     )
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.receiving.receiver import Receiver
 
-__all__ = ["AsgiApp", "answer", "answer_aiohttp", "refuse_by_head", "serving"]
+__all__ = ["AsgiApp", "BodyRoom", "NoRoomError", "answer", "answer_aiohttp", "refuse_by_head", "serving"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 
@@ -46,7 +47,7 @@ async def answer_aiohttp(receiver: Receiver, request: web.Request) -> web.Respon
     # than checking its signature.
     if content.is_eof() and content.exception() is None:
         until = asyncio.get_running_loop().time() + receiver.deadline
-        headers = by_name_of_text(request.headers)
+        headers = by_name(request.headers)
         receipt = refuse_by_head(request.method, headers, receiver.max_body_bytes)
         if receipt is None:
             receipt = await receiver.refusal(until, headers)
@@ -129,6 +130,45 @@ class AsgiApp:
             await send({"type": f"lifespan.{phase}.failed", "message": str(error)})
         else:
             await send({"type": "lifespan.shutdown.complete"})
+
+
+class NoRoomError(Exception):
+    """Other bodies take all the room; ``receipt`` is the answer, which makes the sender come back."""
+
+    receipt: Final = Receipt(503, "unavailable", headers={"Retry-After": "5"})
+
+
+class BodyRoom:
+    """Room for *size* bytes of bodies from their arrival until their answers, in all threads together."""
+
+    def __init__(self, size: int) -> None:
+        self._size = self._free = size
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def body(self) -> Generator[Callable[[int], None]]:
+        """
+        Yield a function that takes room for some bytes of one body; the block's end gives it back.
+
+        Raises:
+            NoRoomError: By the function: there is no room for them.
+        """
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            with self._lock:
+                if size > self._free:
+                    _log.warning("A delivery was refused: others fill the %s bytes for bodies", self._size)
+                    raise NoRoomError
+                self._free -= size
+            taken += size
+
+        try:
+            yield take
+        finally:
+            with self._lock:
+                self._free += taken
 
 
 class _GoneError(Exception):

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.parse import parse
-from invsvc_async.events.receiving.loop_watch import LoopWatch
 from invsvc_async.events.stores import event_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.handler import Handler
+    from invsvc_async.events.receiving.handler import Handler, Pace
     from invsvc_async.events.receiving.handlers import Handlers
-    from invsvc_async.events.receiving.pace import Pace
     from invsvc_async.events.receiving.policy import InboxPolicy
     from invsvc_async.events.receiving.stats import Tally
     from invsvc_async.events.stores import Backlog, Delivery, Entry, Store
@@ -35,6 +33,8 @@ _log: Final = logging.getLogger("invsvc_async.events")
 _MARGIN: Final = 5.0  # s between the handler's timeout and the end of the lease, to store the result
 _PRUNE_EVERY: Final = 3600.0
 _SAMPLE_EVERY: Final = 5.0  # s between two looks at the backlog
+_LOOK_EVERY: Final = 0.5  # s between two looks
+_LATE: Final = 0.5  # s by which a look is late if something has blocked the loop
 
 
 class Worker:
@@ -125,7 +125,7 @@ class Worker:
             task.cancel()
 
     async def _work(self) -> None:
-        watch = LoopWatch()
+        watch = _LoopWatch()
         try:
             while not self._stopping:
                 self._stir.clear()
@@ -136,7 +136,7 @@ class Worker:
         finally:
             watch.stop()
 
-    async def _take(self, watch: LoopWatch) -> bool:
+    async def _take(self, watch: _LoopWatch) -> bool:
         """Start what is due, within the limit; return ``False`` if there is nothing to do now."""
         self._held_by = []
         if not self._room():
@@ -153,7 +153,7 @@ class Worker:
             )
             return False
 
-    async def _take_due(self, watch: LoopWatch) -> bool:
+    async def _take_due(self, watch: _LoopWatch) -> bool:
         groups, store = self._handlers.groups(), self._handlers.store
         if store is None:  # it does not know handlers, so that it may return an event for any of them
             lease = max(group.timeout for group in groups) + _MARGIN
@@ -185,7 +185,7 @@ class Worker:
         now = asyncio.get_running_loop().time()
         return min([self._policy.poll, *(pace.wait(now) for pace in self._held_by)])
 
-    def _start(self, entries: Sequence[Entry], watch: LoopWatch) -> bool:
+    def _start(self, entries: Sequence[Entry], watch: _LoopWatch) -> bool:
         """Start what was taken.  Its leases began when the loop was free, or a little later."""
         since = watch.free
         for entry in entries:
@@ -311,6 +311,30 @@ class Worker:
         _log.error("Event %s %s is a dead letter%s: %s", entry.type, _key_of(entry), whose, reason)
         if await self._store.bury(entry, reason=reason):
             self._tally.ended("dead letter")
+
+
+class _LoopWatch:
+    """
+    Watch the running event loop, until ``stop``: leases go on while something blocks it.
+
+    ``free`` is the last time, by the loop's clock, until which nothing has blocked it.  What the caller waits
+    for has not happened long before: it would have been told.  The caller sets it when it begins to wait.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.free: float = self._loop.time()
+        self._timer = self._loop.call_later(_LOOK_EVERY, self._look, self.free + _LOOK_EVERY)
+
+    def stop(self) -> None:
+        """End it."""
+        self._timer.cancel()
+
+    def _look(self, expected: float) -> None:
+        now = self._loop.time()
+        if now - expected < _LATE:
+            self.free = now
+        self._timer = self._loop.call_later(_LOOK_EVERY, self._look, now + _LOOK_EVERY)
 
 
 def _key_of(entry: Entry) -> str:
