@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from hmac import compare_digest, digest
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Credential", "Secret", "Secrets", "SecretsSource", "SharedHeader", "SharedHeaders",
-    "SharedHeadersSource", "check_flag", "has_signed", "is_retired", "keys_of",
+    "SharedHeadersSource", "check_flag", "is_retired", "keys_of",
     "shared_headers_of",
 ]  # fmt: skip
 
@@ -136,17 +136,6 @@ def _fault_of_terms(label: Any, retires_at: Any) -> str | None:
     return None
 
 
-def has_signed(secret: str | bytes, body: bytes, signature: str) -> bool:
-    """Return whether *secret* is valid and fits the *signature* of *body*; creates no ``Secret``."""
-    raw = _raw_of(secret)
-    try:
-        return isinstance(raw, bytes) and compare_digest(
-            "sha256=" + digest(raw, body, "sha256").hex(), signature
-        )
-    except TypeError:
-        return False
-
-
 def keys_of(secrets: Secrets) -> tuple[Secret, ...]:
     """
     Return secrets as keys.
@@ -159,22 +148,7 @@ def keys_of(secrets: Secrets) -> tuple[Secret, ...]:
         given = (given,)
     elif not isinstance(given, Iterable) or isinstance(given, Mapping):
         raise ConfigurationError("secrets: not a text or a list. Use the secret that creation returned.")
-    keys: list[Secret] = []
-    for secret in given:
-        raw = secret.raw if isinstance(secret, Secret) else _raw_of(secret)
-        if isinstance(raw, str):
-            raise ConfigurationError(raw)
-        keys.append(secret if isinstance(secret, Secret) else _secret_of(raw))
-    return tuple(keys)
-
-
-def _secret_of(raw: bytes) -> Secret:
-    """Return checked bytes as a secret; much faster than its ``__init__``, for ``events.read``."""
-    made = Secret.__new__(Secret)
-    _setattr(made, "raw", raw)
-    _setattr(made, "label", None)
-    _setattr(made, "retires_at", None)
-    return made
+    return tuple(secret if isinstance(secret, Secret) else Secret(secret) for secret in given)
 
 
 def _raw_of(secret: Any) -> bytes | str:

@@ -21,13 +21,7 @@ from invsvc_async.events.body import (
     plain_of,
     unreadable,
 )
-from invsvc_async.events.event import (
-    Event,
-    InvoiceBatchCompleted,
-    ResourceEvent,
-    SatInvoiceSynced,
-    signed_event,
-)
+from invsvc_async.events.event import Event, InvoiceBatchCompleted, ResourceEvent, SatInvoiceSynced
 from invsvc_async.events.headers import TEST, by_name
 
 if TYPE_CHECKING:
@@ -93,7 +87,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
     if content.id is not None or not is_test:
         _check_id(content.id, raw)
     _check_time("created_at", content.created_at, _LAST_SECOND, raw)
-    return signed_event(family, raw, is_test, content)
+    return family(raw, is_test, content)
 
 
 def says_test(headers: Headers | None) -> bool:

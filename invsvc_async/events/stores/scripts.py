@@ -15,7 +15,7 @@ import asyncio
 import secrets
 from functools import cache, partial, wraps
 from math import inf
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from invsvc_async.events.stores import (
     COUNTED,
@@ -35,7 +35,8 @@ from invsvc_async.events.stores import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+    from types import CoroutineType
 
     from invsvc_async.storage.dialect import Script
 
@@ -44,6 +45,7 @@ __all__ = ["PUT", "How", "ScriptedStore", "create", "in_slices"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_Method: TypeAlias = "Callable[Concatenate[Any, P], CoroutineType[Any, Any, T]]"  # Any: a store
 How: TypeAlias = Literal["each alone", "together", "to read"]
 """Each statement of a script may be a transaction of its own, all are one, or the script only reads."""
 
@@ -207,22 +209,15 @@ _SLICE_OF_DEAD: Final = """
 _PRUNE_DEAD: Final = "DELETE FROM {t} WHERE state = 'dead' AND id > $1 AND id <= $2 AND due < {calendar} - $3"
 
 
-def _runs(
-    how: How,
-) -> Callable[
-    [Callable[Concatenate[ScriptedStore, P], Script[T]]],
-    Callable[Concatenate[ScriptedStore, P], Coroutine[Any, Any, T]],
-]:
+def _runs(how: How) -> Callable[[Callable[Concatenate[Any, P], Script[T]]], _Method[P, T]]:
     """Return a decorator that makes an async method of a script, which is begun anew if it is run again."""
 
-    def decorate(
-        script: Callable[Concatenate[ScriptedStore, P], Script[T]],
-    ) -> Callable[Concatenate[ScriptedStore, P], Coroutine[Any, Any, T]]:
+    def decorate(script: Callable[Concatenate[Any, P], Script[T]]) -> _Method[P, T]:
         @wraps(script)
         async def method(self: ScriptedStore, /, *args: P.args, **settings: P.kwargs) -> T:
             return await self._ask(partial(script, self, *args, **settings), how)
 
-        return method
+        return cast("_Method[P, T]", method)  # mypy has another name for what it returns than pyright
 
     return decorate
 
