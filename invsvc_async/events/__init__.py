@@ -47,29 +47,20 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES: Final = {
-    "receiving.current": ("Gone",),
-    "receiving.handler": ("Handling",),
-    "receiving.receipt": ("Receipt",),
-    "receiving.receiver": ("Receiver",),
-    "receiving.sync": ("SyncReceiver",),
-    "receiving.stats": ("CredentialStats", "Health", "ReceiverStats"),
-    "payloads": ("BatchCounts", "BatchResult", "InvoiceBatch", "Party", "SyncedInvoice"),
-    "stores": (
-        "Backlog",
-        "Delivery",
-        "Entry",
-        "HandlerStore",
-        "Standing",
-        "StateStats",
-        "Store",
-        "StoredEvent",
-    ),
-    "stores.memory": ("MemoryStore",),
-    "stores.postgres": ("PostgresStore",),
-    "stores.sqlite": ("SqliteStore",),
-    "receiving.policy": ("InboxPolicy",),
+    "payloads": "BatchCounts BatchResult InvoiceBatch Party SyncedInvoice",
+    "receiving.current": "Gone",
+    "receiving.handler": "Handling",
+    "receiving.policy": "InboxPolicy",
+    "receiving.receipt": "Receipt",
+    "receiving.receiver": "Receiver",
+    "receiving.stats": "CredentialStats Health ReceiverStats",
+    "receiving.sync": "SyncReceiver",
+    "stores": "Backlog Delivery Entry HandlerStore Standing StateStats Store StoredEvent",
+    "stores.memory": "MemoryStore",
+    "stores.postgres": "PostgresStore",
+    "stores.sqlite": "SqliteStore",
 }
-_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

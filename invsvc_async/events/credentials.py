@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from invsvc_async.errors import ConfigurationError, takes_secrets
-from invsvc_async.events.headers import by_name
+from invsvc_async.events.headers import ByName, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -62,7 +62,7 @@ class SharedHeader:
 
     def matches(self, headers: Headers | None) -> bool:
         """Return whether the header came exactly once, with this value."""
-        found = by_name(headers).get(self.name.lower())
+        found = (headers if isinstance(headers, ByName) else by_name(headers)).get(self.name.lower())
         return found is not None and found.isascii() and compare_digest(found, self.value)
 
 
@@ -111,9 +111,7 @@ def _set(instance: object, **values: object) -> None:
         _setattr(instance, name, value)
 
 
-def _fault_of_header(
-    name: Any, value: Any
-) -> str | None:  # Any: what a caller without a type checker may pass
+def _fault_of_header(name: object, value: object) -> str | None:
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         return "name: not a valid header. Use the one in the dashboard: SharedHeader(name, value)."
     if not isinstance(value, str) or not value or not value.isascii():
@@ -128,7 +126,7 @@ def _fault_of_header(
     return None
 
 
-def _fault_of_terms(label: Any, retires_at: Any) -> str | None:
+def _fault_of_terms(label: object, retires_at: object) -> str | None:
     if label is not None and not (isinstance(label, str) and label and label.isprintable()):
         return "label: not printable text. Use a short name, such as 'old'."
     if retires_at is not None and not (isinstance(retires_at, datetime) and retires_at.tzinfo):
@@ -151,7 +149,7 @@ def keys_of(secrets: Secrets) -> tuple[Secret, ...]:
     return tuple(secret if isinstance(secret, Secret) else Secret(secret) for secret in given)
 
 
-def _raw_of(secret: Any) -> bytes | str:
+def _raw_of(secret: object) -> bytes | str:
     """Return the bytes of a secret, or, as text, what is wrong with it."""
     try:
         raw = secret.encode() if isinstance(secret, str) else secret
@@ -167,7 +165,7 @@ def _raw_of(secret: Any) -> bytes | str:
     return raw
 
 
-def shared_headers_of(given: Any) -> tuple[SharedHeader, ...]:
+def shared_headers_of(given: object) -> tuple[SharedHeader, ...]:
     """
     Return one, several or no shared headers as a tuple.
 

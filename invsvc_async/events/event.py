@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.payloads import InvoiceBatch, SyncedInvoice  # noqa: F401 - named in text below
     from invsvc_async.models import Model
 
-__all__ = ["Event", "InvoiceBatchCompleted", "ResourceEvent", "SatInvoiceSynced"]
+__all__ = ["Event", "InvoiceBatchCompleted", "ResourceEvent", "SatInvoiceSynced", "key_of"]
 
 D = TypeVar("D")
 
@@ -324,6 +324,21 @@ for _each in (_Event, _SignedEvent, ResourceEvent, SatInvoiceSynced, InvoiceBatc
     hide_fields(_each)
 
 Event: TypeAlias = ResourceEvent | SatInvoiceSynced | InvoiceBatchCompleted
+
+
+def key_of(event: Event) -> str | None:
+    """
+    Return the key under which a store knows *event*.
+
+    The three families have ids of their own: one in another family is another event.  Those of resource
+    events are stored as they are.
+    """
+    key = event.id
+    if key is None:
+        return None
+    if isinstance(event, ResourceEvent):
+        return f"resource:{key}" if ":" in key else key
+    return f"{event.type.partition('.')[0]}:{key}"
 
 
 def _again(raw: bytes, is_test: bool) -> Event:  # noqa: FBT001 - the form of __reduce__

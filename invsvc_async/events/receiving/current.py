@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.client import Client
     from invsvc_async.events.event import Event
+    from invsvc_async.events.receiving.handler import FetchingHandler
     from invsvc_async.models import Invoice
 
 __all__ = ["READABLE", "Current", "Gone"]
@@ -63,6 +64,10 @@ class Current:
         if self.make is not None and self._client is not None:
             client, self._client = self._client, None
             await client.aclose()
+
+    async def given_to(self, function: FetchingHandler, event: Event) -> object:
+        """Call *function* with *event* and what it names."""
+        return await function(event, await self.of(event))
 
     async def of(self, event: Event) -> Invoice | Gone:
         """

@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from invsvc_async.models import Invoice
 
 __all__ = [
-    "EventHandler", "EventPattern", "FetchingHandler", "Handler", "Handling", "Middleware", "Pace",
-    "Settings", "check_async", "check_settings", "handler_of",
+    "EventHandler", "EventPattern", "FetchingHandler", "Handler", "Handling", "Key", "Middleware", "Pace",
+    "Settings", "Where", "check_async", "check_settings", "handler_of",
 ]  # fmt: skip
 
-# Any: a handler may name the family it expects
+# Any: each function may name the family it expects
 EventHandler: TypeAlias = "Callable[[Any], Awaitable[object]]"
 FetchingHandler: TypeAlias = "Callable[[Any, Invoice | Gone], Awaitable[object]]"
 Middleware: TypeAlias = "Callable[[Handling, Callable[[], Awaitable[None]]], Awaitable[object]]"
+Where: TypeAlias = "Callable[[Any], bool]"
+Key: TypeAlias = "Callable[[Any], str | int | None]"
 EventPattern: TypeAlias = Literal[
     "*", "payment.*", "invoice.*", "invoice_batch.*", "receipt.*", "customer.*", "service.*", "sat.*",
 ]  # fmt: skip
@@ -53,8 +55,8 @@ class Handling:
 class Settings:
     """What ``Receiver.on`` takes besides types.  ``None`` stands for what the ``InboxPolicy`` says."""
 
-    where: Callable[[Any], bool] | None = None
-    key: Callable[[Any], str | int | None] | None = None
+    where: Where | None = None
+    key: Key | None = None
     timeout: float | None = None
     attempts: int | None = None
     initial: float | None = None

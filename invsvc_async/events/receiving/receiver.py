@@ -13,13 +13,14 @@ import random as randomness
 import threading
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import ConfigurationError, MalformedEventError, takes_secrets
 from invsvc_async.events.credentials import keys_of, shared_headers_of
 from invsvc_async.events.headers import by_name
-from invsvc_async.events.receiving.admission import Admitted, Unreadable
+from invsvc_async.events.receiving.admission import Admitted, Unreadable, judge, refusal, retired_match
 from invsvc_async.events.receiving.current import Current
 from invsvc_async.events.receiving.handler import Handling, Settings, check_async, check_settings
 from invsvc_async.events.receiving.handlers import Handlers, called
@@ -44,17 +45,19 @@ if TYPE_CHECKING:
     from invsvc_async.events.credentials import SecretsSource, SharedHeadersSource
     from invsvc_async.events.event import Event
     from invsvc_async.events.headers import ByName, Headers
-    from invsvc_async.events.receiving.admission import Trust
     from invsvc_async.events.receiving.handler import (
         EventHandler,
         EventPattern,
         FetchingHandler,
         Handler,
+        Key,
         Middleware,
+        Where,
     )
     from invsvc_async.events.receiving.stats import Observer, ReceiverStats
     from invsvc_async.events.receiving.sync import SyncReceiver
     from invsvc_async.events.stores import Store
+    from invsvc_async.events.verify import Trust
 
 __all__ = ["Receiver"]
 
@@ -133,7 +136,7 @@ class Receiver:
         self._store = choose_store(dedupe, store, mode)
         policy = inbox or InboxPolicy()
         self._current = Current(client)
-        self._handlers = Handlers(policy, self._store, self._current, stored_first=mode == "inbox")
+        self._handlers = Handlers(policy, self._store, stored_first=mode == "inbox")
         self._worker = Worker(
             self._store, self._handlers, self._handle, policy, random=random, tally=self._tally
         )
@@ -144,6 +147,7 @@ class Receiver:
         """Called around each delivery, with its body; for tracing."""
         self.on_handling: Callable[[Handling, Awaitable[None]], Awaitable[None]] | None = None
         """Called around each call of a handler; for tracing."""
+        self._middleware: list[Middleware] = []
         self._test_handler: EventHandler | None = None
         self._sync: SyncReceiver | None = None
         self._making_sync = threading.Lock()
@@ -160,8 +164,8 @@ class Receiver:
         self,
         *types: EventName | EventPattern,
         fetch: Literal[False] = False,
-        where: Callable[[Any], bool] | None = None,  # Any: as in handlers, the family that it expects
-        key: Callable[[Any], str | int | None] | None = None,
+        where: Where | None = None,
+        key: Key | None = None,
         name: str | None = None,
         timeout: float | None = None,
         attempts: int | None = None,
@@ -175,8 +179,8 @@ class Receiver:
         self,
         *types: EventName | EventPattern,
         fetch: Literal[True],
-        where: Callable[[Any], bool] | None = None,  # Any: as in handlers, the family that it expects
-        key: Callable[[Any], str | int | None] | None = None,
+        where: Where | None = None,
+        key: Key | None = None,
         name: str | None = None,
         timeout: float | None = None,
         attempts: int | None = None,
@@ -189,8 +193,8 @@ class Receiver:
         self,
         *types: EventName | EventPattern,
         fetch: bool = False,
-        where: Callable[[Any], bool] | None = None,  # Any: as in handlers, the family that it expects
-        key: Callable[[Any], str | int | None] | None = None,
+        where: Where | None = None,
+        key: Key | None = None,
         name: str | None = None,
         timeout: float | None = None,
         attempts: int | None = None,
@@ -235,6 +239,8 @@ class Receiver:
             fetch=fetch,
         )
         check_settings(types, settings)
+        if fetch and not self._current.is_given:
+            raise ConfigurationError("on: fetch=True needs a client. Use Receiver(client=…).")
 
         def register(handler: Any) -> Any:
             self._handlers.add(handler, types, name, settings)
@@ -254,7 +260,7 @@ class Receiver:
             ConfigurationError: The function is not async.
         """
         check_async(function)
-        self._handlers.middleware.append(function)
+        self._middleware.append(function)
         return function
 
     def on_test(self, handler: H) -> H:
@@ -272,31 +278,29 @@ class Receiver:
         self._test_handler = handler
         return handler
 
-    async def receive(self, body: bytes, headers: Headers) -> Receipt:
+    async def receive(self, body: bytes, headers: Headers, *, until: float | None = None) -> Receipt:
         """
         Process one delivery and return the answer.  Raises nothing but ``CancelledError``.
 
-        The method, the content type and coding, and the time that the body took are not checked;
+        *until* is the time of the event loop by which to answer: the body may have taken some of the
+        deadline.  The method, the content type and coding, and the time that the body took are not checked;
         :meth:`answer` does so.
 
         Spec: Events, Delivery behavior.
         """
-        until = asyncio.get_running_loop().time() + self.deadline
-        return await self.receive_until(until, body, by_name(headers))
-
-    async def receive_until(self, until: float, body: bytes, headers: ByName) -> Receipt:
-        """Process one delivery until the loop time *until*: its body may have taken time to arrive."""
+        if until is None:
+            until = asyncio.get_running_loop().time() + self.deadline
         if self.on_delivery is not None:
-            receipt = await self.on_delivery(body, self._receive(until, body, headers))
+            receipt = await self.on_delivery(body, self._receive(until, body, by_name(headers)))
         else:
-            begun = self._begin(until, body, headers)
+            begun = self._begin(until, body, by_name(headers))
             receipt = begun if isinstance(begun, Receipt) else await begun
         return self.counted(until, receipt)
 
     def doubts(self, headers: ByName) -> bool:
         """Return whether these headers rule a delivery out, by the secrets that are known now."""
         known = self._source.known
-        return known is not None and known.refusal(headers, self._tally.clock()) is not None
+        return known is not None and refusal(known, headers, self._tally.clock()) is not None
 
     async def refusal(self, until: float | None, headers: ByName) -> Receipt | None:
         """
@@ -308,7 +312,7 @@ class Receiver:
             return None
         now, trust = self._tally.clock(), self._source.at_hand()
         until = asyncio.get_running_loop().time() + self.deadline if until is None else until
-        receipt = await self._judged(until, b"", headers, now, trust, lambda by: by.refusal(headers, now))
+        receipt = await self._judged(until, b"", headers, now, trust, lambda by: refusal(by, headers, now))
         if receipt is None:
             return None
         if self.on_delivery is not None:
@@ -497,7 +501,7 @@ class Receiver:
         trust = source.known if source.is_fixed else source.at_hand()
         if trust is not None and self._tally.failing:
             self._tally.worked(SECRETS)
-        verdict = None if trust is None else trust.judge(body, headers, now)
+        verdict = None if trust is None else judge(trust, body, headers, now)
         if isinstance(verdict, Admitted):
             return self._continue(until, body, verdict, now)
         return self._judge_again(until, body, headers, now, trust, verdict)
@@ -530,12 +534,8 @@ class Receiver:
         verdict: Admitted | Unreadable | Receipt | None,
     ) -> Receipt:
         """Answer a delivery that *trust* did not authenticate."""
-
-        def judge(by: Trust) -> Admitted | Unreadable | Receipt:
-            return by.judge(body, headers, now)
-
         found: Admitted | Unreadable | Receipt = await self._judged(
-            until, body, headers, now, trust, judge, verdict
+            until, body, headers, now, trust, lambda by: judge(by, body, headers, now), verdict
         )
         return await _ended(found if isinstance(found, Receipt) else self._continue(until, body, found, now))
 
@@ -546,7 +546,7 @@ class Receiver:
         headers: ByName,
         now: float,
         trust: Trust | None,
-        judge: Callable[[Trust], V],
+        judged: Callable[[Trust], V],
         verdict: V | None = None,
     ) -> V | Receipt:
         """Return the *verdict* by *trust*; if that is a refusal, the one by newer secrets, if any."""
@@ -554,14 +554,14 @@ class Receiver:
             with self._within(until):
                 if trust is None or verdict is None:
                     trust = trust or await self._source.current()
-                    verdict = judge(trust)
+                    verdict = judged(trust)
                 newer = await self._source.newer(trust) if _is_refusal(verdict) else None
         except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
             return self._tally.unavailable(SECRETS, failure)
         if newer is not None:
-            trust, verdict = newer, judge(newer)
+            trust, verdict = newer, judged(newer)
         if _is_refusal(verdict):
-            retired = trust.retired_match(body, headers, now)
+            retired = retired_match(trust, body, headers, now)
             if retired is not None and self._tally.refused(retired):
                 _log.warning("A delivery was refused: it came with %r, which is retired", retired)
         return verdict
@@ -611,10 +611,16 @@ class Receiver:
         return Receipt(200, "test", event)
 
     async def _handle(self, handler: Handler, event: Event, attempt: int) -> None:
+        """Call a handler within the middleware, the first registered outermost."""
         loop, failure = asyncio.get_running_loop(), None
         started, handling = loop.time(), Handling(event, handler.name, attempt)
+        proceed: Callable[[], Awaitable[Any]] = partial(handler.function, event)
+        if handler.settings.fetch:
+            proceed = partial(self._current.given_to, handler.function, event)
+        for function in reversed(self._middleware):  # what any of them returns is dropped
+            proceed = partial(function, handling, proceed)  # pyright: ignore[reportArgumentType] - as said
         try:
-            running = self._handlers.call(handler, handling)
+            running = called(proceed())
             await (running if self.on_handling is None else self.on_handling(handling, running))
         except BaseException as error:
             failure = error

@@ -45,16 +45,8 @@ async def answer_aiohttp(receiver: Receiver, request: web.Request) -> web.Respon
     content = request.content
     # A delivery mostly comes in one piece with its headers.  Waiting for it, with a timeout, then costs more
     # than checking its signature.
-    if content.is_eof() and content.exception() is None:
-        until = asyncio.get_running_loop().time() + receiver.deadline
-        headers = by_name(request.headers)
-        receipt = refuse_by_head(request.method, headers, receiver.max_body_bytes)
-        if receipt is None:
-            receipt = await receiver.refusal(until, headers)
-        if receipt is None:
-            receipt = await receiver.receive_until(until, content.read_nowait(), headers)
-    else:
-        receipt = await answer(receiver, request.method, request.headers, content.iter_any())
+    whole = content.read_nowait() if content.is_eof() and content.exception() is None else None
+    receipt = await answer(receiver, request.method, request.headers, content.iter_any(), whole)
     return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers or None)
 
 
@@ -175,8 +167,18 @@ class _GoneError(Exception):
     """The sender disconnected before its body was complete."""
 
 
-async def answer(receiver: Receiver, method: str, headers: Headers, chunks: AsyncIterable[bytes]) -> Receipt:
-    """Answer one request: refuse what its head rules out, then read its body, and process it."""
+async def answer(
+    receiver: Receiver,
+    method: str,
+    headers: Headers,
+    chunks: AsyncIterable[bytes],
+    whole: bytes | None = None,
+) -> Receipt:
+    """
+    Answer one request: refuse what its head rules out, then read its body, and process it.
+
+    *whole* is the body, if it is there already.
+    """
     loop = asyncio.get_running_loop()
     until = loop.time() + receiver.deadline
     found = by_name(headers)
@@ -185,6 +187,8 @@ async def answer(receiver: Receiver, method: str, headers: Headers, chunks: Asyn
         refusal = await receiver.refusal(until, found)
     if refusal is not None:
         return refusal
+    if whole is not None:
+        return await receiver.receive(whole, found, until=until)
     with receiver.room.body() as take:
         try:
             with Deadline(loop, until):
@@ -196,7 +200,7 @@ async def answer(receiver: Receiver, method: str, headers: Headers, chunks: Asyn
         except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
             _log.info("A delivery was cut off: %s", type(error).__name__)
             return Receipt(400, "unreadable")
-        return await receiver.receive_until(until, body, found)
+        return await receiver.receive(body, found, until=until)
 
 
 async def _read(chunks: AsyncIterable[bytes], limit: int, take: Callable[[int], None]) -> bytes:

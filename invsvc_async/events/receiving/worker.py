@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import MalformedEventError
@@ -55,8 +56,6 @@ class Worker:
         tally: Tally,
     ) -> None:
         self._tally = tally
-        self._sampled_at = float("-inf")
-        self._sampling: asyncio.Task[None] | None = None
         self._store = store
         self._handlers = handlers
         self._handle = handle
@@ -69,8 +68,9 @@ class Worker:
         self._loop: asyncio.Task[None] | None = None
         self._stopping = False
         self._warned = False
-        self._pruned_at = float("-inf")
-        self._pruning: asyncio.Task[int] | None = None
+        self._beside = {self._prune: _PRUNE_EVERY, self._sample: _SAMPLE_EVERY}  # in seconds
+        self._begun: dict[object, float] = {}  # when each of these began last
+        self._upkeep: dict[object, asyncio.Task[None]] = {}
 
     @property
     def running(self) -> int:
@@ -93,7 +93,7 @@ class Worker:
         self._stopping = False
         self._stir = asyncio.Event()
         self._running = {}
-        self._pruning = self._sampling = None
+        self._upkeep = {}
         self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
 
     def wake(self) -> None:
@@ -113,10 +113,9 @@ class Worker:
         if self._loop is not None:
             # It is not cancelled, because events that it is taking would wait for their lease to end.
             await ended({self._loop}, grace)
-        for task in (self._pruning, self._sampling):  # the rest can wait for the next start
-            if task is not None:
-                task.cancel()
-                await asyncio.wait({task}, timeout=grace)
+        for task in self._upkeep.values():  # the rest can wait for the next start
+            task.cancel()
+            await asyncio.wait({task}, timeout=grace)
         await ended(self._running, grace)
 
     def cancel(self) -> None:
@@ -139,12 +138,10 @@ class Worker:
     async def _take(self, watch: _LoopWatch) -> bool:
         """Start what is due, within the limit; return ``False`` if there is nothing to do now."""
         self._held_by = []
+        self._keep_up()
         if not self._room():
-            self._sample()
             return False
         try:
-            self._prune()
-            self._sample()
             return await self._take_due(watch)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a user-supplied store may raise anything; continue
             raise_if_cancelled()  # else something within the store was
@@ -197,33 +194,35 @@ class Worker:
             task.add_done_callback(report_failure)
         return bool(entries)
 
-    def _prune(self) -> None:
-        """Prune the store every hour, beside the handling of events: it may take minutes."""
+    def _keep_up(self) -> None:
+        """Begin what is due beside the handling of events, each alone."""
         now = asyncio.get_running_loop().time()
-        if now - self._pruned_at >= _PRUNE_EVERY and (self._pruning is None or self._pruning.done()):
-            self._pruned_at = now
-            self._pruning = asyncio.create_task(
-                self._store.prune(**_ages(self._policy)),
-                name="invsvc events prune",
-            )
-            self._pruning.add_done_callback(_report_prune)
+        for work, seconds in self._beside.items():
+            task = self._upkeep.get(work)
+            if now - self._begun.get(work, -inf) >= seconds and (task is None or task.done()):
+                self._begun[work] = now
+                self._upkeep[work] = asyncio.create_task(work(), name="invsvc events upkeep")
 
-    def _sample(self) -> None:
-        """Read the backlog now and then, for ``Receiver.stats``, beside the handling of events."""
-        now = asyncio.get_running_loop().time()
-        read: Callable[[], Awaitable[Backlog]] | None = getattr(self._store, "backlog", None)
-        if read is None or now - self._sampled_at < _SAMPLE_EVERY:
-            return
-        if self._sampling is None or self._sampling.done():
-            self._sampled_at = now
-            self._sampling = asyncio.create_task(self._read_backlog(read), name="invsvc events backlog")
-
-    async def _read_backlog(self, read: Callable[[], Awaitable[Backlog]]) -> None:
+    async def _prune(self) -> None:
+        """Prune the store every hour: it may take minutes."""
+        policy = self._policy
+        ages = {"older_than": policy.keep, "bodies": policy.keep_bodies, "dead": policy.keep_dead}
         try:
-            self._tally.backlog = await read()
+            await self._store.prune(**{name: age for name, age in ages.items() if age is not None})
         except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
-            self._tally.backlog = None
+            _log.error("Handled events could not be deleted; trying again in an hour: %s", reason_of(error))
+
+    async def _sample(self) -> None:
+        """Read the backlog now and then, for ``Receiver.stats``, if the store has that method."""
+        read: Callable[[], Awaitable[Backlog]] | None = getattr(self._store, "backlog", None)
+        if read is None:
+            return
+        backlog = None
+        try:
+            backlog = await read()
+        except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
             _log.warning("The backlog could not be read: %s", reason_of(error))
+        self._tally.backlog = backlog
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)
@@ -341,7 +340,7 @@ def _key_of(entry: Entry) -> str:
     return event_key(entry.key, entry.handler) or ""
 
 
-async def ended(tasks: Collection[asyncio.Task[Any]], grace: float) -> None:  # Any: their results
+async def ended(tasks: Collection[asyncio.Task[object]], grace: float) -> None:
     """Wait *grace* seconds for tasks, cancel those that are late, and wait for these as long again."""
     for _ in range(2):
         if tasks:
@@ -349,17 +348,6 @@ async def ended(tasks: Collection[asyncio.Task[Any]], grace: float) -> None:  # 
         for task in tasks:
             _log.warning("%s did not end within %s s and is cancelled", task.get_name(), grace)
             task.cancel()
-
-
-def _ages(policy: InboxPolicy) -> dict[str, float]:
-    """Return the arguments of ``Store.prune``."""
-    found = {"older_than": policy.keep, "bodies": policy.keep_bodies, "dead": policy.keep_dead}
-    return {name: age for name, age in found.items() if age is not None}
-
-
-def _report_prune(task: asyncio.Task[int]) -> None:
-    if not task.cancelled() and (error := task.exception()):
-        _log.error("Handled events could not be deleted; trying again in an hour: %s", reason_of(error))
 
 
 def report_failure(task: asyncio.Task[object]) -> None:

@@ -46,6 +46,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _Method: TypeAlias = "Callable[Concatenate[Any, P], CoroutineType[Any, Any, T]]"  # Any: a store
+_Row: TypeAlias = "Sequence[Any]"  # Any: as the columns
+_Made: TypeAlias = tuple[int, float]  # the id of a row, and when it was received
+_Known: TypeAlias = tuple[int, float, str, bool]  # the same, its handler, and whether it is a claim
 How: TypeAlias = Literal["each alone", "together", "to read"]
 """Each statement of a script may be a transaction of its own, all are one, or the script only reads."""
 
@@ -477,7 +480,7 @@ def _delay(delivery: Delivery) -> Script[float]:
     return inf if key is not None and (yield _FIRST, (key,)) else 0.0
 
 
-def _insert(delivery: Delivery, key: str | None, received: float | None = None) -> Script[Any]:  # Any: a row
+def _insert(delivery: Delivery, key: str | None, received: float | None = None) -> Script[_Made | None]:
     """Add a delivery under *key* and return its id and time, or ``None`` if that is known."""
     delay = yield from _delay(delivery)
     token = "claim" if delivery.body is None else ""  # as the claims that ``PUT`` completes
@@ -487,7 +490,7 @@ def _insert(delivery: Delivery, key: str | None, received: float | None = None) 
     return rows[0] if rows else None
 
 
-def _insert_copies(key: str | None, first: Any, further: Iterable[Delivery]) -> Script[int]:  # Any: a row
+def _insert_copies(key: str | None, first: _Made, further: Iterable[Delivery]) -> Script[int]:
     """Add the event with *key*, and the id and time *first*, for handlers that have not had it."""
     number, received = first
     added = 0
@@ -497,7 +500,7 @@ def _insert_copies(key: str | None, first: Any, further: Iterable[Delivery]) -> 
     return added
 
 
-def _complete(known: Any, delivery: Delivery, further: Sequence[Delivery]) -> Script[None]:  # Any: a row
+def _complete(known: _Known, delivery: Delivery, further: Sequence[Delivery]) -> Script[None]:
     """Store what claims of a known event lack: its body, and copies for handlers that have not claimed it."""
     number, received, handler, is_claim = known
     for each in (delivery, *further):
@@ -508,9 +511,9 @@ def _complete(known: Any, delivery: Delivery, further: Sequence[Delivery]) -> Sc
             yield from _insert_copies(delivery.key, (number, received), [each])
 
 
-def _entry(row: Any) -> Entry:  # Any: as the columns
+def _entry(row: _Row) -> Entry:
     return Entry(**dict(zip(_ENTRY, row, strict=True)))
 
 
-def _event(row: Any) -> StoredEvent:  # Any: as the columns
+def _event(row: _Row) -> StoredEvent:
     return StoredEvent(**dict(zip(_EVENT, row, strict=True)))

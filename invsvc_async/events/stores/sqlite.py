@@ -105,10 +105,7 @@ class SqliteStore(ScriptedStore):
         return pruned
 
     async def _put(self, delivery: Delivery) -> bool | None:
-        file = self._files.get(asyncio.get_running_loop())
-        if file is None or not file.is_usable:
-            file = await self._opened()
-        new: bool | None = await file.writer.store(delivery)
+        new: bool | None = await (await self._opened()).writer.store(delivery)
         return new
 
     async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
@@ -211,11 +208,6 @@ class _File:
     writer: Writer
     upkeep: Upkeep
     dialect: SqliteDialect
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether its thread runs, and no damage was found."""
-        return not self.writer.has_ended and self.upkeep.failure is None
 
     def put_all(self, db: sqlite3.Connection, deliveries: Sequence[Delivery]) -> list[bool | None]:
         """Store deliveries by ``PUT``; return the result of each."""

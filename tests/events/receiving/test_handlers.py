@@ -602,7 +602,7 @@ async def test_inline_timeout_of_one_handler() -> None:
         await asyncio.Event().wait()
 
     far = asyncio.get_running_loop().time() + 3600
-    receipt = await receiver.receive_until(far, encoded(v2("invoice.created")), dict([SHARED]))
+    receipt = await receiver.receive(encoded(v2("invoice.created")), dict([SHARED]), until=far)
 
     assert receipt.outcome == "failed"
 
