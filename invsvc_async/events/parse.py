@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.codec.nesting import DEEPEST, check_depth
 from invsvc_async.errors import MalformedEventError
-from invsvc_async.events.body import (
+from invsvc_async.events.event import (
     UNREADABLE,
     Body,
+    Event,
+    InvoiceBatchCompleted,
+    ResourceEvent,
+    SatInvoiceSynced,
     decode_body,
-    decode_payload,
+    decoded,
     malformed,
     plain_of,
     unreadable,
 )
-from invsvc_async.events.event import Event, InvoiceBatchCompleted, ResourceEvent, SatInvoiceSynced
 from invsvc_async.events.headers import TEST, by_name
 
 if TYPE_CHECKING:
@@ -102,7 +105,7 @@ def _other_version(content: Body, raw: bytes) -> tuple[Version, Body]:
         return "v2", content
     if not _is_object(content.payload):
         raise malformed("it has neither 'event', nor 'type', nor a 'payload'", raw)
-    inner = decode_payload(content.payload, raw)
+    inner = decoded(decode_body, content.payload, raw)
     if inner.event is None:
         raise malformed("its 'payload' has no 'event'", raw)
     inner.test = content.test or inner.test
