@@ -165,7 +165,7 @@ def _raw_of(secret: object) -> bytes | str:
     return raw
 
 
-def shared_headers_of(given: object) -> tuple[SharedHeader, ...]:
+def shared_headers_of(given: SharedHeaders) -> tuple[SharedHeader, ...]:
     """
     Return one, several or no shared headers as a tuple.
 

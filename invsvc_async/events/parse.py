@@ -82,7 +82,11 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
     family = None if name in _RESOURCES else _SIGNED.get(name) or _signed_family(name, raw)
     if family is None:
         _check_resource(content, version, raw, is_test=is_test)
-        if version == "v1" and _is_object(content.data.payload) and _wraps_resource(raw):
+        if (
+            version == "v1"
+            and _is_object(content.data.payload)
+            and _WRAPPER.issuperset(plain_of(raw, raw)["data"])
+        ):
             version = "v1.1"
         return ResourceEvent(raw, is_test, content, version)
     if version != "v1":
@@ -114,10 +118,6 @@ def _other_version(content: Body, raw: bytes) -> tuple[Version, Body]:
 
 def _is_object(raw: msgspec.Raw) -> bool:
     return memoryview(raw)[0] == _BRACE
-
-
-def _wraps_resource(raw: bytes) -> bool:
-    return _WRAPPER.issuperset(plain_of(raw, raw)["data"])
 
 
 def _signed_family(name: str, raw: bytes) -> SignedFamily | None:

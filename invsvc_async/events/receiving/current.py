@@ -10,11 +10,10 @@ from invsvc_async.concurrency.single_flight import SingleFlight
 from invsvc_async.errors import ConfigurationError, MalformedEventError, ServiceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from invsvc_async.client import Client
     from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.handler import FetchingHandler
     from invsvc_async.models import Invoice
 
 __all__ = ["READABLE", "Current", "Gone"]
@@ -65,7 +64,9 @@ class Current:
             client, self._client = self._client, None
             await client.aclose()
 
-    async def given_to(self, function: FetchingHandler, event: Event) -> object:
+    async def given_to(
+        self, function: Callable[[Event, Invoice | Gone], Awaitable[object]], event: Event
+    ) -> object:
         """Call *function* with *event* and what it names."""
         return await function(event, await self.of(event))
 

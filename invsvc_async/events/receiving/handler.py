@@ -143,6 +143,12 @@ def handler_of(
         ConfigurationError: It is not async, or an argument is not valid.
     """
     check_async(function)
+    if name is None:
+        name = getattr(function, "__name__", type(function).__name__)
+    elif not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"name: {name!r} is not valid. Use letters, digits, '_', '-' and '.', at most 100."
+        )
     arguments = ("event", "current") if settings.fetch else ("event",)
     try:
         inspect.signature(function).bind(*arguments)
@@ -152,7 +158,7 @@ def handler_of(
             "the current state is given with fetch=True."
         ) from None
     return Handler(
-        name=_name_of(function) if name is None else _checked_name(name),
+        name=name,
         function=function,
         types=frozenset(map(str, types)),
         settings=settings,
@@ -209,16 +215,3 @@ def _is_true(found: object, name: str) -> bool:
             found.close()  # so that nothing warns that it was never awaited
         raise TypeError(f"where: that of {name!r} is async. Use a function that is not.")
     return bool(found)
-
-
-def _name_of(function: object) -> str:
-    name = getattr(function, "__name__", None)
-    return name if isinstance(name, str) else type(function).__name__
-
-
-def _checked_name(name: object) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"name: {name!r} is not valid. Use letters, digits, '_', '-' and '.', at most 100."
-        )
-    return name

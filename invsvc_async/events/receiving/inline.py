@@ -145,7 +145,7 @@ class Inline:
                 await self._store.bury(entry or delivery, reason=reason_of(error))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure, event)
-        self._worker.buried()
+        self._tally.ended("dead letter")
         return Receipt(202, "dead letter", event, error)
 
     async def _soon(self, record: Coroutine[Any, Any, object]) -> None:

@@ -301,10 +301,6 @@ class Worker:
         )  # fmt: skip
         await self._store.release(entry, delay=delay)
 
-    def buried(self) -> None:
-        """Count a dead letter that somebody else has stored."""
-        self._tally.ended("dead letter")
-
     async def _bury(self, entry: Entry, reason: str) -> None:
         whose = f" of {entry.handler}" if entry.handler else ""
         _log.error("Event %s %s is a dead letter%s: %s", entry.type, _key_of(entry), whose, reason)
