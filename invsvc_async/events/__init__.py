@@ -17,6 +17,7 @@ from invsvc_async.events.verify import read, verify
 
 if TYPE_CHECKING:
     from invsvc_async.events.payloads import BatchCounts, BatchResult, InvoiceBatch, Party, SyncedInvoice
+    from invsvc_async.events.receiving.current import Gone
     from invsvc_async.events.receiving.handler import Handling
     from invsvc_async.events.receiving.policy import InboxPolicy
     from invsvc_async.events.receiving.receipt import Receipt
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.sync import SyncReceiver
     from invsvc_async.events.stores import (
         Backlog,
-        DeadLetter,
         Delivery,
         Entry,
         HandlerStore,
@@ -39,37 +39,28 @@ if TYPE_CHECKING:
     from invsvc_async.events.stores.sqlite import SqliteStore
 
 __all__ = [
-    "Backlog", "BatchCounts", "BatchResult", "CredentialStats", "DeadLetter", "Delivery", "Entry", "Event",
-    "HandlerStore", "Handling", "Health", "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted",
+    "Backlog", "BatchCounts", "BatchResult", "CredentialStats", "Delivery", "Entry", "Event",
+    "Gone", "HandlerStore", "Handling", "Health", "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted",
     "MemoryStore", "Party", "PostgresStore", "Receipt", "Receiver", "ReceiverStats", "ResourceEvent",
     "SatInvoiceSynced", "Secret", "SharedHeader", "SqliteStore", "Standing", "StateStats", "Store",
     "StoredEvent", "SyncReceiver", "SyncedInvoice", "parse", "read", "verify",
 ]  # fmt: skip
 
 _MODULES: Final = {
-    "receiving.handler": ("Handling",),
-    "receiving.receipt": ("Receipt",),
-    "receiving.receiver": ("Receiver",),
-    "receiving.sync": ("SyncReceiver",),
-    "receiving.stats": ("CredentialStats", "Health", "ReceiverStats"),
-    "payloads": ("BatchCounts", "BatchResult", "InvoiceBatch", "Party", "SyncedInvoice"),
-    "stores": (
-        "Backlog",
-        "DeadLetter",
-        "Delivery",
-        "Entry",
-        "HandlerStore",
-        "Standing",
-        "StateStats",
-        "Store",
-        "StoredEvent",
-    ),
-    "stores.memory": ("MemoryStore",),
-    "stores.postgres": ("PostgresStore",),
-    "stores.sqlite": ("SqliteStore",),
-    "receiving.policy": ("InboxPolicy",),
+    "payloads": "BatchCounts BatchResult InvoiceBatch Party SyncedInvoice",
+    "receiving.current": "Gone",
+    "receiving.handler": "Handling",
+    "receiving.policy": "InboxPolicy",
+    "receiving.receipt": "Receipt",
+    "receiving.receiver": "Receiver",
+    "receiving.stats": "CredentialStats Health ReceiverStats",
+    "receiving.sync": "SyncReceiver",
+    "stores": "Backlog Delivery Entry HandlerStore Standing StateStats Store StoredEvent",
+    "stores.memory": "MemoryStore",
+    "stores.postgres": "PostgresStore",
+    "stores.sqlite": "SqliteStore",
 }
-_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

@@ -12,23 +12,20 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.codec.nesting import DEEPEST, check_depth
 from invsvc_async.errors import MalformedEventError
-from invsvc_async.events.body import (
+from invsvc_async.events.event import (
     UNREADABLE,
     Body,
-    decode_body,
-    decode_payload,
-    malformed,
-    plain_of,
-    unreadable,
-)
-from invsvc_async.events.event import (
     Event,
     InvoiceBatchCompleted,
     ResourceEvent,
     SatInvoiceSynced,
-    signed_event,
+    decode_body,
+    decoded,
+    malformed,
+    plain_of,
+    unreadable,
 )
-from invsvc_async.events.headers import TEST, value_of
+from invsvc_async.events.headers import TEST, by_name
 
 if TYPE_CHECKING:
     import msgspec
@@ -80,12 +77,16 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
         version, content = _other_version(content, raw)
     if content.data is None:
         raise malformed("it has no 'data'", raw)
-    is_test = content.test is True or (headers is not None and value_of(headers, TEST) == "true")
+    is_test = content.test is True or (headers is not None and says_test(headers))
     name = content.event or content.type or ""
     family = None if name in _RESOURCES else _SIGNED.get(name) or _signed_family(name, raw)
     if family is None:
         _check_resource(content, version, raw, is_test=is_test)
-        if version == "v1" and _is_object(content.data.payload) and _wraps_resource(raw):
+        if (
+            version == "v1"
+            and _is_object(content.data.payload)
+            and _WRAPPER.issuperset(plain_of(raw, raw)["data"])
+        ):
             version = "v1.1"
         return ResourceEvent(raw, is_test, content, version)
     if version != "v1":
@@ -93,12 +94,12 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
     if content.id is not None or not is_test:
         _check_id(content.id, raw)
     _check_time("created_at", content.created_at, _LAST_SECOND, raw)
-    return signed_event(family, raw, is_test, content)
+    return family(raw, is_test, content)
 
 
 def says_test(headers: Headers | None) -> bool:
     """Return whether the headers contain the dashboard's test mark."""
-    return value_of(headers, TEST) == "true"
+    return by_name(headers).get(TEST) == "true"
 
 
 def _other_version(content: Body, raw: bytes) -> tuple[Version, Body]:
@@ -108,7 +109,7 @@ def _other_version(content: Body, raw: bytes) -> tuple[Version, Body]:
         return "v2", content
     if not _is_object(content.payload):
         raise malformed("it has neither 'event', nor 'type', nor a 'payload'", raw)
-    inner = decode_payload(content.payload, raw)
+    inner = decoded(decode_body, content.payload, raw)
     if inner.event is None:
         raise malformed("its 'payload' has no 'event'", raw)
     inner.test = content.test or inner.test
@@ -117,10 +118,6 @@ def _other_version(content: Body, raw: bytes) -> tuple[Version, Body]:
 
 def _is_object(raw: msgspec.Raw) -> bool:
     return memoryview(raw)[0] == _BRACE
-
-
-def _wraps_resource(raw: bytes) -> bool:
-    return _WRAPPER.issuperset(plain_of(raw, raw)["data"])
 
 
 def _signed_family(name: str, raw: bytes) -> SignedFamily | None:

@@ -57,7 +57,7 @@ async def letters(keys):
     store = SqliteStore("events.db")
     for key in keys:
         await store.bury(Delivery(key=key, type="invoice.created", body=b"{}"), reason="it broke")
-    found = len(await store.dead_letters())
+    found = len(await store.events(state="dead"))
     await store.close()
     return found
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_type
 
-from invsvc_async.models import Webhook
+from invsvc_async.models import Invoice, Webhook
 
 if TYPE_CHECKING:
     from invsvc_async import Outcome
     from invsvc_async.client import Client
-    from invsvc_async.events import Receiver
+    from invsvc_async.events import Gone, Receiver, ResourceEvent
 
 
 async def refused(client: Client) -> None:
@@ -26,8 +26,16 @@ async def refused(client: Client) -> None:
 
 
 def names_of_events(receiver: Receiver) -> None:
-    receiver.on("invoice.craeted")  # type: ignore[arg-type]
-    receiver.on("invoices.*")  # type: ignore[arg-type]
+    receiver.on("invoice.craeted")  # type: ignore[call-overload]
+    receiver.on("invoices.*")  # type: ignore[call-overload]
+
+
+def handlers_of_current_state(receiver: Receiver) -> None:
+    @receiver.on("invoice.created", fetch=True)  # type: ignore[type-var]
+    async def forgets_gone(event: ResourceEvent, invoice: Invoice) -> None: ...
+
+    @receiver.on("invoice.created")  # type: ignore[type-var]
+    async def gets_nothing(event: ResourceEvent, invoice: Invoice | Gone) -> None: ...
 
 
 def truth(outcome: Outcome[Webhook]) -> None:

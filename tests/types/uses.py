@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, assert_type
 
 from invsvc_async import CallOptions, Client, Outbox, Portal, Timeouts, Verdict, models
-from invsvc_async.events import ResourceEvent
+from invsvc_async.events import Gone, ResourceEvent
 from invsvc_async.models import (
     Deleted,
     DownloadRequest,
@@ -109,6 +109,12 @@ async def events(client: Client, receiver: Receiver, name: EventType) -> None:
 
     @receiver.on("invoice.*", where=lambda event: event.livemode, key=lambda event: event.id, attempts=3)
     async def handle(event: ResourceEvent) -> None: ...
+
+    @receiver.on("invoice.created", fetch=True)
+    async def update(event: ResourceEvent, invoice: Invoice | Gone) -> None:
+        assert_type(invoice.uuid, str)
+        if not isinstance(invoice, Gone):
+            assert_type(invoice, Invoice)
 
     @receiver.middleware
     async def around(handling: Handling, proceed: Callable[[], Awaitable[None]]) -> None:

@@ -19,7 +19,7 @@ from invsvc_async.cli.output import emit_json, fail, note, visible
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvsvcError, UnreadableResponseError
 from invsvc_async.events.credentials import keys_of
-from invsvc_async.events.receiving.admission import key_of
+from invsvc_async.events.event import key_of
 from invsvc_async.events.verify import signature_of
 from invsvc_async.storage.address import without_login
 from invsvc_async.storage.private_file import open_private

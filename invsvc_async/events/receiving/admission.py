@@ -9,22 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import attrs
 import msgspec
 
 from invsvc_async.errors import EventError, MalformedEventError, SignatureMismatchError, without_frames
-from invsvc_async.events.credentials import Secret, SharedHeader, is_retired
+from invsvc_async.events.credentials import Secret, is_retired
 from invsvc_async.events.event import Event, ResourceEvent
-from invsvc_async.events.headers import SIGNATURE, kept, value_of
+from invsvc_async.events.headers import SIGNATURE
 from invsvc_async.events.parse import parse, says_test
 from invsvc_async.events.receiving.receipt import Receipt
-from invsvc_async.events.verify import admit, prove, unauthenticated
+from invsvc_async.events.verify import Trust, unauthenticated
 
 if TYPE_CHECKING:
     from invsvc_async.events.credentials import Credential
-    from invsvc_async.events.headers import Headers
+    from invsvc_async.events.headers import ByName
 
-__all__ = ["Admitted", "Trust", "Unreadable", "key_of"]
+__all__ = ["Admitted", "Unreadable", "judge", "refusal", "retired_match"]
 
 
 class Admitted(msgspec.Struct, frozen=True, eq=False, gc=False):  # nothing refers back to it
@@ -47,80 +46,53 @@ class Unreadable(msgspec.Struct, frozen=True, eq=False):
     by: Credential
 
 
-@attrs.frozen
-class Trust:
-    """What authenticates events: the arguments of ``events.read``, checked."""
-
-    keys: tuple[Secret, ...]
-    shared_headers: tuple[SharedHeader, ...]
-    accept_unsigned: bool
-
-    def judge(self, body: bytes, headers: Headers | None, now: float) -> Admitted | Unreadable | Receipt:
-        """
-        Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it.
-
-        *headers* can be iterated over several times.
-        """
-        unsigned = self.accept_unsigned
-        try:
-            proof = prove(body, headers, self.keys, self.shared_headers, now, accept_unsigned=unsigned)
-        except SignatureMismatchError as error:
-            return Receipt(401, "refused", error=without_frames(error))
-        try:
-            event = parse(body, None if proof else headers)
-        except MalformedEventError as error:
-            return (
-                Unreadable(without_frames(error), proof)
-                if proof
-                else Receipt(400, "unreadable", error=without_frames(error))
-            )
-        is_signed, is_resource = isinstance(proof, Secret), isinstance(event, ResourceEvent)
-        try:
-            if proof is None or not (is_signed or is_resource):
-                admit(event, proof, self.keys, self.shared_headers, accept_unsigned=unsigned)
-        except EventError as error:
-            # Tests from the dashboard have no custom header; both body and headers must mark them.
-            if not (event.body_says_test and says_test(headers)):
-                return Receipt(401, "refused", event, without_frames(error))
-        if event.is_test:
-            return Admitted(event, "as a test", proof)
-        again = is_resource and not is_signed
-        return Admitted(event, "until acknowledged" if again else "once", proof)
-
-    def refusal(self, headers: Headers | None, now: float) -> Receipt | None:
-        """Return the refusal of what no body can authenticate, or ``None`` if the body has to be read."""
-        if self.keys and value_of(headers, SIGNATURE) is not None:
-            return None
-        unsigned = self.accept_unsigned
-        try:
-            proof = prove(b"", headers, (), self.shared_headers, now, accept_unsigned=unsigned)
-        except SignatureMismatchError as error:
-            return Receipt(401, "refused", error=error)
-        is_open = unsigned and not (self.keys and self.shared_headers)
-        if proof is not None or is_open or says_test(headers):
-            return None
-        return Receipt(401, "refused", error=unauthenticated(self.shared_headers))
-
-    def retired_match(self, body: bytes, headers: Headers | None, now: float) -> Credential | None:
-        """Return what would have authenticated a refused delivery, if it were not retired."""
-        keys = [key for key in self.keys if is_retired(key, now)]
-        shared = [header for header in self.shared_headers if is_retired(header, now)]
-        try:
-            return prove(body, kept(headers), keys, shared, 0.0, accept_unsigned=False)
-        except SignatureMismatchError:
-            return None
+def judge(trust: Trust, body: bytes, headers: ByName, now: float) -> Admitted | Unreadable | Receipt:
+    """Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it."""
+    try:
+        proof = trust.prove(body, headers, now)
+    except SignatureMismatchError as error:
+        return Receipt(401, "refused", error=without_frames(error))
+    try:
+        event = parse(body, None if proof else headers)
+    except MalformedEventError as error:
+        return (
+            Unreadable(without_frames(error), proof)
+            if proof
+            else Receipt(400, "unreadable", error=without_frames(error))
+        )
+    is_signed, is_resource = isinstance(proof, Secret), isinstance(event, ResourceEvent)
+    try:
+        if proof is None or not (is_signed or is_resource):
+            trust.admit(event, proof)
+    except EventError as error:
+        # Tests from the dashboard have no custom header; both body and headers must mark them.
+        if not (event.body_says_test and says_test(headers)):
+            return Receipt(401, "refused", event, without_frames(error))
+    if event.is_test:
+        return Admitted(event, "as a test", proof)
+    again = is_resource and not is_signed
+    return Admitted(event, "until acknowledged" if again else "once", proof)
 
 
-def key_of(event: Event) -> str | None:
-    """
-    Return the key under which a store knows *event*.
-
-    The three families have ids of their own: one in another family is another event.  Those of resource
-    events are stored as they are.
-    """
-    key = event.id
-    if key is None:
+def refusal(trust: Trust, headers: ByName, now: float) -> Receipt | None:
+    """Return the refusal of what no body can authenticate, or ``None`` if the body has to be read."""
+    if trust.keys and SIGNATURE in headers:
         return None
-    if isinstance(event, ResourceEvent):
-        return f"resource:{key}" if ":" in key else key
-    return f"{event.type.partition('.')[0]}:{key}"
+    try:
+        proof = trust.prove(b"", headers, now)  # by a shared header: there is no signature, or no secret
+    except SignatureMismatchError as error:
+        return Receipt(401, "refused", error=error)
+    is_open = trust.accept_unsigned and not (trust.keys and trust.shared_headers)
+    if proof is not None or is_open or says_test(headers):
+        return None
+    return Receipt(401, "refused", error=unauthenticated(trust.shared_headers))
+
+
+def retired_match(trust: Trust, body: bytes, headers: ByName, now: float) -> Credential | None:
+    """Return what would have authenticated a refused delivery, if it were not retired."""
+    keys = tuple(key for key in trust.keys if is_retired(key, now))
+    shared = tuple(header for header in trust.shared_headers if is_retired(header, now))
+    try:
+        return Trust(keys, shared, accept_unsigned=False).prove(body, headers, 0.0)
+    except SignatureMismatchError:
+        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
+from math import floor
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
@@ -12,27 +13,33 @@ import attrs
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.events.receiving.pace import Pace
+from invsvc_async.events.receiving.current import READABLE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from invsvc_async.events.event import Event
+    from invsvc_async.events.receiving.current import Gone
     from invsvc_async.events.receiving.policy import InboxPolicy
+    from invsvc_async.models import Invoice
 
 __all__ = [
-    "EventHandler", "EventPattern", "Handler", "Handling", "Middleware", "Settings", "check_async",
-    "check_settings", "handler_of",
+    "EventHandler", "EventPattern", "FetchingHandler", "Handler", "Handling", "Key", "Middleware", "Pace",
+    "Settings", "Where", "check_async", "check_settings", "handler_of",
 ]  # fmt: skip
 
-# Any: a handler may name the family it expects
+# Any: each function may name the family it expects
 EventHandler: TypeAlias = "Callable[[Any], Awaitable[object]]"
+FetchingHandler: TypeAlias = "Callable[[Any, Invoice | Gone], Awaitable[object]]"
 Middleware: TypeAlias = "Callable[[Handling, Callable[[], Awaitable[None]]], Awaitable[object]]"
+Where: TypeAlias = "Callable[[Any], bool]"
+Key: TypeAlias = "Callable[[Any], str | int | None]"
 EventPattern: TypeAlias = Literal[
     "*", "payment.*", "invoice.*", "invoice_batch.*", "receipt.*", "customer.*", "service.*", "sat.*",
 ]  # fmt: skip
 
 _NAME: Final = re.compile(r"\w[\w.-]{0,99}")
+_BURST: Final = 0.05  # s of calls that may be caught up at once, because each look at the store takes time
 
 
 @attrs.frozen
@@ -48,13 +55,14 @@ class Handling:
 class Settings:
     """What ``Receiver.on`` takes besides types.  ``None`` stands for what the ``InboxPolicy`` says."""
 
-    where: Callable[[Any], bool] | None = None
-    key: Callable[[Any], str | int | None] | None = None
+    where: Where | None = None
+    key: Key | None = None
     timeout: float | None = None
     attempts: int | None = None
     initial: float | None = None
     maximum: float | None = None
     rate: float | None = None
+    fetch: bool = False
 
     def policy(self, policy: InboxPolicy) -> InboxPolicy:
         """Return *policy* with the numbers that are given; raises ``ConfigurationError``."""
@@ -63,12 +71,35 @@ class Settings:
         return attrs.evolve(policy, **given)
 
 
+class Pace:
+    """Spread calls evenly, *rate* a second.  *now* is the time of the event loop, in seconds."""
+
+    def __init__(self, rate: float) -> None:
+        self._gap = 1 / rate
+        self._next = float("-inf")
+
+    def free(self, now: float) -> int:
+        """Return how many calls may begin now."""
+        return max(0, floor((now - self._start(now)) / self._gap) + 1)
+
+    def use(self, number: int, now: float) -> None:
+        """Count so many calls that begin now."""
+        self._next = self._start(now) + number * self._gap
+
+    def wait(self, now: float) -> float:
+        """Return how many seconds remain until a call may begin."""
+        return max(0.0, self._next - now)
+
+    def _start(self, now: float) -> float:
+        return max(self._next, now - _BURST)
+
+
 @attrs.frozen(kw_only=True)
 class Handler:
     """A registered handler.  ``types`` are names of events, families like ``invoice.*``, and ``*``."""
 
     name: str
-    function: EventHandler
+    function: Callable[..., Awaitable[object]]
     types: frozenset[str]
     settings: Settings
     policy: InboxPolicy
@@ -99,7 +130,11 @@ class Handler:
 
 
 def handler_of(
-    function: EventHandler, types: Sequence[str], name: str | None, settings: Settings, policy: InboxPolicy
+    function: Callable[..., Awaitable[object]],
+    types: Sequence[str],
+    name: str | None,
+    settings: Settings,
+    policy: InboxPolicy,
 ) -> Handler:
     """
     Return the handler, which has the name of the function by default.
@@ -108,8 +143,22 @@ def handler_of(
         ConfigurationError: It is not async, or an argument is not valid.
     """
     check_async(function)
+    if name is None:
+        name = getattr(function, "__name__", type(function).__name__)
+    elif not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"name: {name!r} is not valid. Use letters, digits, '_', '-' and '.', at most 100."
+        )
+    arguments = ("event", "current") if settings.fetch else ("event",)
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        raise ConfigurationError(
+            f"handler: {function!r} cannot be called with ({', '.join(arguments)}). Define it so; "
+            "the current state is given with fetch=True."
+        ) from None
     return Handler(
-        name=_name_of(function) if name is None else _checked_name(name),
+        name=name,
         function=function,
         types=frozenset(map(str, types)),
         settings=settings,
@@ -137,6 +186,13 @@ def check_settings(types: Sequence[object], settings: Settings) -> None:
             raise ConfigurationError(
                 f"on: {name!r} is not in the specification. Use on('*') for other types."
             )
+    unread = [name for name in types if name not in READABLE]
+    if settings.fetch and unread:
+        raise ConfigurationError(
+            f"on: the specification has no read of what {unread[0]} names. Use fetch=True for "
+            f"{' and '.join(sorted(READABLE))}; for others, read in the handler what you know of, with "
+            "client.request."
+        )
     for name in ("where", "key"):
         function = getattr(settings, name)
         if function is not None and not is_plain_function(function):
@@ -159,16 +215,3 @@ def _is_true(found: object, name: str) -> bool:
             found.close()  # so that nothing warns that it was never awaited
         raise TypeError(f"where: that of {name!r} is async. Use a function that is not.")
     return bool(found)
-
-
-def _name_of(function: EventHandler) -> str:
-    name = getattr(function, "__name__", None)
-    return name if isinstance(name, str) else type(function).__name__
-
-
-def _checked_name(name: object) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"name: {name!r} is not valid. Use letters, digits, '_', '-' and '.', at most 100."
-        )
-    return name

@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.events.receiving.admission import key_of
+from invsvc_async.events.event import key_of
 from invsvc_async.events.receiving.handler import handler_of
 from invsvc_async.events.stores import Delivery, HandlerStore
 
@@ -25,12 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.handler import EventHandler, Handler, Handling, Middleware, Settings
-    from invsvc_async.events.receiving.pace import Pace
+    from invsvc_async.events.receiving.handler import Handler, Pace, Settings
     from invsvc_async.events.receiving.policy import InboxPolicy
     from invsvc_async.events.stores import Entry, Store
 
 __all__ = ["Group", "Handlers", "called"]
+
+_OfType: TypeAlias = "tuple[list[Handler], list[Handler]]"  # the handlers of one type, and those of ``*``
 
 _log: Final = logging.getLogger("invsvc_async.events")
 
@@ -42,25 +42,6 @@ class Group:
     names: tuple[str, ...]
     timeout: float
     pace: Pace | None
-
-
-class _OfType:
-    """
-    The handlers of one type, and those of ``*``.
-
-    ``only`` is the name of the one that gets each such event, ``""`` if none gets any, and ``None`` if that
-    depends on the event.
-    """
-
-    def __init__(self, own: list[Handler], rest: list[Handler]) -> None:
-        self.own = own
-        self.rest = rest
-        self.only: str | None = None
-        first = own or rest
-        if not first:
-            self.only = ""
-        elif len(first) == 1 and first[0].settings.where is None and first[0].settings.key is None:
-            self.only = first[0].name
 
 
 class Handlers:
@@ -78,14 +59,19 @@ class Handlers:
         self._by_name: dict[str, Handler] = {}
         self._groups: list[Group] | None = None
         self._by_type: dict[str, _OfType] = {}
-        self.middleware: list[Middleware] = []
 
     @property
     def store(self) -> HandlerStore | None:
         """Return the store, if it knows handlers."""
         return self._store
 
-    def add(self, function: EventHandler, types: Sequence[str], name: str | None, settings: Settings) -> None:
+    def add(
+        self,
+        function: Callable[..., Awaitable[object]],
+        types: Sequence[str],
+        name: str | None,
+        settings: Settings,
+    ) -> None:
         """Register a handler, or more types of one that has the same settings."""
         handler = handler_of(function, types, name, settings, self._policy)
         known = self._by_name.get(handler.name)
@@ -106,19 +92,12 @@ class Handlers:
 
         One whose ``where`` raises is among them, so that the error counts as a failed attempt.
         """
-        found = self._by_type.get(event.type) or self._by_type_of(event.type)
-        if found.only is not None:
-            return found.own or found.rest
-        return [handler for handler in found.own if _accepts(handler, event)] or [
-            handler for handler in found.rest if _accepts(handler, event)
-        ]
+        own, rest = self._by_type.get(event.type) or self._by_type_of(event.type)
+        return _accepting(own, event) or _accepting(rest, event)
 
     def deliveries(self, event: Event) -> tuple[Delivery, ...]:
         """Return what to store of *event*: one delivery for each handler, or one that is for none yet."""
         kind, key = event.type, key_of(event)
-        only = (self._by_type.get(kind) or self._by_type_of(kind)).only
-        if only is not None:
-            return (Delivery(key=key, type=kind, body=event.raw, handler=only),)
         matching = self.matching(event)
         if not matching:
             return (Delivery(key=key, type=kind, body=event.raw),)
@@ -164,8 +143,8 @@ class Handlers:
         if entry.handler or self._store is not None:
             handler = self._by_name.get(entry.handler)
         else:  # the store knows no handlers, so that there is one for each type
-            found = self._by_type.get(entry.type) or self._by_type_of(entry.type)
-            handler = next(iter(found.own or found.rest), None)
+            own, rest = self._by_type.get(entry.type) or self._by_type_of(entry.type)
+            handler = next(iter(own or rest), None)
         return self._policy if handler is None else handler.policy
 
     def groups(self) -> list[Group]:
@@ -177,17 +156,9 @@ class Handlers:
             self._groups = [Group(tuple(found), *limits) for limits, found in names.items()]
         return self._groups
 
-    def call(self, handler: Handler, handling: Handling) -> Awaitable[None]:
-        """Call a handler, as :func:`called`, within the middleware, the first registered outermost."""
-        proceed: Callable[[], Awaitable[Any]] = partial(handler.function, handling.event)
-        for function in reversed(self.middleware):  # what any of them returns is dropped
-            proceed = partial(function, handling, proceed)  # pyright: ignore[reportArgumentType] - as said
-        return called(proceed())
-
     def _by_type_of(self, kind: str) -> _OfType:
-        """Return the handlers of a type."""
         handlers = self._by_name.values()
-        found = _OfType(
+        found = (
             [handler for handler in handlers if handler.is_for(kind)],
             [handler for handler in handlers if "*" in handler.types],
         )
@@ -244,15 +215,20 @@ def _overlap(one: Handler, other: Handler) -> bool:
     return both_rest or any(one.is_for(kind) and other.is_for(kind) for kind in EVENT_TYPES)
 
 
-def _accepts(handler: Handler, event: Event) -> bool:
-    """Whether a handler of the event's type wants it."""
-    if handler.settings.where is None:
-        return True
-    try:
-        return handler.wants(event)
-    except Exception as error:  # noqa: BLE001 - a user-supplied function may raise anything
-        _log.warning("where of handler %s failed: %s", handler.name, type(error).__name__)
-        return True
+def _accepting(handlers: Sequence[Handler], event: Event) -> Sequence[Handler]:
+    """Return those of *handlers*, which are for the event's type, that want it."""
+    if all(handler.settings.where is None for handler in handlers):
+        return handlers
+    found: list[Handler] = []
+    for handler in handlers:
+        try:
+            wanted = handler.wants(event)
+        except Exception as error:  # noqa: BLE001 - a user-supplied function may raise anything
+            _log.warning("where of handler %s failed: %s", handler.name, type(error).__name__)
+            wanted = True
+        if wanted:
+            found.append(handler)
+    return found
 
 
 def _ordering_key(handler: Handler, event: Event) -> str | None:

@@ -12,9 +12,11 @@ import logging
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from invsvc_async.concurrency.deadline import Deadline
 from invsvc_async.errors import MalformedEventError
-from invsvc_async.events.receiving.admission import key_of
+from invsvc_async.events.event import key_of
 from invsvc_async.events.receiving.receipt import Receipt
 from invsvc_async.events.receiving.stats import STORE
 from invsvc_async.events.receiving.worker import ended, reason_of, report_failure
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Inline"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
+_BUSY: Final = Receipt(429, "busy", headers={"Retry-After": "5"})
+_DUPLICATE: Final = Receipt(200, "duplicate")
 _RECORD_WITHIN: Final = 1.0  # s that the answer waits until the result is stored
 
 
@@ -67,11 +71,22 @@ class Inline:
 
         The answer is the worst that is due to one of *handlers*, so that the service sends the event again.
         """
-        answers = [self._answer(until, event, handler, once=once) for handler in handlers]
+        key, body = key_of(event), event.raw if once else None
+        # One without a key cannot be claimed, but has to be stored if it is sent once.
+        stored = once or key is not None
+        answers = [
+            self._answer(
+                until, event, handler,
+                Delivery(key=key, type=event.type, body=body, handler=handler.name) if stored else None,
+            )
+            for handler in handlers
+        ]  # fmt: skip
         return answers[0] if len(answers) == 1 else _worst(answers)
 
-    async def _answer(self, until: float, event: Event, handler: Handler, *, once: bool) -> Receipt:
-        delivery, loop = _to_claim(event, handler, once=once), asyncio.get_running_loop()
+    async def _answer(
+        self, until: float, event: Event, handler: Handler, delivery: Delivery | None
+    ) -> Receipt:
+        loop = asyncio.get_running_loop()
         entry, is_claimed = None, delivery is None
         try:
             with Deadline(loop, until):
@@ -81,7 +96,8 @@ class Inline:
                     if self._tally.failing:
                         self._tally.worked(STORE)
                     if not isinstance(claim, Entry):
-                        return _without_lease(claim, event)
+                        is_busy = claim is Standing.BUSY
+                        return attrs.evolve(_BUSY if is_busy else _DUPLICATE, event=event)
                     entry = claim
                 if loop.time() >= until:  # something has blocked the loop: the lease may be over
                     raise TimeoutError("the handler was not called before the deadline")  # noqa: TRY301
@@ -90,12 +106,12 @@ class Inline:
                     if handler.settings.where is None or handler.wants(event):  # raises what where raises
                         await self._handle(handler, event, 1 if entry is None else entry.attempts)
         except asyncio.CancelledError:  # the sender disconnected
-            self._give_back(entry)
+            if entry is not None:
+                self._recorded(self._store.release(entry, delay=0))  # accept the sender's next attempt
             raise
         except Exception as error:  # noqa: BLE001 - a user-supplied store or a handler may raise anything
-            if is_claimed:
-                return await self._failed(event, handler, entry, error)
-            return self._tally.unavailable(STORE, error, event)
+            failed = self._failed(event, handler, entry, error) if is_claimed else None
+            return self._tally.unavailable(STORE, error, event) if failed is None else await failed
         if entry is not None:
             await self._soon(self._worker.succeeded(entry, event))
         return Receipt(200, "handled", event)
@@ -103,11 +119,6 @@ class Inline:
     async def stop(self, *, grace: float) -> None:
         """Wait up to *grace* seconds until all results are stored."""
         await ended(self._records, grace)
-
-    def _give_back(self, entry: Entry | None) -> None:
-        """Accept the next attempt of the sender."""
-        if entry is not None:
-            self._later(self._store.release(entry, delay=0))
 
     async def _failed(self, event: Event, handler: Handler, entry: Entry | None, error: Exception) -> Receipt:
         if isinstance(error, MalformedEventError):
@@ -134,33 +145,20 @@ class Inline:
                 await self._store.bury(entry or delivery, reason=reason_of(error))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure, event)
-        self._worker.buried()
+        self._tally.ended("dead letter")
         return Receipt(202, "dead letter", event, error)
 
     async def _soon(self, record: Coroutine[Any, Any, object]) -> None:
         """Store a result, before the answer if that is quick."""
-        await asyncio.wait({self._later(record)}, timeout=_RECORD_WITHIN)
+        await asyncio.wait([self._recorded(record)], timeout=_RECORD_WITHIN)
 
-    def _later(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+    def _recorded(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        """Store a result, whether or not somebody waits for it."""
         task = asyncio.create_task(record, name="invsvc events record")
         self._records.add(task)
         task.add_done_callback(self._records.discard)
         task.add_done_callback(report_failure)
         return task
-
-
-def _to_claim(event: Event, handler: Handler, *, once: bool) -> Delivery | None:
-    """Return what to claim of *event*; ``None`` if it has no key, so that it cannot be claimed."""
-    key = key_of(event)
-    if key is None and not once:
-        return None
-    return Delivery(key=key, type=event.type, body=event.raw if once else None, handler=handler.name)
-
-
-def _without_lease(why: Standing, event: Event) -> Receipt:
-    if why is Standing.BUSY:
-        return Receipt(429, "busy", event, headers={"Retry-After": "5"})
-    return Receipt(200, "duplicate", event)
 
 
 async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:

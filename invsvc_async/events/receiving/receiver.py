@@ -13,25 +13,25 @@ import random as randomness
 import threading
 import time
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import ConfigurationError, MalformedEventError, takes_secrets
 from invsvc_async.events.credentials import keys_of, shared_headers_of
-from invsvc_async.events.headers import kept
-from invsvc_async.events.receiving.admission import Admitted, Unreadable
-from invsvc_async.events.receiving.body_room import BodyRoom
+from invsvc_async.events.headers import by_name
+from invsvc_async.events.receiving.admission import Admitted, Unreadable, judge, refusal, retired_match
+from invsvc_async.events.receiving.current import Current
 from invsvc_async.events.receiving.handler import Handling, Settings, check_async, check_settings
 from invsvc_async.events.receiving.handlers import Handlers, called
 from invsvc_async.events.receiving.inline import Inline
 from invsvc_async.events.receiving.policy import InboxPolicy
 from invsvc_async.events.receiving.receipt import Receipt
 from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Tally
-from invsvc_async.events.receiving.store_choice import choose_store
 from invsvc_async.events.receiving.trust_source import TrustSource
-from invsvc_async.events.receiving.web import answer, answer_aiohttp
+from invsvc_async.events.receiving.web import AsgiApp, BodyRoom, answer, answer_aiohttp
 from invsvc_async.events.receiving.worker import Worker, reason_of
-from invsvc_async.events.stores import Delivery
+from invsvc_async.events.stores import Delivery, choose_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
@@ -41,19 +41,28 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from invsvc_async.api.event_types import EventName
+    from invsvc_async.client import Client
     from invsvc_async.events.credentials import SecretsSource, SharedHeadersSource
     from invsvc_async.events.event import Event
-    from invsvc_async.events.headers import Headers
-    from invsvc_async.events.receiving.admission import Trust
-    from invsvc_async.events.receiving.handler import EventHandler, EventPattern, Handler, Middleware
+    from invsvc_async.events.headers import ByName, Headers
+    from invsvc_async.events.receiving.handler import (
+        EventHandler,
+        EventPattern,
+        FetchingHandler,
+        Handler,
+        Key,
+        Middleware,
+        Where,
+    )
     from invsvc_async.events.receiving.stats import Observer, ReceiverStats
     from invsvc_async.events.receiving.sync import SyncReceiver
-    from invsvc_async.events.receiving.web import AsgiApp
     from invsvc_async.events.stores import Store
+    from invsvc_async.events.verify import Trust
 
 __all__ = ["Receiver"]
 
 H = TypeVar("H", bound="EventHandler")
+F = TypeVar("F", bound="FetchingHandler")
 M = TypeVar("M", bound="Middleware")
 V = TypeVar("V")
 
@@ -83,6 +92,10 @@ class Receiver:
     background.  If a delivery fits nothing, the function is called once more, at most once a second.  If it
     fails, what it returned before stays valid.
 
+    *client* reads what handlers with ``fetch=True`` get: a ``Client`` of the events' team and data mode,
+    which is used and never closed, or a function that makes one (``Client.from_env``), which is opened and
+    closed with the receiver.
+
     Raises:
         ConfigurationError: Nothing authenticates events and *accept_unsigned* is false, or the arguments
             contradict each other.
@@ -91,7 +104,7 @@ class Receiver:
     """
 
     @takes_secrets
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a setting of its own
         self,
         *,
         secrets: SecretsSource,
@@ -104,6 +117,7 @@ class Receiver:
         deadline: float = 8.0,
         max_body_bytes: int = 1 << 20,
         refresh_after: float = 300.0,
+        client: Client | Callable[[], Client] | None = None,
         random: Callable[[], float] = randomness.random,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -121,6 +135,7 @@ class Receiver:
         self._mode = mode
         self._store = choose_store(dedupe, store, mode)
         policy = inbox or InboxPolicy()
+        self._current = Current(client)
         self._handlers = Handlers(policy, self._store, stored_first=mode == "inbox")
         self._worker = Worker(
             self._store, self._handlers, self._handle, policy, random=random, tally=self._tally
@@ -132,6 +147,7 @@ class Receiver:
         """Called around each delivery, with its body; for tracing."""
         self.on_handling: Callable[[Handling, Awaitable[None]], Awaitable[None]] | None = None
         """Called around each call of a handler; for tracing."""
+        self._middleware: list[Middleware] = []
         self._test_handler: EventHandler | None = None
         self._sync: SyncReceiver | None = None
         self._making_sync = threading.Lock()
@@ -143,24 +159,58 @@ class Receiver:
         """Return the store of events, which also contains the dead letters."""
         return self._store
 
+    @overload
     def on(
         self,
         *types: EventName | EventPattern,
-        where: Callable[[Any], bool] | None = None,  # Any: as in handlers, the family that it expects
-        key: Callable[[Any], str | int | None] | None = None,
+        fetch: Literal[False] = False,
+        where: Where | None = None,
+        key: Key | None = None,
         name: str | None = None,
         timeout: float | None = None,
         attempts: int | None = None,
         initial: float | None = None,
         maximum: float | None = None,
         rate: float | None = None,
-    ) -> Callable[[H], H]:
+    ) -> Callable[[H], H]: ...
+
+    @overload
+    def on(
+        self,
+        *types: EventName | EventPattern,
+        fetch: Literal[True],
+        where: Where | None = None,
+        key: Key | None = None,
+        name: str | None = None,
+        timeout: float | None = None,
+        attempts: int | None = None,
+        initial: float | None = None,
+        maximum: float | None = None,
+        rate: float | None = None,
+    ) -> Callable[[F], F]: ...
+
+    def on(
+        self,
+        *types: EventName | EventPattern,
+        fetch: bool = False,
+        where: Where | None = None,
+        key: Key | None = None,
+        name: str | None = None,
+        timeout: float | None = None,
+        attempts: int | None = None,
+        initial: float | None = None,
+        maximum: float | None = None,
+        rate: float | None = None,
+    ) -> Callable[[H], H] | Callable[[F], F]:
         """
         Register a handler of event types; ``"invoice.*"`` stands for all types of that family.
 
         The handler is an async function of the event.  Several may be registered for one type: each gets the
         event, has attempts of its own, and does not run again because another one failed.  ``"*"`` stands for
         all events that no other handler gets.
+
+        With *fetch*, it is a function of the event and of the invoice that it names: as the service shows it
+        now, or ``Gone``.  Reading it is a part of the attempt.  Events of one invoice share reads.
 
         *where* and *key* are functions of the event that are not async, quick, and always return the same for
         the same event.  The handler gets only events for which *where* returns true.  Events for which *key*
@@ -175,7 +225,8 @@ class Receiver:
 
         Raises:
             ConfigurationError: A type is not in the specification, an argument is not valid, another handler
-                has this name, this one is not async, or the store does not know handlers.
+                has this name, this one is not async, or the store does not know handlers; for *fetch*, no
+                read is specified for a type, or the receiver has no client.
         """
         settings = Settings(
             where=where,
@@ -185,10 +236,13 @@ class Receiver:
             initial=initial,
             maximum=maximum,
             rate=rate,
+            fetch=fetch,
         )
         check_settings(types, settings)
+        if fetch and not self._current.is_given:
+            raise ConfigurationError("on: fetch=True needs a client. Use Receiver(client=…).")
 
-        def register(handler: H) -> H:
+        def register(handler: Any) -> Any:
             self._handlers.add(handler, types, name, settings)
             return handler
 
@@ -206,7 +260,7 @@ class Receiver:
             ConfigurationError: The function is not async.
         """
         check_async(function)
-        self._handlers.middleware.append(function)
+        self._middleware.append(function)
         return function
 
     def on_test(self, handler: H) -> H:
@@ -224,38 +278,31 @@ class Receiver:
         self._test_handler = handler
         return handler
 
-    async def receive(self, body: bytes, headers: Headers) -> Receipt:
+    async def receive(self, body: bytes, headers: Headers, *, until: float | None = None) -> Receipt:
         """
         Process one delivery and return the answer.  Raises nothing but ``CancelledError``.
 
-        The method, the content type and coding, and the time that the body took are not checked;
+        *until* is the time of the event loop by which to answer: the body may have taken some of the
+        deadline.  The method, the content type and coding, and the time that the body took are not checked;
         :meth:`answer` does so.
 
         Spec: Events, Delivery behavior.
         """
-        until = asyncio.get_running_loop().time() + self.deadline
-        again = headers if isinstance(headers, dict) else kept(headers) or ()
-        return await self.receive_until(until, body, again)
-
-    async def receive_until(self, until: float, body: bytes, headers: Headers) -> Receipt:
-        """
-        Process one delivery until the loop time *until*: its body may have taken time to arrive.
-
-        *headers* can be iterated over several times.
-        """
+        if until is None:
+            until = asyncio.get_running_loop().time() + self.deadline
         if self.on_delivery is not None:
-            receipt = await self.on_delivery(body, self._receive(until, body, headers))
+            receipt = await self.on_delivery(body, self._receive(until, body, by_name(headers)))
         else:
-            begun = self._begin(until, body, headers)
+            begun = self._begin(until, body, by_name(headers))
             receipt = begun if isinstance(begun, Receipt) else await begun
         return self.counted(until, receipt)
 
-    def doubts(self, headers: Headers) -> bool:
+    def doubts(self, headers: ByName) -> bool:
         """Return whether these headers rule a delivery out, by the secrets that are known now."""
         known = self._source.known
-        return known is not None and known.refusal(headers, self._tally.clock()) is not None
+        return known is not None and refusal(known, headers, self._tally.clock()) is not None
 
-    async def refusal(self, until: float | None, headers: Headers) -> Receipt | None:
+    async def refusal(self, until: float | None, headers: ByName) -> Receipt | None:
         """
         Return the answer to a delivery that its headers rule out, or ``None`` if its body has to be read.
 
@@ -265,7 +312,7 @@ class Receiver:
             return None
         now, trust = self._tally.clock(), self._source.at_hand()
         until = asyncio.get_running_loop().time() + self.deadline if until is None else until
-        receipt = await self._judged(until, b"", headers, now, trust, lambda by: by.refusal(headers, now))
+        receipt = await self._judged(until, b"", headers, now, trust, lambda by: refusal(by, headers, now))
         if receipt is None:
             return None
         if self.on_delivery is not None:
@@ -309,8 +356,6 @@ class Receiver:
         Use a route, not a mount: Starlette redirects a mount's path without a slash, and the service does not
         follow redirects.  If it is run on its own, it starts and stops the receiver with the server.
         """
-        from invsvc_async.events.receiving.web import AsgiApp
-
         return AsgiApp(self)
 
     @property
@@ -318,6 +363,11 @@ class Receiver:
         """Return this receiver for applications that are not async; it runs in a thread of its own."""
         from invsvc_async.events.receiving.sync import SyncReceiver
 
+        if self._current.is_given and self._current.make is None:
+            raise ConfigurationError(
+                "client: this receiver runs in a thread with an event loop of its own. Pass a function that "
+                "makes the client, such as Client.from_env."
+            )
         with self._making_sync:  # the first deliveries may come in several threads
             self._sync = self._sync or SyncReceiver(self)
             return self._sync
@@ -395,9 +445,12 @@ class Receiver:
             await asyncio.wait({self._closing})  # it was cancelled, and goes on
         await self._source.current()
         try:
+            await self._current.open()
             await self._store.open()
-        except asyncio.CancelledError:
-            await self._store.close()  # nobody else will
+        except BaseException as error:  # nobody else will close them
+            await self._current.close()
+            if isinstance(error, asyncio.CancelledError):
+                await self._store.close()
             raise
         self._refuse_if_running()  # somebody else may have entered it meanwhile
         self._worker.start()
@@ -429,13 +482,14 @@ class Receiver:
         async with AsyncExitStack() as stack:  # so that each step is made whatever happens in another
             stack.push_async_callback(self._store.close)
             stack.push_async_callback(self._source.stop)
+            stack.push_async_callback(self._current.close)
             stack.push_async_callback(self._inline.stop, grace=self.deadline)
             await self._worker.stop(grace=self.deadline)
 
-    async def _receive(self, until: float, body: bytes, headers: Headers) -> Receipt:
+    async def _receive(self, until: float, body: bytes, headers: ByName) -> Receipt:
         return await _ended(self._begin(until, body, headers))
 
-    def _begin(self, until: float, body: bytes, headers: Headers) -> Receipt | Awaitable[Receipt]:
+    def _begin(self, until: float, body: bytes, headers: ByName) -> Receipt | Awaitable[Receipt]:
         """
         Return the answer to a delivery, or what still has to be awaited for it.
 
@@ -447,7 +501,7 @@ class Receiver:
         trust = source.known if source.is_fixed else source.at_hand()
         if trust is not None and self._tally.failing:
             self._tally.worked(SECRETS)
-        verdict = None if trust is None else trust.judge(body, headers, now)
+        verdict = None if trust is None else judge(trust, body, headers, now)
         if isinstance(verdict, Admitted):
             return self._continue(until, body, verdict, now)
         return self._judge_again(until, body, headers, now, trust, verdict)
@@ -474,18 +528,14 @@ class Receiver:
         self,
         until: float,
         body: bytes,
-        headers: Headers,
+        headers: ByName,
         now: float,
         trust: Trust | None,
         verdict: Admitted | Unreadable | Receipt | None,
     ) -> Receipt:
         """Answer a delivery that *trust* did not authenticate."""
-
-        def judge(by: Trust) -> Admitted | Unreadable | Receipt:
-            return by.judge(body, headers, now)
-
         found: Admitted | Unreadable | Receipt = await self._judged(
-            until, body, headers, now, trust, judge, verdict
+            until, body, headers, now, trust, lambda by: judge(by, body, headers, now), verdict
         )
         return await _ended(found if isinstance(found, Receipt) else self._continue(until, body, found, now))
 
@@ -493,10 +543,10 @@ class Receiver:
         self,
         until: float,
         body: bytes,
-        headers: Headers,
+        headers: ByName,
         now: float,
         trust: Trust | None,
-        judge: Callable[[Trust], V],
+        judged: Callable[[Trust], V],
         verdict: V | None = None,
     ) -> V | Receipt:
         """Return the *verdict* by *trust*; if that is a refusal, the one by newer secrets, if any."""
@@ -504,14 +554,14 @@ class Receiver:
             with self._within(until):
                 if trust is None or verdict is None:
                     trust = trust or await self._source.current()
-                    verdict = judge(trust)
+                    verdict = judged(trust)
                 newer = await self._source.newer(trust) if _is_refusal(verdict) else None
         except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
             return self._tally.unavailable(SECRETS, failure)
         if newer is not None:
-            trust, verdict = newer, judge(newer)
+            trust, verdict = newer, judged(newer)
         if _is_refusal(verdict):
-            retired = trust.retired_match(body, headers, now)
+            retired = retired_match(trust, body, headers, now)
             if retired is not None and self._tally.refused(retired):
                 _log.warning("A delivery was refused: it came with %r, which is retired", retired)
         return verdict
@@ -561,10 +611,16 @@ class Receiver:
         return Receipt(200, "test", event)
 
     async def _handle(self, handler: Handler, event: Event, attempt: int) -> None:
+        """Call a handler within the middleware, the first registered outermost."""
         loop, failure = asyncio.get_running_loop(), None
         started, handling = loop.time(), Handling(event, handler.name, attempt)
+        proceed: Callable[[], Awaitable[Any]] = partial(handler.function, event)
+        if handler.settings.fetch:
+            proceed = partial(self._current.given_to, handler.function, event)
+        for function in reversed(self._middleware):  # what any of them returns is dropped
+            proceed = partial(function, handling, proceed)  # pyright: ignore[reportArgumentType] - as said
         try:
-            running = self._handlers.call(handler, handling)
+            running = called(proceed())
             await (running if self.on_handling is None else self.on_handling(handling, running))
         except BaseException as error:
             failure = error

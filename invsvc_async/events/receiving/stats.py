@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.credentials import Credential
     from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.admission import Trust
     from invsvc_async.events.receiving.handler import Handling
     from invsvc_async.events.receiving.receipt import Receipt
     from invsvc_async.events.stores import Backlog
+    from invsvc_async.events.verify import Trust
 
 __all__ = ["SECRETS", "STORE", "CredentialStats", "Health", "Observer", "ReceiverStats", "Tally"]
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.headers import by_name
-from invsvc_async.events.receiving.body_room import NoRoomError
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
-from invsvc_async.events.receiving.web import refuse_by_head
+from invsvc_async.events.receiving.web import NoRoomError, refuse_by_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable

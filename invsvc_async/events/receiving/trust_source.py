@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import threading
-from contextlib import suppress
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
+from invsvc_async.concurrency.threads import called
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.credentials import check_flag, keys_of, shared_headers_of
-from invsvc_async.events.receiving.admission import Trust
+from invsvc_async.events.verify import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +62,7 @@ class TrustSource:
         self._fetching = asyncio.Lock()
         self._next: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[None]] = set()
-        self._thread = _OwnThread()
+        self._is_called = False  # the function, in its thread
 
     async def current(self) -> Trust:
         """
@@ -156,63 +154,23 @@ class TrustSource:
         return Trust(keys, headers, self._accept_unsigned)
 
     async def _asked(self, source: object) -> Any:  # Any: it is checked afterwards
-        """Return a fixed value, or what a function returns; one that is not async runs in a thread."""
+        """Return a fixed value, or what a function returns; it is called in a thread, as it may hang."""
         if not callable(source):
             return source
-        found = await self._thread.call(source)
-        return await found if inspect.isawaitable(found) else found
+        if self._is_called:
+            raise TimeoutError  # the call of before has not ended yet
 
-
-class _OwnThread:
-    """
-    Calls functions in a thread, one at a time, however long they hang.
-
-    In the threads of ``asyncio.to_thread``, calls that hang would leave none for handlers, and the process
-    could not end.
-    """
-
-    def __init__(self) -> None:
-        self._is_busy = False
-
-    async def call(self, function: Callable[[], object]) -> object:
-        """
-        Return what *function* returns, or raise what it raises.
-
-        Raises:
-            TimeoutError: An earlier call has not ended yet.
-        """
-        if self._is_busy:
-            raise TimeoutError
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
-
-        def run() -> None:
-            found, error = None, None
+        def call() -> object:
             try:
-                found = function()
-            except BaseException as failure:  # noqa: BLE001 - raised where it is awaited
-                error = failure
-            self._is_busy = False
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_complete, done, (found, error))
+                return source()
+            finally:
+                self._is_called = False
 
-        thread = threading.Thread(
-            target=copy_context().run, args=(run,), name="invsvc events secrets", daemon=True
-        )
-        self._is_busy = True
+        self._is_called = True
         try:
-            thread.start()
-        except BaseException:
-            self._is_busy = False
+            answer = called(call, "invsvc events secrets")
+        except BaseException:  # the process has too many threads
+            self._is_called = False
             raise
-        found, error = await done
-        if error is not None:
-            raise error
-        return found
-
-
-def _complete(
-    done: asyncio.Future[tuple[object, BaseException | None]], result: tuple[object, BaseException | None]
-) -> None:
-    if not done.done():  # nobody waits for it any more
-        done.set_result(result)
+        found = await answer
+        return await found if inspect.isawaitable(found) else found

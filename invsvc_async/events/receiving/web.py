@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+import threading
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.concurrency.deadline import Deadline
-from invsvc_async.events.headers import ByName, Headers, by_name, by_name_of_text
-from invsvc_async.events.receiving.body_room import NoRoomError
+from invsvc_async.events.headers import ByName, Headers, by_name
 from invsvc_async.events.receiving.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
+        Generator,
         MutableMapping,
     )
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.receiving.receiver import Receiver
 
-__all__ = ["AsgiApp", "answer", "answer_aiohttp", "refuse_by_head", "serving"]
+__all__ = ["AsgiApp", "BodyRoom", "NoRoomError", "answer", "answer_aiohttp", "refuse_by_head", "serving"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 
@@ -44,16 +45,8 @@ async def answer_aiohttp(receiver: Receiver, request: web.Request) -> web.Respon
     content = request.content
     # A delivery mostly comes in one piece with its headers.  Waiting for it, with a timeout, then costs more
     # than checking its signature.
-    if content.is_eof() and content.exception() is None:
-        until = asyncio.get_running_loop().time() + receiver.deadline
-        headers = by_name_of_text(request.headers)
-        receipt = refuse_by_head(request.method, headers, receiver.max_body_bytes)
-        if receipt is None:
-            receipt = await receiver.refusal(until, headers)
-        if receipt is None:
-            receipt = await receiver.receive_until(until, content.read_nowait(), headers)
-    else:
-        receipt = await answer(receiver, request.method, request.headers, content.iter_any())
+    whole = content.read_nowait() if content.is_eof() and content.exception() is None else None
+    receipt = await answer(receiver, request.method, request.headers, content.iter_any(), whole)
     return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers or None)
 
 
@@ -131,12 +124,61 @@ class AsgiApp:
             await send({"type": "lifespan.shutdown.complete"})
 
 
+class NoRoomError(Exception):
+    """Other bodies take all the room; ``receipt`` is the answer, which makes the sender come back."""
+
+    receipt: Final = Receipt(503, "unavailable", headers={"Retry-After": "5"})
+
+
+class BodyRoom:
+    """Room for *size* bytes of bodies from their arrival until their answers, in all threads together."""
+
+    def __init__(self, size: int) -> None:
+        self._size = self._free = size
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def body(self) -> Generator[Callable[[int], None]]:
+        """
+        Yield a function that takes room for some bytes of one body; the block's end gives it back.
+
+        Raises:
+            NoRoomError: By the function: there is no room for them.
+        """
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            with self._lock:
+                if size > self._free:
+                    _log.warning("A delivery was refused: others fill the %s bytes for bodies", self._size)
+                    raise NoRoomError
+                self._free -= size
+            taken += size
+
+        try:
+            yield take
+        finally:
+            with self._lock:
+                self._free += taken
+
+
 class _GoneError(Exception):
     """The sender disconnected before its body was complete."""
 
 
-async def answer(receiver: Receiver, method: str, headers: Headers, chunks: AsyncIterable[bytes]) -> Receipt:
-    """Answer one request: refuse what its head rules out, then read its body, and process it."""
+async def answer(
+    receiver: Receiver,
+    method: str,
+    headers: Headers,
+    chunks: AsyncIterable[bytes],
+    whole: bytes | None = None,
+) -> Receipt:
+    """
+    Answer one request: refuse what its head rules out, then read its body, and process it.
+
+    *whole* is the body, if it is there already.
+    """
     loop = asyncio.get_running_loop()
     until = loop.time() + receiver.deadline
     found = by_name(headers)
@@ -145,6 +187,8 @@ async def answer(receiver: Receiver, method: str, headers: Headers, chunks: Asyn
         refusal = await receiver.refusal(until, found)
     if refusal is not None:
         return refusal
+    if whole is not None:
+        return await receiver.receive(whole, found, until=until)
     with receiver.room.body() as take:
         try:
             with Deadline(loop, until):
@@ -156,7 +200,7 @@ async def answer(receiver: Receiver, method: str, headers: Headers, chunks: Asyn
         except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
             _log.info("A delivery was cut off: %s", type(error).__name__)
             return Receipt(400, "unreadable")
-        return await receiver.receive_until(until, body, found)
+        return await receiver.receive(body, found, until=until)
 
 
 async def _read(chunks: AsyncIterable[bytes], limit: int, take: Callable[[int], None]) -> bytes:

@@ -10,21 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.parse import parse
-from invsvc_async.events.receiving.loop_watch import LoopWatch
 from invsvc_async.events.stores import event_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.handler import Handler
+    from invsvc_async.events.receiving.handler import Handler, Pace
     from invsvc_async.events.receiving.handlers import Handlers
-    from invsvc_async.events.receiving.pace import Pace
     from invsvc_async.events.receiving.policy import InboxPolicy
     from invsvc_async.events.receiving.stats import Tally
     from invsvc_async.events.stores import Backlog, Delivery, Entry, Store
@@ -35,6 +34,8 @@ _log: Final = logging.getLogger("invsvc_async.events")
 _MARGIN: Final = 5.0  # s between the handler's timeout and the end of the lease, to store the result
 _PRUNE_EVERY: Final = 3600.0
 _SAMPLE_EVERY: Final = 5.0  # s between two looks at the backlog
+_LOOK_EVERY: Final = 0.5  # s between two looks
+_LATE: Final = 0.5  # s by which a look is late if something has blocked the loop
 
 
 class Worker:
@@ -55,8 +56,6 @@ class Worker:
         tally: Tally,
     ) -> None:
         self._tally = tally
-        self._sampled_at = float("-inf")
-        self._sampling: asyncio.Task[None] | None = None
         self._store = store
         self._handlers = handlers
         self._handle = handle
@@ -69,8 +68,9 @@ class Worker:
         self._loop: asyncio.Task[None] | None = None
         self._stopping = False
         self._warned = False
-        self._pruned_at = float("-inf")
-        self._pruning: asyncio.Task[int] | None = None
+        self._beside = {self._prune: _PRUNE_EVERY, self._sample: _SAMPLE_EVERY}  # in seconds
+        self._begun: dict[object, float] = {}  # when each of these began last
+        self._upkeep: dict[object, asyncio.Task[None]] = {}
 
     @property
     def running(self) -> int:
@@ -93,7 +93,7 @@ class Worker:
         self._stopping = False
         self._stir = asyncio.Event()
         self._running = {}
-        self._pruning = self._sampling = None
+        self._upkeep = {}
         self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
 
     def wake(self) -> None:
@@ -113,10 +113,9 @@ class Worker:
         if self._loop is not None:
             # It is not cancelled, because events that it is taking would wait for their lease to end.
             await ended({self._loop}, grace)
-        for task in (self._pruning, self._sampling):  # the rest can wait for the next start
-            if task is not None:
-                task.cancel()
-                await asyncio.wait({task}, timeout=grace)
+        for task in self._upkeep.values():  # the rest can wait for the next start
+            task.cancel()
+            await asyncio.wait({task}, timeout=grace)
         await ended(self._running, grace)
 
     def cancel(self) -> None:
@@ -125,7 +124,7 @@ class Worker:
             task.cancel()
 
     async def _work(self) -> None:
-        watch = LoopWatch()
+        watch = _LoopWatch()
         try:
             while not self._stopping:
                 self._stir.clear()
@@ -136,15 +135,13 @@ class Worker:
         finally:
             watch.stop()
 
-    async def _take(self, watch: LoopWatch) -> bool:
+    async def _take(self, watch: _LoopWatch) -> bool:
         """Start what is due, within the limit; return ``False`` if there is nothing to do now."""
         self._held_by = []
+        self._keep_up()
         if not self._room():
-            self._sample()
             return False
         try:
-            self._prune()
-            self._sample()
             return await self._take_due(watch)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a user-supplied store may raise anything; continue
             raise_if_cancelled()  # else something within the store was
@@ -153,7 +150,7 @@ class Worker:
             )
             return False
 
-    async def _take_due(self, watch: LoopWatch) -> bool:
+    async def _take_due(self, watch: _LoopWatch) -> bool:
         groups, store = self._handlers.groups(), self._handlers.store
         if store is None:  # it does not know handlers, so that it may return an event for any of them
             lease = max(group.timeout for group in groups) + _MARGIN
@@ -185,7 +182,7 @@ class Worker:
         now = asyncio.get_running_loop().time()
         return min([self._policy.poll, *(pace.wait(now) for pace in self._held_by)])
 
-    def _start(self, entries: Sequence[Entry], watch: LoopWatch) -> bool:
+    def _start(self, entries: Sequence[Entry], watch: _LoopWatch) -> bool:
         """Start what was taken.  Its leases began when the loop was free, or a little later."""
         since = watch.free
         for entry in entries:
@@ -197,33 +194,35 @@ class Worker:
             task.add_done_callback(report_failure)
         return bool(entries)
 
-    def _prune(self) -> None:
-        """Prune the store every hour, beside the handling of events: it may take minutes."""
+    def _keep_up(self) -> None:
+        """Begin what is due beside the handling of events, each alone."""
         now = asyncio.get_running_loop().time()
-        if now - self._pruned_at >= _PRUNE_EVERY and (self._pruning is None or self._pruning.done()):
-            self._pruned_at = now
-            self._pruning = asyncio.create_task(
-                self._store.prune(**_ages(self._policy)),
-                name="invsvc events prune",
-            )
-            self._pruning.add_done_callback(_report_prune)
+        for work, seconds in self._beside.items():
+            task = self._upkeep.get(work)
+            if now - self._begun.get(work, -inf) >= seconds and (task is None or task.done()):
+                self._begun[work] = now
+                self._upkeep[work] = asyncio.create_task(work(), name="invsvc events upkeep")
 
-    def _sample(self) -> None:
-        """Read the backlog now and then, for ``Receiver.stats``, beside the handling of events."""
-        now = asyncio.get_running_loop().time()
-        read: Callable[[], Awaitable[Backlog]] | None = getattr(self._store, "backlog", None)
-        if read is None or now - self._sampled_at < _SAMPLE_EVERY:
-            return
-        if self._sampling is None or self._sampling.done():
-            self._sampled_at = now
-            self._sampling = asyncio.create_task(self._read_backlog(read), name="invsvc events backlog")
-
-    async def _read_backlog(self, read: Callable[[], Awaitable[Backlog]]) -> None:
+    async def _prune(self) -> None:
+        """Prune the store every hour: it may take minutes."""
+        policy = self._policy
+        ages = {"older_than": policy.keep, "bodies": policy.keep_bodies, "dead": policy.keep_dead}
         try:
-            self._tally.backlog = await read()
+            await self._store.prune(**{name: age for name, age in ages.items() if age is not None})
         except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
-            self._tally.backlog = None
+            _log.error("Handled events could not be deleted; trying again in an hour: %s", reason_of(error))
+
+    async def _sample(self) -> None:
+        """Read the backlog now and then, for ``Receiver.stats``, if the store has that method."""
+        read: Callable[[], Awaitable[Backlog]] | None = getattr(self._store, "backlog", None)
+        if read is None:
+            return
+        backlog = None
+        try:
+            backlog = await read()
+        except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
             _log.warning("The backlog could not be read: %s", reason_of(error))
+        self._tally.backlog = backlog
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)
@@ -302,10 +301,6 @@ class Worker:
         )  # fmt: skip
         await self._store.release(entry, delay=delay)
 
-    def buried(self) -> None:
-        """Count a dead letter that somebody else has stored."""
-        self._tally.ended("dead letter")
-
     async def _bury(self, entry: Entry, reason: str) -> None:
         whose = f" of {entry.handler}" if entry.handler else ""
         _log.error("Event %s %s is a dead letter%s: %s", entry.type, _key_of(entry), whose, reason)
@@ -313,11 +308,35 @@ class Worker:
             self._tally.ended("dead letter")
 
 
+class _LoopWatch:
+    """
+    Watch the running event loop, until ``stop``: leases go on while something blocks it.
+
+    ``free`` is the last time, by the loop's clock, until which nothing has blocked it.  What the caller waits
+    for has not happened long before: it would have been told.  The caller sets it when it begins to wait.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.free: float = self._loop.time()
+        self._timer = self._loop.call_later(_LOOK_EVERY, self._look, self.free + _LOOK_EVERY)
+
+    def stop(self) -> None:
+        """End it."""
+        self._timer.cancel()
+
+    def _look(self, expected: float) -> None:
+        now = self._loop.time()
+        if now - expected < _LATE:
+            self.free = now
+        self._timer = self._loop.call_later(_LOOK_EVERY, self._look, now + _LOOK_EVERY)
+
+
 def _key_of(entry: Entry) -> str:
     return event_key(entry.key, entry.handler) or ""
 
 
-async def ended(tasks: Collection[asyncio.Task[Any]], grace: float) -> None:  # Any: their results
+async def ended(tasks: Collection[asyncio.Task[object]], grace: float) -> None:
     """Wait *grace* seconds for tasks, cancel those that are late, and wait for these as long again."""
     for _ in range(2):
         if tasks:
@@ -325,17 +344,6 @@ async def ended(tasks: Collection[asyncio.Task[Any]], grace: float) -> None:  # 
         for task in tasks:
             _log.warning("%s did not end within %s s and is cancelled", task.get_name(), grace)
             task.cancel()
-
-
-def _ages(policy: InboxPolicy) -> dict[str, float]:
-    """Return the arguments of ``Store.prune``."""
-    found = {"older_than": policy.keep, "bodies": policy.keep_bodies, "dead": policy.keep_dead}
-    return {name: age for name, age in found.items() if age is not None}
-
-
-def _report_prune(task: asyncio.Task[int]) -> None:
-    if not task.cancelled() and (error := task.exception()):
-        _log.error("Handled events could not be deleted; trying again in an hour: %s", reason_of(error))
 
 
 def report_failure(task: asyncio.Task[object]) -> None:

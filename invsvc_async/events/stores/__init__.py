@@ -7,24 +7,29 @@ else gets the event; when it has run out, because its holder died, another worke
 
 from __future__ import annotations
 
+import os
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
+from invsvc_async.errors import ConfigurationError
 from invsvc_async.storage.address import is_postgres
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
 
 __all__ = [
-    "COUNTED", "MOST", "STATES", "WALKED", "Backlog", "DeadLetter", "Delivery", "Entry", "HandlerStore",
-    "Standing", "State", "StateStats", "Store", "StoredEvent", "copy_key", "event_key", "is_copy", "key_for",
-    "open_store",
+    "COUNTED", "MOST", "STATES", "WALKED", "Backlog", "Delivery", "Entry", "HandlerStore", "Standing",
+    "State", "StateStats", "Store", "StoredEvent", "choose_store", "copy_key", "event_key", "is_copy",
+    "key_for", "open_store",
 ]  # fmt: skip
 
 State: TypeAlias = Literal["open", "handled", "dead"]
 _COPY: Final = "handler:"
+# methods of a store
+_NEEDED: Final = ("open", "close", "put", "bury", "claim", "take", "handled", "release", "prune")
 COUNTED: Final = 10_000  # events that ``Backlog`` counts
 MOST: Final = 100_000  # events in one state that ``Store.stats`` counts
 WALKED: Final = 5_000  # rows that a statement passes which no index leads to the right ones
@@ -86,9 +91,6 @@ class StoredEvent:
     received_at: float
     state: State = "dead"
     handler: str = ""
-
-
-DeadLetter: TypeAlias = StoredEvent
 
 
 @attrs.frozen
@@ -181,10 +183,6 @@ class Store(Protocol):
         self, *, state: State | None = None, after: int = 0, limit: int = 100
     ) -> Sequence[StoredEvent]:
         """Return events in one state, or in any, by ascending id, from beyond the id *after*."""
-        ...
-
-    async def dead_letters(self, *, limit: int = 100) -> Sequence[StoredEvent]:
-        """Return the first dead letters, as ``events`` does."""
         ...
 
     async def revive(self, event: StoredEvent) -> bool:
@@ -312,3 +310,23 @@ def open_store(address: str) -> HandlerStore:
     from invsvc_async.events.stores.sqlite import SqliteStore
 
     return SqliteStore(address)
+
+
+def choose_store(dedupe: Store | str | Path | None, store: Store | str | Path | None, mode: str) -> Store:
+    """Return the store that the arguments of ``Receiver`` mean; raises ``ConfigurationError``."""
+    if dedupe is not None and store is not None:
+        raise ConfigurationError("store: dedupe means the same. Pass only one of them.")
+    chosen = store if store is not None else dedupe
+    if isinstance(chosen, (str, os.PathLike)):
+        return open_store(os.fspath(chosen))
+    if chosen is not None:
+        if isinstance(chosen, type) or not all(callable(getattr(chosen, name, None)) for name in _NEEDED):
+            raise ConfigurationError(
+                f"store: {type(chosen).__name__} is not a Store. Pass a Store, a path, or an address as text."
+            )
+        return chosen
+    if mode == "inbox":
+        raise ConfigurationError("store: the inbox needs a durable one. Pass store='events.db', for example.")
+    from invsvc_async.events.stores.memory import MemoryStore
+
+    return MemoryStore()

@@ -28,7 +28,7 @@ from invsvc_async.events.stores import (
     copy_key,
     is_copy,
     key_for,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -200,10 +200,6 @@ class MemoryStore:
             record for record in self._records.values() if record.id > after and state in {None, record.state}
         )
         return [_shown(record) for record in islice(found, limit)]
-
-    async def dead_letters(self, *, limit: int = 100) -> list[StoredEvent]:
-        """Return the first dead letters."""
-        return await self.events(state="dead", limit=limit)
 
     async def revive(self, event: StoredEvent) -> bool:
         """Make a dead letter, or a handled event whose body was kept, due again."""

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 
 from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
-from invsvc_async.events.stores import scripts
-from invsvc_async.events.stores.scripted import ScriptedStore, in_slices
+from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create, in_slices
 from invsvc_async.storage.dialect import PostgresDialect
 from invsvc_async.storage.table_version import VERSION, check_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from invsvc_async.events.stores import Delivery
-    from invsvc_async.events.stores.postgres_puts import GroupedPuts
     from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.postgres_pool import Pool
 
-__all__ = ["PostgresStore"]
+__all__ = ["GroupedPuts", "PostgresStore"]
 
 T = TypeVar("T")
 
@@ -33,6 +32,8 @@ _MARK: Final = "invsvc_async events, "
 _LOCK: Final = 0x696E7665  # an arbitrary number: only one process may create the table
 _TIMEOUT: Final = 5.0  # s for one statement: the sender waits 10 s
 _SLICE: Final = 0.02  # s that one statement of prune is to take
+_PUTS: Final = 500  # deliveries of one statement
+_BYTES: Final = 8 << 20  # of their bodies, unless one is larger
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 _WORDS: Final = {
     "id": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
@@ -95,22 +96,18 @@ class PostgresStore(ScriptedStore):
     async def _put(self, delivery: Delivery) -> bool | None:
         return await (await self._opened()).put(delivery)
 
-    async def _ask(self, script: Callable[[], Script[T]], *, together: bool = False) -> T:
-        pool = (await self._opened()).pool
-        return await (pool.run(self._dialect, script) if together else self._dialect.run(pool, script()))
-
-    async def _read(self, script: Callable[[], Script[T]]) -> T:
-        return await self._ask(script)
+    async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
+        pool, dialect = (await self._opened()).pool, self._dialect
+        return await (pool.run(dialect, script) if how == "together" else dialect.run(pool, script()))
 
     async def _in_slices(self, script: Callable[[int], Script[int]]) -> int:
-        return await in_slices(lambda rows: self._ask(lambda: script(rows)), seconds=_SLICE)
+        return await in_slices(lambda rows: self._ask(lambda: script(rows), "each alone"), seconds=_SLICE)
 
     async def _opened(self) -> GroupedPuts:
         here = self._by_loop.get(asyncio.get_running_loop())
         if here is not None and here.puts is not None:
             return here.puts
         try:
-            from invsvc_async.events.stores.postgres_puts import GroupedPuts
             from invsvc_async.storage.postgres_pool import Pool
         except ModuleNotFoundError as error:
             raise ConfigurationError(
@@ -137,7 +134,7 @@ class PostgresStore(ScriptedStore):
     async def _prepare(self, connection: Any) -> None:  # Any: asyncpg has no types
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         if await connection.fetchval("SELECT to_regclass($1)", self._table) is None:
-            await self._dialect.run(connection, scripts.create())
+            await self._dialect.run(connection, create())
             await connection.execute(f"COMMENT ON TABLE {self._table} IS '{_MARK}schema {VERSION}'")
             return
         found = await connection.fetchval("SELECT obj_description(to_regclass($1))", self._table) or ""
@@ -145,3 +142,90 @@ class PostgresStore(ScriptedStore):
             raise JournalError(f"table {self._table}: it is another program's. Choose another table.")
         _, of_schema, version = found.partition("schema ")
         check_version(f"table {self._table}", version if of_schema else None, _OTHERWISE)
+
+
+class GroupedPuts:
+    """
+    ``PUT`` in *dialect*, by the connections of *pool*, in groups.
+
+    All deliveries that come while one statement runs share the next one.
+    """
+
+    def __init__(self, pool: Pool, dialect: PostgresDialect) -> None:
+        self.pool: Pool = pool
+        self._dialect = dialect
+        self._waiting: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
+        self._running: asyncio.Task[None] | None = None
+
+    async def put(self, delivery: Delivery) -> bool | None:
+        """
+        Store a delivery to be handled; ``False`` if its key is known.
+
+        Returns ``None``, and has stored nothing, if another handler has claimed the event without a body.
+
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        done: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((delivery, done))
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run(), name="invsvc events put")
+        return await done
+
+    async def _run(self) -> None:
+        group: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
+        try:
+            while group := self._next_group():
+                await self._store(group)
+        finally:  # this task is cancelled if its event loop ends
+            for _, done in (*group, *self._waiting):
+                done.cancel()
+            self._waiting.clear()
+
+    def _next_group(self) -> list[tuple[Delivery, asyncio.Future[bool | None]]]:
+        """Remove and return what one statement may store.  It can change each row only once."""
+        group: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
+        left: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
+        keys: set[str] = set()
+        size = 0
+        for each in self._waiting:
+            delivery, done = each
+            if done.done():  # nobody waits for it any more
+                continue
+            size += len(delivery.body or b"")
+            if delivery.key in keys or len(group) == _PUTS or (group and size > _BYTES):
+                left.append(each)
+                continue
+            group.append(each)
+            if delivery.key is not None:
+                keys.add(delivery.key)
+        self._waiting = left
+        return group
+
+    async def _store(self, group: Sequence[tuple[Delivery, asyncio.Future[bool | None]]]) -> None:
+        """Store a group; if a statement is refused, one by one, so that each fails only for its own error."""
+        from invsvc_async.storage.postgres_pool import AWAY
+
+        try:
+            new = await self._insert([delivery for delivery, _ in group])
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait get it
+            if len(group) > 1 and not isinstance(error.__cause__, AWAY):
+                for each in group:
+                    await self._store([each])
+                return
+            for _, done in group:
+                if not done.done():
+                    done.set_exception(error)
+            return
+        for delivery, done in group:
+            if not done.done():
+                done.set_result(new.get(delivery.key, False))
+
+    async def _insert(self, deliveries: Sequence[Delivery]) -> dict[str | None, bool | None]:
+        """Return the result of each key that was not known as a whole."""
+        rows = [
+            (each.key, each.type, each.body, each.handler, (len(deliveries) - number) / 1e6)
+            for number, each in enumerate(deliveries)
+        ]
+        rows.sort(key=lambda row: row[0] or "")
+        return dict(await self.pool.fetch(*self._dialect.translated(PUT, (rows,))))

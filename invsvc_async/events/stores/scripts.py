@@ -1,5 +1,5 @@
 """
-The operations of event stores, as scripts for SQLite and PostgreSQL.
+What the stores on SQLite and PostgreSQL have in common: each of their operations is a script.
 
 These are the words for what differs: ``{t}`` is the table; ``{now}`` and ``{began}`` are the clock of leases,
 which PostgreSQL reads after a row was locked, or before; ``{calendar}`` is that for display and ``prune``;
@@ -11,10 +11,11 @@ anything else.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from functools import cache
+from functools import cache, partial, wraps
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from invsvc_async.events.stores import (
     COUNTED,
@@ -31,37 +32,29 @@ from invsvc_async.events.stores import (
     copy_key,
     is_copy,
     key_for,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+    from types import CoroutineType
 
     from invsvc_async.storage.dialect import Script
 
-__all__ = [
-    "BURIED",
-    "CLAIM_NEW",
-    "HANDLED",
-    "OLD",
-    "PUT",
-    "PUT_NEW",
-    "assign",
-    "backlog",
-    "bury",
-    "claim",
-    "create",
-    "drop",
-    "end",
-    "events",
-    "give",
-    "prune",
-    "prune_dead",
-    "put",
-    "release",
-    "revive",
-    "stats",
-    "take",
-]  # fmt: skip
+__all__ = ["PUT", "How", "ScriptedStore", "create", "in_slices"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_Method: TypeAlias = "Callable[Concatenate[Any, P], CoroutineType[Any, Any, T]]"  # Any: a store
+_Row: TypeAlias = "Sequence[Any]"  # Any: as the columns
+_Made: TypeAlias = tuple[int, float]  # the id of a row, and when it was received
+_Known: TypeAlias = tuple[int, float, str, bool]  # the same, its handler, and whether it is a claim
+How: TypeAlias = Literal["each alone", "together", "to read"]
+"""Each statement of a script may be a transaction of its own, all are one, or the script only reads."""
+
+_FIRST_ROWS: Final = 20  # of the first slice
+_LEAST_ROWS: Final = 10  # of any: on a slow disk, a commit takes its time whatever is in it
+_MOST_ROWS: Final = 2_000  # of any: on PostgreSQL, a statement must end within its time limit
 
 _CREATE: Final = (
     # ``due`` of an open delivery is the end of its lease or delay; otherwise it is when the delivery ended.
@@ -109,7 +102,6 @@ PUT: Final = """
     WHERE kept.state = 'open' AND kept.body IS NULL
     RETURNING key, CASE WHEN token = '' THEN true WHEN body IS NOT NULL THEN false END
 """
-PUT_NEW: Final = f"{PUT.partition('ON CONFLICT')[0]} ON CONFLICT (key) DO NOTHING"
 _INSERT: Final = """
     INSERT INTO {t} (key, type, body, state, due, token, received, handler, ordering_key)
     VALUES ($1, $2, $3, 'open', {now} + $4, $5, coalesce($6, {calendar}), $7, $8)
@@ -136,7 +128,6 @@ _CLAIM: Final = f"""
         AND (excluded.handler = '' OR kept.handler IN ('', excluded.handler))
     RETURNING {", ".join(_ENTRY)}
 """
-CLAIM_NEW: Final = f"{_CLAIM.partition('ON CONFLICT')[0]} ON CONFLICT (key) DO NOTHING"
 _CLAIMED: Final = "SELECT state, body IS NOT NULL, handler FROM {t} WHERE key = $1"
 _DUE: Final = "SELECT id, due FROM {t} WHERE state = 'open' AND body IS NOT NULL AND"
 _LEASE: Final = f"""
@@ -144,11 +135,11 @@ _LEASE: Final = f"""
     WHERE id {{picked}} RETURNING {", ".join(_ENTRY)}
 """
 _OURS: Final = "WHERE id = $1 AND token = $2 AND state = 'open'"
-HANDLED: Final = f"""
+_HANDLED: Final = f"""
     UPDATE {{t}} SET state = 'handled', due = {{calendar}}, body = $3, ordering_key = NULL
     {_OURS} {{changed}}
 """
-BURIED: Final = f"""
+_BURIED: Final = f"""
     UPDATE {{t}} SET state = 'dead', due = {{calendar}}, reason = $3, ordering_key = NULL
     {_OURS} {{changed}}
 """
@@ -206,7 +197,7 @@ _OLD: Final = """
     WITH picked AS (SELECT id FROM {t} WHERE %s - $1 ORDER BY due LIMIT $2 {skip})
     %s WHERE id {picked} RETURNING id
 """
-OLD: Final = {
+_PRUNES: Final = {
     "claims": _OLD % ("state = 'open' AND body IS NULL AND due < {began}", "DELETE FROM {t}"),
     "bodies": _OLD % (
         "state = 'handled' AND body IS NOT NULL AND due < {calendar}", "UPDATE {t} SET body = NULL",
@@ -221,56 +212,224 @@ _SLICE_OF_DEAD: Final = """
 _PRUNE_DEAD: Final = "DELETE FROM {t} WHERE state = 'dead' AND id > $1 AND id <= $2 AND due < {calendar} - $3"
 
 
+def _runs(how: How) -> Callable[[Callable[Concatenate[Any, P], Script[T]]], _Method[P, T]]:
+    """Return a decorator that makes an async method of a script, which is begun anew if it is run again."""
+
+    def decorate(script: Callable[Concatenate[Any, P], Script[T]]) -> _Method[P, T]:
+        @wraps(script)
+        async def method(self: ScriptedStore, /, *args: P.args, **settings: P.kwargs) -> T:
+            return await self._ask(partial(script, self, *args, **settings), how)
+
+        return cast("_Method[P, T]", method)  # mypy has another name for what it returns than pyright
+
+    return decorate
+
+
+class ScriptedStore:
+    """A ``HandlerStore`` whose operations are scripts."""
+
+    async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
+        """Run a new *script*, and return its result."""
+        raise NotImplementedError
+
+    async def _in_slices(self, script: Callable[[int], Script[int]]) -> int:
+        """Repeat a *script* on so many rows while there are more; return how many it has changed."""
+        raise NotImplementedError
+
+    async def _put(self, delivery: Delivery) -> bool | None:
+        """Store a delivery with those that wait, by ``PUT``; return its result."""
+        raise NotImplementedError
+
+    async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
+        """Store a delivery to be handled, also for other handlers; ``False`` if its key is known."""
+        if not further and delivery.ordering_key is None and delivery.body is not None:
+            new = await self._put(delivery)
+            if new is not None:
+                return bool(new)
+        return await self._put_all(delivery, further)
+
+    @_runs("together")
+    def _put_all(self, delivery: Delivery, further: Sequence[Delivery]) -> Script[bool]:
+        yield from _lock(delivery, *further)
+        while (made := (yield from _insert(delivery, delivery.key))) is None:
+            known = yield _KNOWN, (delivery.key,)
+            if known:  # or it was deleted just now
+                yield from _complete(known[0], delivery, further)
+                return False
+        yield from _insert_copies(delivery.key, made, further)
+        return True
+
+    async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
+        """Store a delivery or a leased entry as a dead letter; ``False`` if the lease was lost."""
+        if isinstance(found, Entry):
+            return await self._end(_BURIED, found, reason)
+        return await self._insert_dead(found, reason)
+
+    @_runs("each alone")
+    def _insert_dead(self, delivery: Delivery, reason: str) -> Script[bool]:
+        return bool((yield _INSERT_DEAD, (delivery.key, delivery.type, delivery.body, reason)))
+
+    @_runs("each alone")
+    def claim(self, delivery: Delivery, *, lease: float) -> Script[Entry | Standing]:
+        """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
+        values = (delivery.type, delivery.body, lease, secrets.token_hex(8), delivery.handler)
+        copy = copy_key(delivery)
+        rows = yield _CLAIM, (delivery.key, *values, copy)
+        if rows:
+            return _entry(rows[0])
+        found = yield _CLAIMED, (delivery.key,)
+        is_own = bool(found) and found[0][2] in {"", delivery.handler}
+        if copy is not None and not is_own and (found or (yield _CLAIMED, (copy,))):
+            rows = yield _CLAIM, (copy, *values, None)
+            if rows:
+                return _entry(rows[0])
+            found = yield _CLAIMED, (copy,)
+        if found and found[0][0] != "open":
+            return Standing.HANDLED
+        return Standing.STORED if found and found[0][1] else Standing.BUSY
+
+    @_runs("each alone")
+    def take(
+        self, *, limit: int, lease: float, handlers: Collection[str] | None = None
+    ) -> Script[list[Entry]]:
+        """Lease deliveries that are due and have a body, oldest first: all, or those for *handlers*."""
+        names = None if handlers is None else sorted(set(handlers))
+        if names == []:
+            return []
+        text = _take(None if names is None else len(names))
+        rows = yield text, (limit, lease, secrets.token_hex(8), *(names or ()))
+        return sorted(map(_entry, rows), key=lambda entry: entry.id)
+
+    async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
+        """Mark it as handled, and keep only *body* of it; ``False`` if the lease was lost."""
+        return await self._end(_HANDLED, entry, body)
+
+    @_runs("each alone")
+    def release(self, entry: Entry, *, delay: float) -> Script[bool]:
+        """End the lease, so that it is due after *delay*; ``False`` if the lease was lost."""
+        ours = (entry.id, entry.token)
+        if entry.body is None and (yield _FORGET, ours):
+            return True
+        return bool((yield _RELEASE, (*ours, delay)))
+
+    @_runs("together")
+    def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> Script[bool]:
+        """End the lease and store the event for handlers; ``False`` if the lease was lost."""
+        yield from _lock(*deliveries)
+        first, *further = deliveries
+        delay = yield from _delay(first)
+        rows = yield _ASSIGN, (entry.id, entry.token, delay, first.handler, first.ordering_key)
+        if rows:
+            yield from _insert_copies(entry.key, rows[0], further)
+        return bool(rows)
+
+    @_runs("together")
+    def give(self, event: StoredEvent, handler: str) -> Script[bool]:
+        """Store a copy of *event* for one more handler; ``False`` if that one has had it, or it cannot be."""
+        found = yield _GIVEN, (event.id, event.received_at, handler)
+        if not found or is_copy(event.key):
+            return False
+        kind, body, key = found[0]
+        copy = Delivery(key=key, type=kind, body=body, handler=handler)
+        return (yield from _insert_copies(key, (event.id, event.received_at), [copy])) == 1
+
+    @_runs("to read")
+    def events(
+        self, *, state: State | None = None, after: int = 0, limit: int = 100
+    ) -> Script[list[StoredEvent]]:
+        """Return events in one state, or in any, by ascending id, from beyond the id *after*."""
+        text = _EVENTS % ("" if state is None else f"state = '{STATES[STATES.index(state)]}' AND")
+        if state != "handled":
+            return list(map(_event, (yield text, (after, _LAST_ID, limit))))
+        found: list[StoredEvent] = []
+        while len(found) < limit:  # no index has their ids in order: look at some of all at a time
+            ((last,),) = yield _WALK, (after, WALKED)
+            if last is None:
+                break
+            found += map(_event, (yield text, (after, last, limit - len(found))))
+            after = last
+        return found
+
+    @_runs("each alone")
+    def revive(self, event: StoredEvent) -> Script[bool]:
+        """Make a dead letter, or a handled event whose body was kept, due again."""
+        return bool((yield _REVIVE, (event.id, event.received_at)))
+
+    @_runs("together")
+    def drop(self, event: StoredEvent) -> Script[bool]:
+        """Delete the body of an event that nobody is to handle any more; its key stays."""
+        same = (event.id, event.received_at)
+        found = yield f"SELECT due, ordering_key FROM {{t}} {_SAME}", same
+        key = found[0][1] if found else None
+        if key is not None:  # read again under the lock: meanwhile it may have become the due one
+            yield from _lock(Delivery(key=None, type="", body=None, ordering_key=key))
+            found = yield f"SELECT due FROM {{t}} {_SAME}", same
+        dropped = yield _DROP if event.key is None else _EMPTY, same
+        if dropped and key is not None and found[0][0] < inf:
+            yield _ADVANCE, (key,)
+        return bool(dropped)
+
+    async def counts(self) -> dict[str, int]:
+        """Return the number of deliveries by state, as ``stats`` does: ``open``, ``handled``, ``dead``."""
+        return {state: found.count for state, found in (await self.stats()).items()}
+
+    @_runs("to read")
+    def stats(self) -> Script[dict[State, StateStats]]:
+        """Return the number and the oldest of the events in each state, at most 100,000."""
+        found: dict[State, StateStats] = {}
+        for state in STATES:
+            ((count, oldest),) = yield _STATS % (state, "due" if state == "handled" else "id"), (MOST + 1,)
+            found[state] = StateStats(min(count, MOST), oldest, has_more=count > MOST)
+        return found
+
+    @_runs("to read")
+    def backlog(self) -> Script[Backlog]:
+        """Return what waits now."""
+        ((due, first, now, dead),) = yield _BACKLOG, (COUNTED,)
+        return Backlog(due, 0.0 if first is None else now - first, dead)
+
+    async def prune(
+        self, *, older_than: float, bodies: float | None = None, dead: float | None = None
+    ) -> int:
+        """Delete what was handled longer ago; such an event would be handled again if it came again."""
+        after = 0
+
+        def some(text: str, age: float, rows: int) -> Script[int]:
+            return len((yield text, (age, rows)))
+
+        def some_dead(rows: int) -> Script[int]:
+            nonlocal after
+            ((seen, last),) = yield _SLICE_OF_DEAD, (after, rows)
+            if seen:
+                yield _PRUNE_DEAD, (after, last, dead)
+                after = last
+            return int(seen)
+
+        pruned = 0
+        for what, age in (("claims", older_than), ("bodies", bodies), ("handled", older_than)):
+            if age is not None:
+                pruned = await self._in_slices(partial(some, _PRUNES[what], age))
+        if dead is not None:
+            await self._in_slices(some_dead)
+        return pruned
+
+    async def _end(self, text: str, entry: Entry, *values: object) -> bool:
+        """End a lease by ``_HANDLED`` or ``_BURIED``, and make the next of its ordering key due."""
+
+        def script() -> Script[bool]:
+            yield from _lock(entry)
+            ended = yield text, (entry.id, entry.token, *values)
+            if ended and entry.ordering_key is not None:
+                yield _ADVANCE, (entry.ordering_key,)
+            return bool(ended)
+
+        return await self._ask(script, "each alone" if entry.ordering_key is None else "together")
+
+
 def create() -> Script[None]:
     """Create the table and its indexes."""
     for text in _CREATE:
         yield text, ()
-
-
-def put(delivery: Delivery, further: Sequence[Delivery] = ()) -> Script[bool]:
-    """Store a delivery and *further* ones; ``False`` if the key is known."""
-    yield from _lock(delivery, *further)
-    while (made := (yield from _insert(delivery, delivery.key))) is None:
-        known = yield _KNOWN, (delivery.key,)
-        if known:  # or it was deleted just now
-            yield from _complete(known[0], delivery, further)
-            return False
-    yield from _insert_copies(delivery.key, made, further)
-    return True
-
-
-def bury(delivery: Delivery, reason: str) -> Script[bool]:
-    """Store a delivery as a dead letter; ``False`` if its key is known."""
-    return bool((yield _INSERT_DEAD, (delivery.key, delivery.type, delivery.body, reason)))
-
-
-def claim(delivery: Delivery, lease: float) -> Script[Entry | Standing]:
-    """Store a delivery under a lease, or lease a known one whose lease ran out."""
-    values = (delivery.type, delivery.body, lease, secrets.token_hex(8), delivery.handler)
-    copy = copy_key(delivery)
-    rows = yield _CLAIM, (delivery.key, *values, copy)
-    if rows:
-        return _entry(rows[0])
-    found = yield _CLAIMED, (delivery.key,)
-    is_own = bool(found) and found[0][2] in {"", delivery.handler}
-    if copy is not None and not is_own and (found or (yield _CLAIMED, (copy,))):
-        rows = yield _CLAIM, (copy, *values, None)
-        if rows:
-            return _entry(rows[0])
-        found = yield _CLAIMED, (copy,)
-    if found and found[0][0] != "open":
-        return Standing.HANDLED
-    return Standing.STORED if found and found[0][1] else Standing.BUSY
-
-
-def take(limit: int, lease: float, handlers: Collection[str] | None) -> Script[list[Entry]]:
-    """Lease what is due and has a body, oldest first: all, or for *handlers*."""
-    names = None if handlers is None else sorted(set(handlers))
-    if names == []:
-        return []
-    text = _take(None if names is None else len(names))
-    rows = yield text, (limit, lease, secrets.token_hex(8), *(names or ()))
-    return sorted(map(_entry, rows), key=lambda entry: entry.id)
 
 
 @cache
@@ -289,110 +448,24 @@ def _take(handlers: int | None) -> str:
     return f"WITH {', '.join(each)} {_LEASE}"
 
 
-def end(text: str, entry: Entry, *values: object) -> Script[bool]:
-    """End a lease by ``HANDLED`` or ``BURIED``, and make the next delivery of its ordering key due."""
-    if entry.ordering_key is None:
-        return bool((yield text, (entry.id, entry.token, *values)))
-    yield from _lock(entry)
-    ended = yield text, (entry.id, entry.token, *values)
-    if ended:
-        yield _ADVANCE, (entry.ordering_key,)
-    return bool(ended)
-
-
-def release(entry: Entry, delay: float) -> Script[bool]:
-    """End a lease, so that the delivery is due after *delay*."""
-    ours = (entry.id, entry.token)
-    if entry.body is None and (yield _FORGET, ours):
-        return True
-    return bool((yield _RELEASE, (*ours, delay)))
-
-
-def assign(entry: Entry, deliveries: Sequence[Delivery]) -> Script[bool]:
-    """End a lease and store the event for handlers."""
-    yield from _lock(*deliveries)
-    first, *further = deliveries
-    delay = yield from _delay(first)
-    rows = yield _ASSIGN, (entry.id, entry.token, delay, first.handler, first.ordering_key)
-    if rows:
-        yield from _insert_copies(entry.key, rows[0], further)
-    return bool(rows)
-
-
-def give(event: StoredEvent, handler: str) -> Script[bool]:
-    """Store a copy of an event for one more handler."""
-    found = yield _GIVEN, (event.id, event.received_at, handler)
-    if not found or is_copy(event.key):
-        return False
-    kind, body, key = found[0]
-    copy = Delivery(key=key, type=kind, body=body, handler=handler)
-    return (yield from _insert_copies(key, (event.id, event.received_at), [copy])) == 1
-
-
-def events(state: State | None, after: int, limit: int) -> Script[list[StoredEvent]]:
-    """Return a page of events."""
-    text = _EVENTS % ("" if state is None else f"state = '{STATES[STATES.index(state)]}' AND")
-    if state != "handled":
-        return list(map(_event, (yield text, (after, _LAST_ID, limit))))
-    found: list[StoredEvent] = []
-    while len(found) < limit:  # no index has their ids in order: look at some of all at a time
-        ((last,),) = yield _WALK, (after, WALKED)
-        if last is None:
-            break
-        found += map(_event, (yield text, (after, last, limit - len(found))))
-        after = last
-    return found
-
-
-def revive(event: StoredEvent) -> Script[bool]:
-    """Make a dead letter, or a handled event whose body was kept, due again."""
-    return bool((yield _REVIVE, (event.id, event.received_at)))
-
-
-def drop(event: StoredEvent) -> Script[bool]:
-    """Delete a body that nobody is to handle; an event without a key goes altogether."""
-    same = (event.id, event.received_at)
-    found = yield f"SELECT due, ordering_key FROM {{t}} {_SAME}", same
-    key = found[0][1] if found else None
-    if key is not None:  # read again under the lock: meanwhile it may have become the due one
-        yield from _lock(Delivery(key=None, type="", body=None, ordering_key=key))
-        found = yield f"SELECT due FROM {{t}} {_SAME}", same
-    dropped = yield _DROP if event.key is None else _EMPTY, same
-    if dropped and key is not None and found[0][0] < inf:
-        yield _ADVANCE, (key,)
-    return bool(dropped)
-
-
-def stats() -> Script[dict[State, StateStats]]:
-    """Return the number and the oldest of the events in each state."""
-    found: dict[State, StateStats] = {}
-    for state in STATES:
-        ((count, oldest),) = yield _STATS % (state, "due" if state == "handled" else "id"), (MOST + 1,)
-        found[state] = StateStats(min(count, MOST), oldest, has_more=count > MOST)
-    return found
-
-
-def backlog() -> Script[Backlog]:
-    """Return what waits."""
-    ((due, first, now, dead),) = yield _BACKLOG, (COUNTED,)
-    return Backlog(due, 0.0 if first is None else now - first, dead)
-
-
-def prune(text: str, age: float, rows: int) -> Script[int]:
-    """Delete at most so many *rows*, or their bodies, by one of ``OLD``; return how many."""
-    return len((yield text, (age, rows)))
-
-
-def prune_dead(age: float, after: int, rows: int) -> Script[tuple[int, int]]:
+async def in_slices(work: Callable[[int], Awaitable[int]], *, seconds: float) -> int:
     """
-    Delete those of the next *rows* dead letters beyond the id *after* that died longer ago than *age*.
+    Call *work* with a number of rows until it has changed fewer than that; return how many it has changed.
 
-    Returns how many it has looked at, and the last id.
+    The number adapts, so that a slice takes about *seconds* with its commit, however slow the disk is.  As
+    long a pause follows each, in which others use the store.
     """
-    ((seen, last),) = yield _SLICE_OF_DEAD, (after, rows)
-    if seen:
-        yield _PRUNE_DEAD, (after, last, age)
-    return seen, last or after
+    loop = asyncio.get_running_loop()
+    rows, done = _FIRST_ROWS, 0
+    while True:
+        started = loop.time()
+        changed = await work(rows)
+        took = max(loop.time() - started, 1e-6)
+        done += changed
+        if changed < rows:
+            return done
+        rows = max(_LEAST_ROWS, min(_MOST_ROWS, 2 * rows, int(rows * seconds / took)))
+        await asyncio.sleep(took)
 
 
 def _lock(*found: Delivery | Entry) -> Script[None]:
@@ -407,7 +480,7 @@ def _delay(delivery: Delivery) -> Script[float]:
     return inf if key is not None and (yield _FIRST, (key,)) else 0.0
 
 
-def _insert(delivery: Delivery, key: str | None, received: float | None = None) -> Script[Any]:  # Any: a row
+def _insert(delivery: Delivery, key: str | None, received: float | None = None) -> Script[_Made | None]:
     """Add a delivery under *key* and return its id and time, or ``None`` if that is known."""
     delay = yield from _delay(delivery)
     token = "claim" if delivery.body is None else ""  # as the claims that ``PUT`` completes
@@ -417,7 +490,7 @@ def _insert(delivery: Delivery, key: str | None, received: float | None = None) 
     return rows[0] if rows else None
 
 
-def _insert_copies(key: str | None, first: Any, further: Iterable[Delivery]) -> Script[int]:  # Any: a row
+def _insert_copies(key: str | None, first: _Made, further: Iterable[Delivery]) -> Script[int]:
     """Add the event with *key*, and the id and time *first*, for handlers that have not had it."""
     number, received = first
     added = 0
@@ -427,7 +500,7 @@ def _insert_copies(key: str | None, first: Any, further: Iterable[Delivery]) -> 
     return added
 
 
-def _complete(known: Any, delivery: Delivery, further: Sequence[Delivery]) -> Script[None]:  # Any: a row
+def _complete(known: _Known, delivery: Delivery, further: Sequence[Delivery]) -> Script[None]:
     """Store what claims of a known event lack: its body, and copies for handlers that have not claimed it."""
     number, received, handler, is_claim = known
     for each in (delivery, *further):
@@ -438,9 +511,9 @@ def _complete(known: Any, delivery: Delivery, further: Sequence[Delivery]) -> Sc
             yield from _insert_copies(delivery.key, (number, received), [each])
 
 
-def _entry(row: Any) -> Entry:  # Any: as the columns
+def _entry(row: _Row) -> Entry:
     return Entry(**dict(zip(_ENTRY, row, strict=True)))
 
 
-def _event(row: Any) -> StoredEvent:  # Any: as the columns
+def _event(row: _Row) -> StoredEvent:
     return StoredEvent(**dict(zip(_EVENT, row, strict=True)))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import sqlite3
 import time
 from contextlib import closing
@@ -22,8 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from invsvc_async.events.stores import Delivery, Entry, Standing, copy_key, scripts
-from invsvc_async.events.stores.scripted import ScriptedStore, in_slices
+from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, in_slices
 from invsvc_async.events.stores.sqlite_file import Clock, begin, connect, connect_again, dialect_of
 from invsvc_async.events.stores.sqlite_upkeep import Upkeep, shrink_some, write_aside
 from invsvc_async.storage.address import check_path
@@ -36,6 +34,7 @@ from invsvc_async.storage.sqlite_writer import Writer, transaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from invsvc_async.events.stores import Delivery
     from invsvc_async.storage.dialect import Script
 
 __all__ = ["SqliteStore"]
@@ -43,9 +42,6 @@ __all__ = ["SqliteStore"]
 T = TypeVar("T")
 
 _SLICE: Final = 0.02  # s that one transaction of prune is to take, until it is in the file
-_ENDED: Final = "SELECT 1 FROM delivery WHERE key = ? AND handler IN ('', ?) AND state <> 'open'"
-_AFTER: Final = "SELECT key FROM delivery WHERE id > ? AND key IS NOT NULL"
-_LAST_ID: Final = (1 << 63) - 1
 _PATIENCE: Final = 100  # ms that such a transaction waits until no delivery waits
 
 
@@ -108,33 +104,15 @@ class SqliteStore(ScriptedStore):
         await self._aside(lambda _, db, rows: shrink_some(db, rows))
         return pruned
 
-    async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
-        """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
-        file = await self._opened()
-        return await file.writer.act(lambda db: file.claim(db, delivery, lease))
-
-    async def _end(self, text: str, entry: Entry, *values: object) -> bool:
-        if entry.ordering_key is not None:
-            return await super()._end(text, entry, *values)
-        file, ours = await self._opened(), (entry.id, entry.token, *values)
-        # Without a script: 12 instead of 14 to 15 µs.
-        act = file.writer.act(lambda db: db.execute(*file.dialect.translated(text, ours)).rowcount)
-        return await act == 1
-
     async def _put(self, delivery: Delivery) -> bool | None:
-        file = self._files.get(asyncio.get_running_loop())
-        if file is None or not file.is_usable:
-            file = await self._opened()
-        new: bool | None = await file.writer.store(delivery)
+        new: bool | None = await (await self._opened()).writer.store(delivery)
         return new
 
-    async def _ask(self, script: Callable[[], Script[T]], *, together: bool = False) -> T:
-        del together  # they always are
+    async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
+        if how == "to read":
+            return await self._elsewhere(lambda file, db: file.dialect.run(db, script()))
         file = await self._opened()
-        return await file.writer.run(file.dialect, script)
-
-    async def _read(self, script: Callable[[], Script[T]]) -> T:
-        return await self._elsewhere(lambda file, db: file.dialect.run(db, script()))
+        return await file.writer.run(file.dialect, script)  # always together
 
     async def _in_slices(self, script: Callable[[int], Script[int]]) -> int:
         return await self._aside(lambda file, db, rows: file.dialect.run(db, script(rows)))
@@ -231,13 +209,8 @@ class _File:
     upkeep: Upkeep
     dialect: SqliteDialect
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether its thread runs, and no damage was found."""
-        return not self.writer.has_ended and self.upkeep.failure is None
-
     def put_all(self, db: sqlite3.Connection, deliveries: Sequence[Delivery]) -> list[bool | None]:
-        """Store deliveries by ``scripts.PUT``; return the result of each."""
+        """Store deliveries by ``PUT``; return the result of each."""
         results: list[bool | None] = []
         for some in slices(deliveries, MOST):
             # sqlite3 looks for an adapter of each value of another type than these, also of bytes.
@@ -245,30 +218,10 @@ class _File:
                 (each.key, each.type, None if each.body is None else bytearray(each.body), each.handler, 0.0)
                 for each in some
             ]
-            # Without RETURNING, because most are new: 6.5 to 6.9 instead of 8.5 µs each.
-            made = db.execute(*self.dialect.translated(scripts.PUT_NEW, (rows,)))
-            if made.rowcount == len(rows):
-                results += [True] * len(rows)
-                continue
-            first = made.lastrowid - made.rowcount if made.rowcount and made.lastrowid else _LAST_ID
-            new = dict.fromkeys((key for (key,) in db.execute(_AFTER, (first,))), True)
-            left = [row for row in rows if row[0] is not None and row[0] not in new]
-            new |= db.execute(*self.dialect.translated(scripts.PUT, (left,))).fetchall()
+            new = dict(db.execute(*self.dialect.translated(PUT, (rows,))))
             # One without a key is new; of several with one key, the first is.
             results += (each.key is None or new.pop(each.key, False) for each in some)
         return results
-
-    def claim(self, db: sqlite3.Connection, delivery: Delivery, lease: float) -> Entry | Standing:
-        """Run ``scripts.claim``, unless the event is new: that takes 26 to 29 instead of 46 to 50 µs."""
-        key, kind, body, handler = delivery.key, delivery.type, delivery.body, delivery.handler
-        values = (key, kind, body, lease, secrets.token_hex(8), handler, copy_key(delivery))
-        made = db.execute(*self.dialect.translated(scripts.CLAIM_NEW, values))
-        if not made.rowcount:
-            if db.execute(_ENDED, (key, handler)).fetchone():
-                return Standing.HANDLED
-            return self.dialect.run(db, scripts.claim(delivery, lease))
-        number = made.lastrowid or 0
-        return Entry(id=number, token=values[4], key=key, type=kind, body=body, attempts=1, handler=handler)
 
     async def close(self) -> None:
         """End both threads, and wait until they have ended.  They also end if this is cancelled."""

@@ -10,7 +10,7 @@ import pytest
 
 from invsvc_async import events
 from invsvc_async.errors import ConfigurationError, MalformedEventError
-from invsvc_async.events.receiving.pace import Pace
+from invsvc_async.events.receiving.handler import Pace
 from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ async def test_handler_that_fails_beside_another() -> None:
         "broken": 3,
         "shaky": 2,
     }
-    (letter,) = await receiver.store.dead_letters()
+    (letter,) = await receiver.store.events(state="dead")
     assert (letter.handler, letter.reason, letter.attempts) == ("broken", "RuntimeError: broken fails", 3)
 
 
@@ -229,7 +229,7 @@ async def test_inline_handler_that_finds_its_event_unreadable() -> None:
     answers = [(await receiver.receive(raw, dict([SHARED]))).outcome for _ in range(2)]
 
     assert (answers, calls.of("steady")) == (["dead letter", "duplicate"], ["d"])
-    (letter,) = await receiver.store.dead_letters()
+    (letter,) = await receiver.store.events(state="dead")
     assert (letter.handler, letter.body) == ("look", raw)
 
 
@@ -341,7 +341,7 @@ async def test_predicate_that_fails() -> None:
         await settled(receiver, dead=1)
 
     assert sorted(name for name, _ in calls) == ["shaky", "steady"]
-    (letter,) = await receiver.store.dead_letters()
+    (letter,) = await receiver.store.events(state="dead")
     assert (letter.handler, letter.reason.split(":")[0]) == ("broken", "AttributeError")
 
 
@@ -440,7 +440,7 @@ async def test_handler_in_order_whose_event_dies() -> None:
         await ordered.deliver(2, 4)
         await settled(ordered.receiver, dead=1)
         assert ordered.calls.of("in_order") == ["dlv_0"] * 3 + ["dlv_2", "dlv_4"]
-        (letter,) = await ordered.receiver.store.dead_letters()
+        (letter,) = await ordered.receiver.store.events(state="dead")
         assert await ordered.receiver.store.revive(letter)
         await settled(ordered.receiver)
 
@@ -481,7 +481,7 @@ async def test_key_that_is_not_one(value: object) -> None:
         await deliver(receiver, v2("invoice.created"))
         await settled(receiver, dead=1)
 
-    (letter,) = await receiver.store.dead_letters()
+    (letter,) = await receiver.store.events(state="dead")
     assert (calls, letter.reason.startswith("TypeError: key:"), letter.attempts) == ([], True, 3)
 
 
@@ -587,7 +587,9 @@ async def test_limits_of_one_handler() -> None:
 
     assert (len(calls.of("once")), len(calls.of("usual")), len(tried)) == (1, 3, 2)
     assert leases == {(("", "once", "usual"), 65.0), (("hangs",), 5.01)}
-    reasons = {letter.handler: letter.reason.split(":")[0] for letter in await receiver.store.dead_letters()}
+    reasons = {
+        letter.handler: letter.reason.split(":")[0] for letter in await receiver.store.events(state="dead")
+    }
     assert reasons == {"once": "RuntimeError", "usual": "RuntimeError", "hangs": "TimeoutError"}
 
 
@@ -600,7 +602,7 @@ async def test_inline_timeout_of_one_handler() -> None:
         await asyncio.Event().wait()
 
     far = asyncio.get_running_loop().time() + 3600
-    receipt = await receiver.receive_until(far, encoded(v2("invoice.created")), dict([SHARED]))
+    receipt = await receiver.receive(encoded(v2("invoice.created")), dict([SHARED]), until=far)
 
     assert receipt.outcome == "failed"
 
@@ -912,7 +914,7 @@ async def test_inline_event_that_one_handler_cannot_read(version: str) -> None:
             raise MalformedEventError("a number has too many digits")
 
     receipt = await deliver(receiver, (v1 if version == "v1" else v2)("invoice.created"))
-    (letter,) = await receiver.store.dead_letters()
+    (letter,) = await receiver.store.events(state="dead")
     assert (receipt.outcome, letter.handler) == ("dead letter", "second")
 
     assert await receiver.store.revive(letter)

@@ -185,7 +185,7 @@ async def test_three_kinds_of_bad_news() -> None:
         (200, "unknown"),
         (400, "unreadable"),
     ]
-    assert [letter.body for letter in await receiver.store.dead_letters()] == [b"{", b"{"]
+    assert [letter.body for letter in await receiver.store.events(state="dead")] == [b"{", b"{"]
     assert isinstance(answers[1].error, MalformedEventError)
 
 
@@ -195,7 +195,7 @@ async def test_unreadable_body_that_anybody_may_send() -> None:
 
     receipt = await receiver.receive(b"{", {})
 
-    assert (receipt.status, await receiver.store.dead_letters()) == (400, [])
+    assert (receipt.status, await receiver.store.events(state="dead")) == (400, [])
 
 
 async def test_known_event_without_a_handler() -> None:
@@ -365,7 +365,7 @@ async def test_inline_handler_that_fails_on_a_resource_event(make) -> None:
         (500, "failed"),
         (200, "handled"),
     ]
-    assert await service.receiver.store.dead_letters() == []
+    assert await service.receiver.store.events(state="dead") == []
 
 
 async def test_inline_handler_that_keeps_failing_on_a_resource_event() -> None:
@@ -492,7 +492,7 @@ async def test_event_whose_data_cannot_be_read(mode: str, body: bytes) -> None:
 
     expected = (202, "dead letter") if mode == "inline" else (200, "stored")
     assert (receipt.status, receipt.outcome) == expected
-    (letter,) = await receiver.store.dead_letters()
+    (letter,) = await receiver.store.events(state="dead")
     assert (letter.body, letter.type) == (body, "invoice.created")
     assert await receiver.store.counts() == {"open": 0, "handled": 0, "dead": 1}
 
@@ -597,7 +597,7 @@ async def test_handler_that_raises_no_exception(kind: str, mode: str, error: Any
         assert receipt.outcome == expected
         if expected == "stored":
             await eventually(lambda: receiver.stats().dead_letters)
-            (letter,) = await receiver.store.dead_letters()
+            (letter,) = await receiver.store.events(state="dead")
             assert (letter.attempts, words in letter.reason) == (3, True)
 
 
@@ -645,7 +645,7 @@ async def test_inbox_handler_that_always_fails() -> None:
         await service.deliver(v2("invoice.created"), shared=True)
         await eventually(lambda: len(service.seen) == 3)
         await until_none_is_open(service.receiver.store)
-        (letter,) = await service.receiver.store.dead_letters()
+        (letter,) = await service.receiver.store.events(state="dead")
         assert (letter.reason, letter.attempts) == ("RuntimeError: the handler fails", 3)
         assert await service.receiver.store.revive(letter)
         await eventually(lambda: len(service.seen) == 4)
@@ -666,7 +666,7 @@ async def test_inbox_handler_that_hangs() -> None:
         await service.deliver(v2("payment.created"), shared=True)
         await eventually(lambda: service.receiver.stats().dead_letters)
 
-    (letter,) = await service.receiver.store.dead_letters()
+    (letter,) = await service.receiver.store.events(state="dead")
     assert letter.reason == "TimeoutError: the handler did not end within 0.01 s"
 
 
@@ -683,7 +683,7 @@ async def test_inbox_handler_whose_own_timeout_ends() -> None:
         await service.deliver(v2("payment.created"), shared=True)
         await eventually(lambda: service.receiver.stats().dead_letters)
 
-    (letter,) = await service.receiver.store.dead_letters()
+    (letter,) = await service.receiver.store.events(state="dead")
     assert letter.reason == "TimeoutError: the ledger"
 
 
@@ -701,7 +701,7 @@ async def test_inbox_event_whose_handler_kills_the_process() -> None:
         await until_none_is_open(store)
 
     assert service.seen == []
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.events(state="dead")
     assert letter.reason == "not handled in 3 attempts"
 
 
@@ -714,7 +714,7 @@ async def test_inbox_body_that_can_no_longer_be_read() -> None:
     async with service.receiver:
         await until_none_is_open(store)
 
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.events(state="dead")
     assert (letter.attempts, letter.reason.split(":")[0]) == (1, "MalformedEventError")
 
 
@@ -1015,7 +1015,7 @@ async def test_logs_of_a_receiver(caplog) -> None:
         caplog.text
         + repr(receipts)
         + repr(service.receiver.__dict__)
-        + repr(await service.receiver.store.dead_letters())
+        + repr(await service.receiver.store.events(state="dead"))
     )
     for hidden in (SECRET, SHARED[1], "guessed", "sha256=", "AAA010101AAA", "personal"):
         assert hidden not in text

@@ -210,7 +210,7 @@ async def test_body_that_is_no_event(host, what: str) -> None:
         ]
 
     assert answers == [401, 202, 202, 400]
-    assert [letter.body for letter in await receiver.store.dead_letters()] == [body, body]
+    assert [letter.body for letter in await receiver.store.events(state="dead")] == [body, body]
     assert seen == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from invsvc_async import events
 from invsvc_async.errors import JournalError
 from invsvc_async.events import Delivery
-from invsvc_async.events.stores import postgres_puts
+from invsvc_async.events.stores import postgres
 
 pytestmark = pytest.mark.one_python
 
@@ -39,7 +39,7 @@ async def transactions(store: events.PostgresStore) -> int:
 @pytest.mark.parametrize(("most", "statements"), [(500, 1), (3, 3)])
 async def test_puts_at_once(store: events.PostgresStore, monkeypatch, most: int, statements: int) -> None:
     """Each key is new once, each delivery without a key always; they share a few transactions."""
-    monkeypatch.setattr(postgres_puts, "_MOST", most)
+    monkeypatch.setattr(postgres, "_PUTS", most)
     keys = ["c", "a", None, "b", "a", "c", None, "d", "a"]
 
     found = await asyncio.gather(
@@ -98,7 +98,7 @@ async def test_puts_that_are_cancelled(store: events.PostgresStore) -> None:
 
 async def test_puts_of_large_bodies(store: events.PostgresStore, monkeypatch) -> None:
     """A statement has a limited size, and one that is larger alone is stored too."""
-    monkeypatch.setattr(postgres_puts, "_BYTES", 20)
+    monkeypatch.setattr(postgres, "_BYTES", 20)
     sizes = [1, 20, 9, 9, 30]
 
     await asyncio.gather(*(store.put(delivery(f"d_{at}", body=b"x" * size)) for at, size in enumerate(sizes)))
@@ -123,7 +123,7 @@ class Away:
 async def test_puts_while_the_database_is_away() -> None:
     """All that wait fail with one attempt, which may take seconds."""
     pool = Away()
-    puts = postgres_puts.GroupedPuts(pool, events.PostgresStore("postgresql://")._dialect)  # type: ignore[arg-type]
+    puts = postgres.GroupedPuts(pool, events.PostgresStore("postgresql://")._dialect)  # type: ignore[arg-type]
 
     found = await asyncio.gather(*(puts.put(delivery(f"d_{n}")) for n in range(5)), return_exceptions=True)
 

@@ -51,7 +51,7 @@ async def test_put_for_several_handlers(kept, key: str | None) -> None:
     assert (again.handler, again.attempts) == ("second", 2)
     assert await kept.store.bury(again, reason="why")
 
-    (letter,) = await kept.store.dead_letters()
+    (letter,) = await kept.store.events(state="dead")
     assert (letter.handler, letter.reason) == ("second", "why")
     assert await kept.store.counts() == {"open": 0, "handled": 1, "dead": 1}
 
@@ -247,7 +247,7 @@ async def test_order_of_a_key_with_a_revived_dead_letter(kept) -> None:
     (head,) = await kept.store.take(limit=9, lease=10)
     await kept.store.bury(head, reason="why")
     (running,) = await kept.store.take(limit=9, lease=10)
-    (letter,) = await kept.store.dead_letters()
+    (letter,) = await kept.store.events(state="dead")
     assert await kept.store.revive(letter)
     (revived,) = await kept.store.take(limit=9, lease=10)
     assert (revived.key, revived.ordering_key) == ("k_0", None)

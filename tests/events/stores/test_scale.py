@@ -72,7 +72,7 @@ async def operations(store: HandlerStore, note: Callable[[str], None]) -> None:
         note(f"events {state}")
         found = await store.events(state=state, limit=3)
     note("revive")
-    (letter,) = await store.dead_letters(limit=1)
+    (letter,) = await store.events(state="dead", limit=1)
     assert await store.revive(letter)
     note("give")
     await store.give(letter, "other")
@@ -222,7 +222,7 @@ async def test_stats_of_many_events(tmp_path, large, kind) -> None:
         with closing(sqlite3.connect(tmp_path / "events.db", isolation_level=None)) as db:
             db.execute(INTO_SQLITE, (5_000,))
     while (found := await store.stats())["dead"].has_more:
-        for letter in await store.dead_letters(limit=800):
+        for letter in await store.events(state="dead", limit=800):
             await store.drop(letter)
     await store.close()
 

@@ -13,7 +13,7 @@ import pytest
 from invsvc_async import events
 from invsvc_async.events import Delivery
 from invsvc_async.events.stores import sqlite_upkeep
-from invsvc_async.events.stores.scripted import in_slices
+from invsvc_async.events.stores.scripts import in_slices
 from invsvc_async.events.stores.sqlite_file import Clock, connect
 from invsvc_async.events.stores.sqlite_upkeep import Upkeep, changes_until_next
 from invsvc_async.storage.sqlite_writer import Writer

@@ -221,13 +221,13 @@ async def test_dead_letters(kept) -> None:
     assert await kept.store.bury(entry, reason="why")
     assert await kept.store.bury(Delivery(key=None, type="", body=b"\xff"), reason="unreadable")
 
-    letters = await kept.store.dead_letters()
+    letters = await kept.store.events(state="dead")
 
     assert [(found.key, found.type, found.body, found.reason, found.attempts) for found in letters] == [
         ("d_1", "invoice.created", b"{}", "why", 1),
         (None, "", b"\xff", "unreadable", 0),
     ]
-    assert len(await kept.store.dead_letters(limit=1)) == 1
+    assert len(await kept.store.events(state="dead", limit=1)) == 1
     assert letters[0].received_at > 900_000
     assert not await kept.store.put(delivery())
     assert await kept.store.claim(delivery(), lease=10) is Standing.HANDLED
@@ -823,7 +823,7 @@ async def test_sqlite_clocks_are_read_under_the_lock(tmp_path) -> None:
     await store.release(entry, delay=0)
     await store.handled(await claimed(store, delivery("b")))
     await store.bury(delivery("c"), reason="x")
-    await store.revive((await store.dead_letters())[0])
+    await store.revive((await store.events(state="dead"))[0])
     await store.prune(older_than=10)
     await store.close()
     other.close()
@@ -855,9 +855,9 @@ async def test_postgres_lease_that_waits_for_a_lock(postgres: str) -> None:
 
 async def test_prune_of_more_than_a_slice(kept, monkeypatch) -> None:
     """All that is old is deleted, however many slices it takes, and deliveries get in between."""
-    monkeypatch.setattr("invsvc_async.events.stores.scripted._FIRST", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.scripted._LEAST", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.scripted._MOST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.scripts._FIRST_ROWS", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.scripts._LEAST_ROWS", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.scripts._MOST_ROWS", 3)
     for number in range(20):
         entry = await claimed(kept.store, delivery(f"d_{number}"))
         await kept.store.handled(entry)
@@ -873,9 +873,9 @@ async def test_prune_of_more_than_a_slice(kept, monkeypatch) -> None:
 
 async def test_sqlite_prune_holds_the_lock_for_a_slice_only(tmp_path, monkeypatch) -> None:
     """No transaction of prune deletes more than a slice."""
-    monkeypatch.setattr("invsvc_async.events.stores.scripted._FIRST", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.scripted._LEAST", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.scripted._MOST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.scripts._FIRST_ROWS", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.scripts._LEAST_ROWS", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.scripts._MOST_ROWS", 3)
     store = events.SqliteStore(tmp_path / "events.db", clock=lambda: 0.0)
     for number in range(10):
         await store.handled(await claimed(store, delivery(f"d_{number}")))

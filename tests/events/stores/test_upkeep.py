@@ -94,7 +94,7 @@ async def test_revive_ends_older_leases(kept) -> None:
     await kept.store.put(delivery())
     entry = await taken(kept.store)
     await kept.store.bury(entry, reason="x")
-    (letter,) = await kept.store.dead_letters()
+    (letter,) = await kept.store.events(state="dead")
     await kept.store.revive(letter)
 
     assert not await kept.store.handled(entry)
@@ -129,7 +129,7 @@ async def test_drop(kept) -> None:
 async def test_drop_without_a_key(kept) -> None:
     """Nothing is left of it."""
     await kept.store.bury(Delivery(key=None, type="", body=b"\xff"), reason="unreadable")
-    (letter,) = await kept.store.dead_letters()
+    (letter,) = await kept.store.events(state="dead")
 
     assert await kept.store.drop(letter)
     assert not await kept.store.drop(letter)

@@ -1,0 +1,131 @@
+"""The current state of what an event names, read for handlers that are registered with ``fetch=True``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from invsvc_async.concurrency.single_flight import SingleFlight
+from invsvc_async.errors import ConfigurationError, MalformedEventError, ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from invsvc_async.client import Client
+    from invsvc_async.events.event import Event
+    from invsvc_async.models import Invoice
+
+__all__ = ["READABLE", "Current", "Gone"]
+
+READABLE: Final = frozenset({"invoice.created", "invoice.canceled"})
+"""Types whose events name a thing that the specification has a read of: the lists of invoices."""
+
+
+@attrs.frozen
+class Gone:
+    """
+    What a handler with ``fetch=True`` gets if the service does not show the invoice *uuid* any more, or yet.
+
+    That holds for the team and the data mode of the receiver's client.
+
+    Spec: Status codes; Endpoints, Invoices.
+    """
+
+    uuid: str
+
+
+class Current:
+    """
+    Reads of *client*, or of one that a function makes: it is opened and closed with the receiver.
+
+    Events that name the same invoice share a read that begins after they came.
+    """
+
+    def __init__(self, client: Client | Callable[[], Client] | None) -> None:
+        if client is not None and not callable(client) and not hasattr(client, "invoices"):
+            raise ConfigurationError(
+                f"client: {type(client).__name__} is not valid. Pass a Client, or a function that makes one."
+            )
+        self.make: Final = client if callable(client) else None
+        self.is_given: Final = client is not None
+        self._client = None if callable(client) else client
+        self._reads = SingleFlight()
+
+    async def open(self) -> None:
+        """Make the client, if a function does so; it may raise anything."""
+        if self.make is not None and self._client is None:
+            self._client = self.make()
+            await self._client.__aenter__()
+
+    async def close(self) -> None:
+        """Close the client, if it was made here."""
+        if self.make is not None and self._client is not None:
+            client, self._client = self._client, None
+            await client.aclose()
+
+    async def given_to(
+        self, function: Callable[[Event, Invoice | Gone], Awaitable[object]], event: Event
+    ) -> object:
+        """Call *function* with *event* and what it names."""
+        return await function(event, await self.of(event))
+
+    async def of(self, event: Event) -> Invoice | Gone:
+        """
+        Return the invoice that *event* names as it is now: the read begins after this call.
+
+        Raises:
+            MalformedEventError: The event does not say which invoice it is about.
+            ConfigurationError: The receiver that is to make the client was not entered.
+            ServiceError, TransportError, DeadlineExceededError: As of any read.
+        """
+        if self._client is None:
+            raise ConfigurationError("receiver: its client is not open. Use 'async with receiver'.")
+        client, data = self._client, event.data
+        uuid = _field(data, "uuid")
+        filters = _filters(data)
+        if not isinstance(uuid, str) or not uuid or not filters:
+            raise MalformedEventError(
+                f"{event.type}: its data does not say which invoice it is about. Register the handler "
+                "without fetch=True, and look at event.raw.",
+                raw=event.raw,
+            )
+        kind = _field(data, "invoice_type")
+        found: Invoice | Gone = await self._reads.share(
+            uuid.upper(), lambda: _read(client, uuid, filters, kind)
+        )
+        return found
+
+
+async def _read(client: Client, uuid: str, filters: dict[str, Any], kind: object) -> Invoice | Gone:
+    """Look the invoice up in the lists that may have it: type P is in one, type E in the other."""
+    lists = [client.invoices.egress(**filters)] if kind != "P" else []
+    if kind != "E" and "series" not in filters:
+        lists.append(client.invoices.payment_complements(**filters))
+    try:
+        for pages in lists:
+            async for invoice in pages:
+                if str(_field(invoice, "uuid")).upper() == uuid.upper():
+                    return invoice
+    except ServiceError as error:
+        if error.status not in {404, 410} or not error.own_envelope:  # a gateway's 404 proves nothing
+            raise
+    return Gone(uuid)
+
+
+def _filters(data: object) -> dict[str, Any]:
+    """Return arguments of a list of invoices that find this one; none if nothing in *data* does."""
+    key, created = _field(data, "idempotency_key"), _field(data, "created_at")
+    if key:
+        return {"idempotency_key": key}
+    if _field(data, "invoice_type") == "E" and _field(data, "series") and _field(data, "folio_number"):
+        return {"series": _field(data, "series"), "folio": _field(data, "folio_number")}
+    return {"created_after": created, "created_before": created} if created else {}
+
+
+def _field(data: Any, name: str) -> Any:
+    """Return a field of a resource; v1 has those of the API in camelCase (assumed: not specified)."""
+    if isinstance(data, dict):
+        first, *rest = name.split("_")
+        return data.get(first + "".join(map(str.capitalize, rest)))
+    return getattr(data, name, None)  # a FieldError is an AttributeError
