@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """
     Check what the specification leaves open in a deployment, with reads only, and print matching settings,
-    or store them.
+    or store them: `invsvc doctor --write live`.
 
     Exits with 1 if the deployment does not answer, or rejects this credential.
     """

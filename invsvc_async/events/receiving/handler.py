@@ -144,7 +144,7 @@ def handler_of(
     """
     check_async(function)
     if name is None:
-        name = getattr(function, "__name__", type(function).__name__)
+        name = str(getattr(function, "__name__", type(function).__name__))
     elif not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigurationError(
             f"name: {name!r} is not valid. Use letters, digits, '_', '-' and '.', at most 100."
