@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import CallOptions, ParameterNames, ReadRetries, ReconcilePolicy
     from invsvc_async.transport.credentials import Credential
-    from invsvc_async.transport.journal import WriteJournal
+    from invsvc_async.transport.journal import RunJournal
     from invsvc_async.transport.response_body import Download
     from invsvc_async.transport.write_register import WriteRegister
 
@@ -293,7 +293,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
     reconcile: ReconcilePolicy
     names: ParameterNames
     team: str | None = None
-    journal: WriteJournal | None = None  # overrides that of the session
+    journal: RunJournal | None = None  # overrides that of the session
     headers: dict[str, str] | None = None  # of one call
 
     def __repr__(self) -> str:
