@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,39 @@ async def test_another_write_under_a_key(service, address, changes):
         with pytest.raises(KeyConflictError, match="another operation, thing"):
             await client.journeys.update("jrn_1", name="x").keyed("k", match="operation")
     assert (service.arrivals("webhooks.create"), service.arrivals("journeys.update")) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "is_same"),
+    [
+        (Decimal("0.10"), Decimal("0.1"), True),
+        (Decimal("0.10"), 0.1, True),
+        (Decimal("1.00"), 1, True),
+        (Decimal("1E+2"), 100, True),
+        (Decimal("-0.0"), 0, True),
+        ({"lines": [{"amount": Decimal("2.50")}]}, {"lines": [{"amount": Decimal("2.5")}]}, True),
+        (Decimal("0.1"), Decimal("0.1" + "0" * 40 + "1"), False),
+        (10**40, 10**40 + 1, False),
+        (Decimal("0.1"), "0.1", False),
+        (1, True, False),
+        (0, None, False),
+    ],
+)
+async def test_numbers_of_equal_value_are_the_same_request(service, tmp_path, first, again, is_same):
+    """The digits with which an amount is written make no other write of it; its value and type do."""
+
+    def write(client, amount):
+        body = {**HOOK, "amount": amount}
+        return client.write("POST", "/webhooks", json=body).keyed("k")
+
+    async with client_of(service, journal=tmp_path / "calls.db") as client:
+        assert (await write(client, first).outcome()).applied
+        if is_same:
+            assert (await write(client, again).outcome()).replayed
+        else:
+            with pytest.raises(KeyConflictError, match="another body.amount"):
+                await write(client, again)
+    assert service.arrivals("webhooks.create") == 1
 
 
 async def test_racers_in_one_process(service, address):
