@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.journal import ClientJournal
     from invsvc_async.durable.key_claims import Found
-    from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.store import Store
     from invsvc_async.models.webhooks import Webhook
     from invsvc_async.reconcile.intent import Intent

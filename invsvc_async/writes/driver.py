@@ -318,8 +318,6 @@ class Driver(Generic[T]):
                 exchange.not_after = latest if send.not_after is None else min(latest, send.not_after)
             self._leaving = send, started
             await self.view.send(self.request, exchange)
-            if self.view.journal is not None:
-                self.view.journal.answer = exchange.answer
         finally:
             self._leaving = None
             if exchange.end is not None:

@@ -178,7 +178,7 @@ async def test_numbers_of_equal_value_are_the_same_request(service, tmp_path, fi
         if is_same:
             assert (await write(client, again).outcome()).replayed
         else:
-            with pytest.raises(KeyConflictError, match="another body.amount"):
+            with pytest.raises(KeyConflictError, match=r"another body\.amount"):
                 await write(client, again)
     assert service.arrivals("webhooks.create") == 1
 
