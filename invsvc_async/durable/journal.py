@@ -171,6 +171,8 @@ class ClientJournal:
                     await self._store.aclose()
                     raise
                 self._leases, self._lane, self.opened = leases, lane, clock.now()
+                if self.session is not None:
+                    self.session.opened("journal", leases)
                 if self.is_shared:
                     self._beating = asyncio.create_task(self._beat(leases))
 

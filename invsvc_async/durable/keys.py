@@ -484,7 +484,9 @@ def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
     if outcome.secret == "returned":  # noqa: S105 - a state
         value = attrs.evolve(cast("Webhook", outcome.value), secret=None)
         changes |= {"value": value, "secret": "not stored"}
-    driver = new_run(spec)
+    driver, session = new_run(spec), spec.options.session
     driver.journal = None
-    driver.keep(attrs.evolve(outcome, **changes))
+    outcome = attrs.evolve(outcome, **changes)
+    driver.keep(outcome)
+    session.tell(session.on_replay, outcome)
     return driver
