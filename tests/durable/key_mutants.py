@@ -51,13 +51,7 @@ MUTANTS = (
         "send: the store is away", _RUN,
         "            await self.lane.put(entry)\n        elif",
         "            self.lane.put(entry)\n        elif",
-        "away",
-    ),
-    Mutant(
-        "send: longer than the lease", _RUN,
-        "        return self.lane.until",
-        "        return float('inf')",
-        "wakes_up",
+        "between",
     ),
     Mutant(
         "take: from the living", _CLAIMS,

@@ -208,8 +208,8 @@ async def test_superseded_write_is_not_done_again(service, shared):
 
 async def test_a_thousand_racers_take_few_statements_and_connections(service, shared):
     """One sends; the others of its process share its run, and those of another one wait for a notification."""
-    service.script("webhooks.create", "slow 2")
     async with two(service, shared) as (one, other):
+        service.script("webhooks.create", "slow 2")
         statements = 0
         for client in (one, other):
             store = journal_of(client)._store
@@ -221,12 +221,15 @@ async def test_a_thousand_racers_take_few_statements_and_connections(service, sh
                 return await fetch(*asked)
 
             store.fetch = counted
-        outcomes = await asyncio.gather(
-            *(create(client).outcome() for client in (one, other) for _ in range(500))
-        )
+        racing = asyncio.gather(*(create(client).outcome() for client in (one, other) for _ in range(500)))
+        waits = [journal_of(client).keys.waits for client in (one, other)]
+        while not (has_waited := any(each._waiting for each in waits)) and not racing.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        outcomes = await racing
         connections = [journal_of(client)._store._pool.get_size() for client in (one, other)]
     assert {outcome.verdict for outcome in outcomes} == {Verdict.APPLIED}
     assert sum(not outcome.replayed for outcome in outcomes) == 1
     assert service.arrivals("webhooks.create") == 3
+    assert has_waited
     assert statements < 40, statements
     assert max(connections) <= 6

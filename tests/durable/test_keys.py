@@ -518,6 +518,25 @@ async def test_database_that_is_away(service, shared):
     assert service.arrivals("webhooks.create") == 1
 
 
+async def test_database_that_goes_away_between_claim_and_send(service):
+    """What is sent has to be stored before: it is not sent."""
+    async with database_proxy() as proxy:
+        journal = (
+            f"{proxy.address}{'&' if '?' in proxy.address else '?'}journal=between{os.getpid()}&silence=60"
+        )
+        async with client_of(service, journal=journal) as client:
+            assert await client.outcome_of("k") is None  # it is open
+            client._view.session.writes.journal._store.patience = 0.5
+            service.script("journeys.get", "slow 0.3")
+            running = asyncio.create_task(rename(client, "x", "k").outcome())
+            await service.arrived("journeys.get")
+            proxy.cut()
+            with pytest.raises(JournalError, match="is away"):
+                await running
+            await proxy.open()
+    assert service.arrivals("journeys.update") == 0
+
+
 async def test_key_that_is_pruned_while_it_is_awaited(service, shared):
     """The one that waited does not send it again."""
     service.script("webhooks.create", "slow 0.5")
