@@ -247,7 +247,7 @@ class Row:
         return (self.engine, *map(str, numbers), middle, longest, str(self.naive_twice), str(self.naive_none))
 
 
-async def run(engine_type: type[Engine], tasks: int, seed: int, *, patience: float = 240.0) -> Row:
+async def run(engine_type: type[Engine], tasks: int, seed: int, *, patience: float = 1800.0) -> Row:
     """Run the tasks of one engine, kill its workers, and judge."""
     chance = random.Random(seed)  # noqa: S311 - moments, no secrets
     name = f"engines_{engine_type.package}"
