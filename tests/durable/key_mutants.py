@@ -261,7 +261,7 @@ MUTANTS = (
         "secret: to each of this process", _KEYS,
         'if outcome.secret == "returned":',
         "if False:",
-        "racers_in_two",
+        "racers_in_one",
     ),
     Mutant(
         "secret: returned, says a dead process", _KEYS,

@@ -122,6 +122,7 @@ async def test_write_that_was_applied_is_replayed(service, address):
         reads = service.arrivals("webhooks.list")
         assert (await create(client)).id == first.value.id
         assert service.arrivals("webhooks.list") == reads
+        assert (await client.outcome_of("k")).replayed
 
     assert (first.replayed, first.secret, first.value.secret is None) == (False, "returned", False)
     for outcome in (again, later):
@@ -192,6 +193,8 @@ async def test_racers_in_one_process(service, address):
             *(create(client, "r", url="https://r.example/").outcome() for _ in range(50))
         )
     assert sorted(outcome.replayed for outcome in outcomes) == [False] + [True] * 99
+    assert sorted(outcome.secret for outcome in outcomes) == ["not stored"] * 99 + ["returned"]
+    assert sum(outcome.value.secret is not None for outcome in outcomes) == 1
     assert len({outcome.value.id for outcome in outcomes}) == 1
     assert {outcome.verdict for outcome in refused} == {Verdict.REFUSED}
     assert service.arrivals("webhooks.create") == 2
