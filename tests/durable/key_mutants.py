@@ -162,12 +162,6 @@ MUTANTS = (
         "racers_in_one",
     ),
     Mutant(
-        "racers in one process: at once", _KEYS,
-        "                turn.lock.release()\n",
-        "                pass\n",
-        "racers_in_one",
-    ),
-    Mutant(
         "order: an older write undoes a newer one", _KEYS,
         "        if run.overtaken:",
         "        if False:",
