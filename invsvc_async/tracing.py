@@ -22,6 +22,7 @@ import attrs
 from invsvc_async._version import __version__
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.client import options_of
+from invsvc_async.durable.backlog import Backlogs
 from invsvc_async.errors import ConfigurationError, ServiceError
 
 try:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.events import Event, Handling, Receipt, Receiver
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.session import AttemptReport, ClientState, DecisionReport, Request
     from invsvc_async.transport.transport import Download
 
@@ -73,8 +75,12 @@ def instrument(
     The attribute ``invsvc.verdict`` is set for writes.  Each request has the header ``traceparent``.  An
     intent has it too: the span of a later run of its write, as by an outbox or after a kill, has a link to
     the trace in which it was made.  Metrics: ``http.client.request.duration`` (s) for
-    each request, and ``invsvc.writes``, counted by verdict.  The client's own hooks are still called.  The
-    default providers are the global ones.
+    each request; ``invsvc.writes``, counted by verdict; ``invsvc.replays``, keyed writes whose outcome was
+    stored already, counted by its verdict.  For each kind of store that is open, ``invsvc.store``:
+    ``invsvc.store.open`` (writes without a verdict) and ``invsvc.store.untold`` (verdicts that nobody has
+    acknowledged), counted up to 100,000, ``invsvc.store.oldest`` (s), ``invsvc.store.lanes`` (those of this
+    process).  They tell what each reading before has asked the store for.  The client's own hooks are still
+    called.  The default providers are the global ones.
 
     Raises:
         ConfigurationError: The client is already traced.
@@ -95,14 +101,26 @@ def instrument(
             explicit_bucket_boundaries_advisory=_BUCKETS,
         ),
         writes=meter.create_counter("invsvc.writes", "{write}", "Writes by verdict."),
+        replays=meter.create_counter("invsvc.replays", "{write}", "Keyed writes that had an outcome."),
         server=_server(session.base_url),
     )  # fmt: skip
     session.on_attempt = _both(tracing.on_attempt, session.on_attempt)
     session.on_decision = _both(tracing.on_decision, session.on_decision)
     session.on_unsettled = _both(tracing.on_unsettled, session.on_unsettled)
+    session.on_replay = tracing.on_replay
     session.on_call, session.trace = tracing.on_call, tracing.headers
     session.on_stream = partial(tracing.stream, clock=session.clock)
+    backlogs = Backlogs(session.stores)
+    for field, unit in (("open", "{write}"), ("oldest", "s"), ("untold", "{verdict}"), ("lanes", "{lane}")):
+        meter.create_observable_gauge(f"invsvc.store.{field}", [partial(_stored, backlogs, field)], unit)
     _TRACED.add(session)
+
+
+def _stored(backlogs: Backlogs, field: str, _options: object) -> Iterable[Observation]:
+    if field == "open":  # the first of them
+        backlogs.ask()
+    found = backlogs.found().items()
+    return [Observation(getattr(each, field), {"invsvc.store": kind}) for kind, each in found]
 
 
 def instrument_receiver(
@@ -262,6 +280,7 @@ class _Tracing:
     tracer: Tracer
     seconds: Histogram
     writes: Counter
+    replays: Counter
     server: dict[str, str | int]
 
     def headers(self) -> dict[str, str]:
@@ -307,6 +326,11 @@ class _Tracing:
         """Record the verdict of a write."""
         if report.verdict is not None:
             self._judge(report.operation, report.verdict)
+
+    def on_replay(self, outcome: Outcome[Any]) -> None:
+        """Record a keyed write that had an outcome."""
+        facts = {"invsvc.operation": outcome.started_as.operation, "invsvc.verdict": str(outcome.verdict)}
+        self.replays.add(1, facts)
 
     def on_unsettled(self, intent: Intent) -> None:
         """Record a write cancelled in flight; an unknown verdict was recorded before."""

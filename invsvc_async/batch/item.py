@@ -286,7 +286,6 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
             self.item.bound(exchange)
             await super().send(request, exchange)
             self.item.learn(exchange)
-            self.item.answer = exchange.answer
             return exchange
         finally:
             self.item.leave()

@@ -153,6 +153,7 @@ class Run:
             await self._before.end()
             self._before = None
         await self._dispatcher.begin()
+        options_of(self._batch.client).session.opened("batch", self._dispatcher.leases)
 
     async def _decided(self) -> None:
         """Wait until it is certain which other runs have ended: most end together."""

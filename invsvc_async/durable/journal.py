@@ -43,7 +43,7 @@ from invsvc_async.storage.address import is_postgres
 from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Coroutine
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
@@ -126,9 +126,9 @@ class ClientJournal:
         """Make this the journal of the client of *session*."""
         self.session = session
 
-    async def run_keyed(self, spec: WriteSpec) -> Driver[Any]:  # Any: of any operation
+    def run_keyed(self, spec: WriteSpec) -> Awaitable[Driver[Any]]:  # Any: of any operation
         """Run a write under its key, once for all processes; return the run that has its verdict."""
-        return await self.keys.run(spec)
+        return self.keys.run(spec)
 
     @property
     def has_company(self) -> bool:
@@ -154,6 +154,8 @@ class ClientJournal:
             raise JournalError("journal: the client is closed, so nothing was sent. Open a new client.")
         self._loop = self._loop or asyncio.get_running_loop()
         self._check_loop()
+        if self._leases is not None:
+            return
         async with self._opening:
             if self._leases is None:
                 await self._store.open_for(self.session, same_mode=False)
@@ -169,6 +171,8 @@ class ClientJournal:
                     await self._store.aclose()
                     raise
                 self._leases, self._lane, self.opened = leases, lane, clock.now()
+                if self.session is not None:
+                    self.session.opened("journal", leases)
                 if self.is_shared:
                     self._beating = asyncio.create_task(self._beat(leases))
 
@@ -196,6 +200,8 @@ class ClientJournal:
         """Return the lane of this process: a new one, if another process took it for dead."""
         await self.open()
         assert self._leases is not None
+        if self._lane is not None and not self._lane.lost and not self._lane.doubtful:
+            return self._lane
         async with self._opening:
             if self._lane is None or self._lane.lost or self._lane.doubtful:
                 await self._leases.beat()
@@ -256,6 +262,8 @@ class ClientJournal:
             JournalError: The database is away.
 
         """
+        if lane.leases.clock.now() <= lane.until:
+            return
         try:
             async with asyncio.timeout(_PATIENCE):
                 await lane.hold()

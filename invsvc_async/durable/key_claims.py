@@ -61,7 +61,7 @@ made AS (
     INSERT INTO {{s}}unheard (seq, taker)
     SELECT made.seq, given.taker FROM made JOIN {{rows 2 {_NEW}}} USING (key) WHERE given.taker IS NOT NULL
 )
-SELECT given.key AS asked, made.seq AS made, found.*
+SELECT given.key, made.seq, found
 FROM {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN ({_FOUND}) AS found ON found.key = given.key
 """  # noqa: S608 - our own text
 _INSERT: Final = f"""
@@ -184,9 +184,9 @@ class Claims:
         await cast("PostgresStore", store).store_commons()
         found = await store.rows(_CLAIM, store.silence, rows, lane.number, lane.token)
         return {
-            key: made if made is not None else _found_in(rest)
-            for key, made, *rest in map(tuple, found)
-            if made is not None or rest[0] is not None
+            key: made if made is not None else _found_in(tuple(row))
+            for key, made, row in found
+            if made is not None or row is not None
         }
 
     async def look(self, name: str) -> Found | None:

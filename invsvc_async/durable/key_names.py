@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from invsvc_async.errors import ConfigurationError, JournalError, KeyConflictErr
 from invsvc_async.reconcile.findings import is_unique
 
 if TYPE_CHECKING:
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.durable.store import Store
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
@@ -20,6 +22,7 @@ __all__ = ["Doubts", "Namespaces", "check_same", "digests_of", "key_in"]
 
 _FACT: Final = "SELECT value FROM {s}facts WHERE name = $1"
 _NOTE: Final = "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
+_LONGEST: Final = 1000  # digits of a number that is compared by value
 _encode = msgspec.json.Encoder(order="sorted", decimal_format="number").encode
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -115,17 +118,34 @@ def key_in(name: str) -> str:
 
 
 def digests_of(spec: WriteSpec) -> str:
-    """Return digests of the parts of what *spec* asks for, as JSON, so that words can say which differ."""
+    """
+    Return digests of the parts of what *spec* asks for, as JSON, so that words can say which differ.
+
+    Numbers of equal value are equal: 0.10 is 0.1, and 1.0 is 1.
+    """
     request, body = spec.request, spec.request.body
     thing = [request.method, request.raw_path, dict(request.path), dict(request.query)]
     parts = {"operation": request.operation.name, "thing": _digest(thing)}
     if isinstance(body, dict):
-        parts |= {f"body.{name}": _digest(value) for name, value in body.items()}
+        parts |= {f"body.{name}": _digest(_by_value(value)) for name, value in body.items()}
     elif request.has_body:
-        parts["body"] = _digest(body)
+        parts["body"] = _digest(_by_value(body))
     if spec.tag is not None and not is_unique(spec.tag):
         parts["tag"] = _digest(spec.tag)
     return _encode(parts).decode()
+
+
+def _by_value(value: Wire) -> Wire:
+    """Return *value* with each number in the shortest of the forms that have its value."""
+    if isinstance(value, dict):
+        return {name: _by_value(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_by_value(each) for each in value]
+    if isinstance(value, Decimal) and abs(value.adjusted()) < _LONGEST:
+        whole, _, rest = f"{value:f}".partition(".")
+        rest = rest.rstrip("0")
+        return Decimal(f"{whole}.{rest}") if rest else int(whole)
+    return value
 
 
 def _digest(value: object) -> str:

@@ -8,27 +8,24 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+from msgspec.structs import replace
 
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import Packed, pack
 from invsvc_async.durable.last_writes import left_by
 from invsvc_async.durable.records import is_answered, verdict_record
 from invsvc_async.errors import JournalError
-from invsvc_async.transport.session import ClientOptions
 from invsvc_async.writes.new_intent import line_of
 from invsvc_async.writes.results import secret_passed_on
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from invsvc_async.durable.key_claims import Found
     from invsvc_async.durable.keys import Keys
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.transport.session import Request
-    from invsvc_async.transport.transport import Exchange
+    from invsvc_async.transport.session import ClientOptions
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["KeyTakenError", "KeyedRun"]
@@ -77,13 +74,11 @@ class KeyedRun:
 
     def bound(self, options: ClientOptions) -> ClientOptions:
         """Return *options* with this as the journal."""
-        given: dict[str, Any] = {name: getattr(options, name) for name in ClientOptions.__struct_fields__}
-        given.update(journal=self, run=self)  # Any: as the fields
-        return _Options(**given)
+        return replace(options, journal=self)
 
     async def sending(self, intent: Intent) -> float:
         """Store *intent*, which is about to be sent; claim its key, if that was not done before."""
-        await self.keys.hold(self.lane)
+        await self.keys.journal.hold(self.lane)
         entry = self.entry(State.SENDING, intent)
         self.sent = Packed(common=entry.common or 0, text=entry.intent or "")
         if self.seq:
@@ -169,18 +164,3 @@ class KeyedRun:
             seq=self.seq, key=self.name, thing=self.thing, digest=self.digest, state=state,
             operation=intent.operation, common=packed.common, intent=packed.text, **done,
         )  # fmt: skip
-
-
-class _Options(ClientOptions, kw_only=True, eq=False):
-    """The options of one run, which keeps the body of the last answer."""
-
-    run: KeyedRun
-
-    def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
-        """Send *exchange* as the base class does."""
-        return self._kept(request, exchange) if exchange.write else super().send(request, exchange)
-
-    async def _kept(self, request: Request, exchange: Exchange) -> Exchange:
-        await super().send(request, exchange)
-        self.run.answer = exchange.answer
-        return exchange

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.journal import ClientJournal
     from invsvc_async.durable.key_claims import Found
-    from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.store import Store
     from invsvc_async.models.webhooks import Webhook
     from invsvc_async.reconcile.intent import Intent
@@ -113,7 +112,7 @@ class Keys:
     def __init__(
         self, journal: ClientJournal, store: Store, *, namespace: str | None, same_mode: bool, complete: bool
     ) -> None:
-        self._journal = journal
+        self.journal: ClientJournal = journal
         self.store: Store = store
         self.claims: Claims = Claims(store, is_shared=journal.is_shared)
         self.waits: Waits = Waits(journal, store, self.claims)
@@ -126,8 +125,8 @@ class Keys:
     @property
     def session(self) -> ClientState:
         """The state of the journal's client."""
-        assert self._journal.session is not None
-        return self._journal.session
+        assert self.journal.session is not None
+        return self.journal.session
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> None:  # Any: as of any coroutine
         """Run *coroutine* beside the runs."""
@@ -141,10 +140,6 @@ class Keys:
         self.waits.end()
         if self._tasks:
             await asyncio.wait([*self._tasks], timeout=_TO_END)
-
-    async def hold(self, lane: Lane) -> None:
-        """Wait until the lease of *lane* is valid, as the journal does."""
-        await self._journal.hold(lane)
 
     # --- what users call
 
@@ -162,7 +157,7 @@ class Keys:
         return await self.session.tracked(partial(self._in_turn, spec, name))
 
     async def _name(self, key: str, team: str | None) -> str:
-        await self._journal.open()
+        await self.journal.open()
         return await self._names.name(key, team, self.session)
 
     async def outcome_of(self, key: str, team: str | None) -> Outcome[Any] | None:  # Any: as in run
@@ -190,7 +185,7 @@ class Keys:
 
     async def prune(self, older_than: float) -> int:
         """Delete what was done more than *older_than* seconds ago, but for UNKNOWN ones; return how many."""
-        await self._journal.open()
+        await self.journal.open()
         before = round((time.time() - older_than) * 1000)
         gone: set[int] = set()
         after = 0
@@ -209,7 +204,10 @@ class Keys:
         turn.users += 1
         rounds = turn.rounds
         try:
-            await self.waits.until_closed(turn.lock.acquire())
+            if turn.users > 1 or self.session.closed:
+                await self.waits.until_closed(turn.lock.acquire())
+            else:
+                await turn.lock.acquire()  # at once
             try:
                 if turn.rounds > rounds and turn.given is not None:
                     check_same(spec, turn.digest, digests_of(spec))
@@ -237,7 +235,7 @@ class Keys:
             digest = found.entry.digest  # its body has a tag by now
         waited = False  # then the verdict counts, whatever it is
         while True:
-            run = KeyedRun.of(spec, self, await self._journal.own_lane(), name, digest)
+            run = KeyedRun.of(spec, self, await self.journal.own_lane(), name, digest)
             try:
                 if found is None and waited:
                     raise JournalError(
@@ -325,7 +323,7 @@ class Keys:
         )  # fmt: skip
         if entry.seq <= await self._doubts.through():
             intent = in_doubt(intent)
-        newest = False if run.overtaken else None if self._journal.is_shared else intent.newest
+        newest = False if run.overtaken else None if self.journal.is_shared else intent.newest
         intent = with_reader(attrs.evolve(intent, newest=newest, policy=policy), spec.reader)
         return await self._driven(run, self._taken_up(run, spec.options, intent, gone=gone, spec=spec))
 
@@ -334,7 +332,7 @@ class Keys:
     ) -> Driver[Any]:
         """Return a run that goes on with *intent*; without *spec*, it only reads."""
         # What is in a file was left before it was opened.
-        since = self.session.clock.now() if self._journal.is_shared else self._journal.opened
+        since = self.session.clock.now() if self.journal.is_shared else self.journal.opened
         begin = partial(
             taken_up,
             self.session,
@@ -432,7 +430,7 @@ class Keys:
             self._leave(name, turn)
 
     async def _settled(self, name: str, options: ClientOptions) -> Outcome[Any] | None:
-        found, lane = await self.claims.look(name), await self._journal.own_lane()
+        found, lane = await self.claims.look(name), await self.journal.own_lane()
         if found is None or found.entry.state is not State.SENDING:
             return None
         entry = found.entry
@@ -486,7 +484,9 @@ def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
     if outcome.secret == "returned":  # noqa: S105 - a state
         value = attrs.evolve(cast("Webhook", outcome.value), secret=None)
         changes |= {"value": value, "secret": "not stored"}
-    driver = new_run(spec)
+    driver, session = new_run(spec), spec.options.session
     driver.journal = None
-    driver.keep(attrs.evolve(outcome, **changes))
+    outcome = attrs.evolve(outcome, **changes)
+    driver.keep(outcome)
+    session.tell(session.on_replay, outcome)
     return driver

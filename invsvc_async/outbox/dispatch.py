@@ -14,6 +14,7 @@ from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.restored import restored_of
+from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.durable.records import verdict_record
 from invsvc_async.reconcile.history import Verdict
@@ -84,6 +85,7 @@ async def dispatch(
     dispatcher = Dispatcher(sending, entries, OutboxItem, gives=False, on_unfit=on_verdict)
     dispatcher.say = say
     await dispatcher.begin()
+    options_of(sending.client).session.opened("outbox", dispatcher.leases)
     feeding = asyncio.create_task(_feed(dispatcher, engine))
     try:
         while await engine.next_finished() is not None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 from urllib.parse import quote, urlencode
+from weakref import WeakKeyDictionary
 
 import msgspec
 from aiohttp import hdrs
@@ -47,9 +48,10 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.concurrency.retry_quota import RetryQuota
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import CallOptions, ParameterNames, ReadRetries, ReconcilePolicy
     from invsvc_async.transport.credentials import Credential
-    from invsvc_async.transport.journal import WriteJournal
+    from invsvc_async.transport.journal import RunJournal
     from invsvc_async.transport.response_body import Download
     from invsvc_async.transport.write_register import WriteRegister
 
@@ -156,12 +158,17 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     on_decision: Callable[[DecisionReport], None] | None = None
     on_unsettled: Callable[[Intent], None] | None = None
     on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None  # Any: a Webhook
+    on_replay: Callable[[Outcome[Any]], None] | None = None
     on_call: Around | None = None
     trace: Callable[[], dict[str, str]] | None = None  # the headers of the trace context of a call
     on_stream: AroundStream | None = None
     random: Callable[[], float] = random.random
     server_clock: ServerClock = msgspec.field(default_factory=ServerClock)
     livemode: bool | None = None  # as answers showed it
+    # By the leases of each store that is open: its kind, and its loop.
+    stores: WeakKeyDictionary[Any, tuple[str, asyncio.AbstractEventLoop]] = msgspec.field(
+        default_factory=WeakKeyDictionary
+    )  # Any: Leases, which are above this folder
     warned: set[str] = msgspec.field(default_factory=set)
     prepared: dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]] = msgspec.field(default_factory=dict)
     closed: bool = False
@@ -265,6 +272,10 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
             except Exception:
                 log.exception("a hook of the client raised an exception; the call continues")
 
+    def opened(self, kind: str, leases: object) -> None:
+        """Note a store that was opened: a *journal*, *batch* or *outbox*."""
+        self.stores[leases] = kind, asyncio.get_running_loop()
+
     def saw(self, livemode: object) -> None:
         """Note the data mode that an answer showed, unless it may change between calls."""
         if isinstance(livemode, bool) and self.writes.is_of_one_mode:
@@ -293,7 +304,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
     reconcile: ReconcilePolicy
     names: ParameterNames
     team: str | None = None
-    journal: WriteJournal | None = None  # overrides that of the session
+    journal: RunJournal | None = None  # overrides that of the session
     headers: dict[str, str] | None = None  # of one call
 
     def __repr__(self) -> str:

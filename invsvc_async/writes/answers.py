@@ -64,6 +64,8 @@ class Answers(Generic[T]):
         readable, own, of_authentication, stamp, retry_after = False, False, False, None, None
         failure: InvsvcError | None = None
         options = self._spec.options
+        if options.journal is not None:
+            options.journal.answer = exchange.answer
         try:
             envelope = options.opened(self._request, exchange)
             value = self._value_in(envelope)

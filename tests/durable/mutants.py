@@ -14,7 +14,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
 STORIES = [
@@ -24,12 +27,13 @@ TESTS = (("0", STORIES), ("4", ["tests/outbox"]))  # workers, and what they run
 
 
 class Mutant(NamedTuple):
-    """A line of a file of the package, and what stands there instead."""
+    """A line of a file of the package, and what stands there instead; *only* chooses tests, as pytest does."""
 
     name: str
     file: str
     right: str
     wrong: str
+    only: str = ""
 
 
 _PUT, _FILE = "durable/postgres_store.py", "durable/sqlite_store.py"
@@ -199,7 +203,7 @@ MUTANTS = (
 )
 
 
-def noticed_by(mutant: Mutant, tree: Path) -> str | None:
+def noticed_by(mutant: Mutant, tree: Path, given: Sequence[tuple[str, list[str]]]) -> str | None:
     """Return the test that fails with *mutant* in the copy *tree*; ``None`` if all pass."""
     file = tree / "invsvc_async" / mutant.file
     text = file.read_text(encoding="utf-8")
@@ -207,7 +211,7 @@ def noticed_by(mutant: Mutant, tree: Path) -> str | None:
         raise LookupError(f"{mutant.name}: its text is not in {mutant.file}")
     file.write_text(text.replace(mutant.right, mutant.wrong), encoding="utf-8")
     try:
-        for workers, tests in TESTS:
+        for workers, tests in given:
             command = [
                 sys.executable,
                 "-m",
@@ -218,6 +222,8 @@ def noticed_by(mutant: Mutant, tree: Path) -> str | None:
                 workers,
                 "-p",
                 "no:cacheprovider",
+                "-k",
+                mutant.only,
                 *tests,
             ]
             environment = {**os.environ, "PYTHONPATH": str(tree)}
@@ -234,7 +240,9 @@ def noticed_by(mutant: Mutant, tree: Path) -> str | None:
     return None
 
 
-def main(parts: list[str]) -> int:
+def main(
+    parts: list[str], mutants: Sequence[Mutant] = MUTANTS, tests: Sequence[tuple[str, list[str]]] = TESTS
+) -> int:
     """Run those whose names contain one of *parts*, or all; return 1 if one was not noticed."""
     survived = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -242,9 +250,9 @@ def main(parts: list[str]) -> int:
         for name in ("invsvc_async", "tests", "examples", "docs"):
             shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", tree)
-        for mutant in MUTANTS:
+        for mutant in mutants:
             if not parts or any(part in mutant.name for part in parts):
-                test = noticed_by(mutant, tree)
+                test = noticed_by(mutant, tree, tests)
                 survived += test is None
                 sys.stdout.write(f"{mutant.name}: {'SURVIVED' if test is None else test}\n")
                 sys.stdout.flush()

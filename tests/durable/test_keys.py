@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,7 @@ async def test_write_that_was_applied_is_replayed(service, address):
         reads = service.arrivals("webhooks.list")
         assert (await create(client)).id == first.value.id
         assert service.arrivals("webhooks.list") == reads
+        assert (await client.outcome_of("k")).replayed
 
     assert (first.replayed, first.secret, first.value.secret is None) == (False, "returned", False)
     for outcome in (again, later):
@@ -149,6 +151,39 @@ async def test_another_write_under_a_key(service, address, changes):
     assert (service.arrivals("webhooks.create"), service.arrivals("journeys.update")) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("first", "again", "is_same"),
+    [
+        (Decimal("0.10"), Decimal("0.1"), True),
+        (Decimal("0.10"), 0.1, True),
+        (Decimal("1.00"), 1, True),
+        (Decimal("1E+2"), 100, True),
+        (Decimal("-0.0"), 0, True),
+        ({"lines": [{"amount": Decimal("2.50")}]}, {"lines": [{"amount": Decimal("2.5")}]}, True),
+        (Decimal("0.1"), Decimal("0.1" + "0" * 40 + "1"), False),
+        (10**40, 10**40 + 1, False),
+        (Decimal("0.1"), "0.1", False),
+        (1, True, False),
+        (0, None, False),
+    ],
+)
+async def test_numbers_of_equal_value_are_the_same_request(service, tmp_path, first, again, is_same):
+    """The digits with which an amount is written make no other write of it; its value and type do."""
+
+    def write(client, amount):
+        body = {**HOOK, "amount": amount}
+        return client.write("POST", "/webhooks", json=body).keyed("k")
+
+    async with client_of(service, journal=tmp_path / "calls.db") as client:
+        assert (await write(client, first).outcome()).applied
+        if is_same:
+            assert (await write(client, again).outcome()).replayed
+        else:
+            with pytest.raises(KeyConflictError, match=r"another body\.amount"):
+                await write(client, again)
+    assert service.arrivals("webhooks.create") == 1
+
+
 async def test_racers_in_one_process(service, address):
     """One send; the others get its outcome, whatever it is."""
     async with client_of(service, journal=address) as client:
@@ -158,6 +193,8 @@ async def test_racers_in_one_process(service, address):
             *(create(client, "r", url="https://r.example/").outcome() for _ in range(50))
         )
     assert sorted(outcome.replayed for outcome in outcomes) == [False] + [True] * 99
+    assert sorted(outcome.secret for outcome in outcomes) == ["not stored"] * 99 + ["returned"]
+    assert sum(outcome.value.secret is not None for outcome in outcomes) == 1
     assert len({outcome.value.id for outcome in outcomes}) == 1
     assert {outcome.verdict for outcome in refused} == {Verdict.REFUSED}
     assert service.arrivals("webhooks.create") == 2
@@ -482,6 +519,25 @@ async def test_database_that_is_away(service, shared):
                 await create(client, "other", url="https://o.example/")
             await proxy.open()
     assert service.arrivals("webhooks.create") == 1
+
+
+async def test_database_that_goes_away_between_claim_and_send(service):
+    """What is sent has to be stored before: it is not sent."""
+    async with database_proxy() as proxy:
+        journal = (
+            f"{proxy.address}{'&' if '?' in proxy.address else '?'}journal=between{os.getpid()}&silence=60"
+        )
+        async with client_of(service, journal=journal) as client:
+            assert await client.outcome_of("k") is None  # it is open
+            client._view.session.writes.journal._store.patience = 0.5
+            service.script("journeys.get", "slow 0.3")
+            running = asyncio.create_task(rename(client, "x", "k").outcome())
+            await service.arrived("journeys.get")
+            proxy.cut()
+            with pytest.raises(JournalError, match="is away"):
+                await running
+            await proxy.open()
+    assert service.arrivals("journeys.update") == 0
 
 
 async def test_key_that_is_pruned_while_it_is_awaited(service, shared):

@@ -30,6 +30,11 @@ POLICY = ReconcilePolicy(settle_after_error=0.3, settle_after_loss=0.4, deadline
 JOURNEYS, HOOKS = 120, 8
 CREATES = 12  # every so many keys: a list shows 100 webhooks at most
 FINAL = ("applied", "superseded")
+TOLD = ("applied", "not applied", "refused", "unknown")
+HEAD = (
+    "seed", "keys", "kills", "stops", "requests that arrived", *(f"told {each}" for each in TOLD),
+    "keys with two effects", "wrong verdicts", "time",
+)  # fmt: skip
 AT_ONCE = 16
 TRIES = 3
 
@@ -93,13 +98,19 @@ async def race(url: str, token: str, journal: str, things: str, keys: int, seed:
 class Raced:
     """What came of the keys."""
 
-    keys: int
     kills: int
     stops: int
-    seconds: float
-    verdicts: dict[str, int]
     sends: int
+    seconds: float
+    verdicts: Counter[str]  # as they were told
+    twice: int  # keys with two effects
     wrong: list[str]
+
+    def cells(self) -> list[str]:
+        """Return the cells of its row in the table, after the first two."""
+        told = [self.verdicts[verdict] for verdict in TOLD]
+        counts = self.kills, self.stops, self.sends, *told, self.twice, len(self.wrong)
+        return [*(f"{count:,}" for count in counts), f"{self.seconds:.0f} s"]
 
 
 async def run(keys: int, processes: int, seed: int, *, every: float = 0.7, patience: float = 300.0) -> Raced:
@@ -154,8 +165,9 @@ async def run(keys: int, processes: int, seed: int, *, every: float = 0.7, patie
         wrong = _judged(service, said, keys)
         sends = sum(map(service.arrivals, ("webhooks.create", "webhooks.update", "journeys.update")))
     counts = Counter(verdict for each in said.values() for verdict, _ in each)
+    twice = sum("effects: " in each for each in wrong)
     return Raced(
-        keys=keys, kills=kills, stops=stops, seconds=time.monotonic() - begun, verdicts=dict(counts), sends=sends,
+        kills=kills, stops=stops, sends=sends, seconds=time.monotonic() - begun, verdicts=counts, twice=twice,
         wrong=wrong,
     )  # fmt: skip
 
@@ -199,16 +211,14 @@ def _judged(service: Simulator, said: dict[int, Counter[tuple[str, str | None]]]
 
 async def main(keys: int = 1000, processes: int = 3, seed: int = 1, seeds: int = 1) -> bool:
     """Run it, print what came of it, and return whether all is well."""
-    good = True
+    print("  ".join(HEAD), flush=True)  # noqa: T201 - a session's output
+    wrong = []
     for each in range(seed, seed + seeds):
         raced = await run(keys, processes, each, patience=1800.0)
-        judged = "\n".join(raced.wrong) or "one effect for each key, one final verdict"
-        good = good and not raced.wrong
-        print(  # noqa: T201 - a session's output
-            f"seed {each}: {raced.keys:,} keys, {processes} processes, {raced.kills} kills, {raced.stops} stops, "
-            f"{raced.sends:,} sends, {raced.seconds:.0f} s: {raced.verdicts}; {judged}", flush=True,
-        )  # fmt: skip
-    return good
+        wrong += [f"seed {each}, {what}" for what in raced.wrong]
+        print("  ".join([str(each), f"{keys:,}", *raced.cells()]), flush=True)  # noqa: T201 - the same
+    print("\n".join(wrong or [f"{processes} processes: one effect for each key, and one final verdict"]))  # noqa: T201
+    return not wrong
 
 
 if __name__ == "__main__":

@@ -1,0 +1,91 @@
+"""What waits in a store of writes, and in the stores of one client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from invsvc_async.durable.entry import State
+from invsvc_async.errors import JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from invsvc_async.durable.leases import Leases
+
+__all__ = ["Backlog", "Backlogs"]
+
+MOST: Final = 100_000  # entries that are counted
+_OPEN: Final = f"""
+SELECT count(*), {{ms}} - min(added_at) FROM (
+    SELECT e.added_at FROM {{s}}entries AS e WHERE e.done_at IS NULL AND e.state < {State.DONE:d}
+    LIMIT {{arg 1 bigint}}
+) AS chosen
+"""  # noqa: S608 - our own text
+_UNTOLD: Final = "SELECT count(*) FROM (SELECT 1 FROM {s}%s LIMIT {arg 1 bigint}) AS chosen"
+# A journal keeps there who returns a secret; its verdicts are deleted once the application has had them.
+_OF_JOURNAL: Final = f"entries WHERE done_at IS NULL AND state = {State.DONE:d}"
+
+
+class Backlog(NamedTuple):
+    """
+    What waits in one store, or in several of one kind.
+
+    ``open`` counts writes without a verdict, the oldest of which was stored ``oldest`` s ago; ``untold``
+    verdicts that nobody has acknowledged; ``lanes`` the parts that this process has.
+    """
+
+    open: int
+    oldest: float
+    untold: int
+    lanes: int
+
+    def with_other(self, other: Backlog) -> Backlog:
+        """Return that of both."""
+        oldest = max(self.oldest, other.oldest)
+        return Backlog(self.open + other.open, oldest, self.untold + other.untold, self.lanes + other.lanes)
+
+
+class Backlogs:
+    """
+    What waits in *stores*, which are each of a kind (``"journal"``, ``"batch"``, ``"outbox"``) and in a loop.
+
+    It is read by what collects metrics, in any thread: each reading gets what the one before has asked for,
+    which the store's own connections answer in the loop of the client.
+    """
+
+    def __init__(self, stores: Mapping[Leases, tuple[str, asyncio.AbstractEventLoop]]) -> None:
+        self._stores = stores
+        self._found: WeakKeyDictionary[Leases, Backlog] = WeakKeyDictionary()
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def found(self) -> dict[str, Backlog]:
+        """Return by kind of store what was found last."""
+        found: dict[str, Backlog] = {}
+        for leases, (kind, _) in [*self._stores.items()]:
+            if (mine := self._found.get(leases)) is not None:
+                found[kind] = found[kind].with_other(mine) if kind in found else mine
+        return found
+
+    def ask(self) -> None:
+        """Have each store find out, for the next reading."""
+        for leases, (kind, loop) in [*self._stores.items()]:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._begin, kind, leases)
+
+    def _begin(self, kind: str, leases: Leases) -> None:
+        if len(self._asking) < len(self._stores):  # otherwise a database is away
+            task = asyncio.get_running_loop().create_task(self._find(kind, leases))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+
+    async def _find(self, kind: str, leases: Leases) -> None:
+        try:
+            [(many, oldest)] = await leases.store.rows(_OPEN, MOST)
+            untold = _UNTOLD % (_OF_JOURNAL if kind == "journal" else "unheard")
+            [(told,)] = await leases.store.rows(untold, MOST)
+        except JournalError:  # it is closed or away
+            self._found.pop(leases, None)
+            return
+        self._found[leases] = Backlog(int(many), float(oldest or 0) / 1000, int(told), len(leases.lanes))

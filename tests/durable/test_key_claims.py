@@ -1,0 +1,235 @@
+"""The guards of the entries of keys, each alone: what one process believes, and another has changed meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from invsvc_async import JournalError, Verdict
+from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.key_claims import ENDED, FREED
+from tests.batch.conftest import HOOK, client_of
+from tests.support.database import database
+
+
+@pytest.fixture
+def shared(request):
+    """Return the address of a shared journal, in which nobody counts as dead here."""
+    return database().at(journal=f"c{abs(hash(request.node.nodeid))}", silence=600)
+
+
+def create(client, key="k", **changes):
+    return client.webhooks.create(**{**HOOK, **changes}).keyed(key)
+
+
+def rename(client, name, key):
+    return client.journeys.update("jrn_1", name=name).keyed(key)
+
+
+def journal_of(client):
+    return client._view.session.writes.journal
+
+
+@asynccontextmanager
+async def two(service, address):
+    """Make two clients with one journal, as if they were in two processes."""
+    async with client_of(service, journal=address) as one, client_of(service, journal=address) as other:
+        await create(one, "first", url="https://me.example/first")
+        await create(other, "second", url="https://me.example/second")
+        yield one, other
+
+
+@asynccontextmanager
+async def under_way(service, client, key="k"):
+    """Send a write, which is not answered while the block runs; yield its entry as it is found."""
+    service.script("webhooks.create", "apply, then hang")
+    running = asyncio.create_task(create(client, key).outcome())
+    before = service.arrivals("webhooks.create")
+    async with asyncio.timeout(60):
+        while service.arrivals("webhooks.create") == before:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+    claims = journal_of(client).keys.claims
+    [name] = [each for each in journal_of(client).keys._turns if each.endswith(f" {key}")]
+    try:
+        yield await claims.look(name)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def owner(client, token, lane):
+    """Set the owner of a lane, as another process would that takes it."""
+    await journal_of(client)._store.rows("UPDATE {s}lanes SET owner = $1 WHERE id = $2", token, lane)
+
+
+async def test_entry_of_a_living_process_is_not_taken(service, shared):
+    """Also if it was believed dead a moment before."""
+    async with two(service, shared) as (one, other), under_way(service, one) as found:
+        lane = await journal_of(other).own_lane()
+        assert found.lives
+        assert await journal_of(other).keys.claims.take(found, lane) is None
+        assert (await journal_of(other).keys.claims.look(found.entry.key)).entry.lane == found.entry.lane
+
+
+@pytest.mark.parametrize(("left", "is_gone"), [(FREED, False), (ENDED, True)])
+async def test_entry_that_nobody_has_is_taken_once(service, shared, left, is_gone):
+    """Of two that saw it there, one gets it; it knows whether the last sender is done with it."""
+    async with two(service, shared) as (one, other), under_way(service, one) as found:
+        await journal_of(one)._store.rows(
+            "UPDATE {s}entries SET lane = $2 WHERE seq = $1", found.entry.seq, left
+        )
+        free = await journal_of(one).keys.claims.look(found.entry.key)
+        assert (free.lives, free.owner) == (False, None)
+        lanes = [await journal_of(each).own_lane() for each in (one, other)]
+        claims = [journal_of(each).keys.claims for each in (one, other)]
+        taken = [await claims[1].take(free, lanes[1]), await claims[0].take(free, lanes[0])]
+        assert taken == [is_gone, None]
+        assert await claims[1].take(free, lanes[1]) is is_gone  # a try whose reply was lost
+
+
+async def test_last_sender_that_fell_silent_is_not_gone(service, shared):
+    """It may wake up with bytes on their way: whoever takes its entry waits out its windows."""
+    async with two(service, shared) as (one, other), under_way(service, one) as found:
+        await owner(other, "dead.1", found.entry.lane)
+        claims = journal_of(other).keys.claims
+        silent = await claims.look(found.entry.key)
+        assert (silent.lives, silent.owner) == (False, "dead.1")
+        assert await claims.take(silent, await journal_of(other).own_lane()) is False
+
+
+async def test_process_that_lost_its_lane_takes_and_claims_nothing(service, shared):
+    """Another one took it for dead: what it does is rejected in the statement itself."""
+    async with two(service, shared) as (one, other), under_way(service, one) as found:
+        lane, claims = await journal_of(other).own_lane(), journal_of(other).keys.claims
+        await journal_of(one)._store.rows(
+            "UPDATE {s}entries SET lane = $2 WHERE seq = $1", found.entry.seq, FREED
+        )
+        free = await claims.look(found.entry.key)
+        await owner(one, "thief.1", lane.number)
+        with pytest.raises(LostLaneError):
+            await claims.take(free, lane)
+        sends = service.arrivals("webhooks.create")
+        new = await create(other, "new", url="https://me.example/new").outcome()
+        assert new.applied  # in a lane of its own
+        assert service.arrivals("webhooks.create") == sends + 1
+        rows = await journal_of(one)._store.rows("SELECT key FROM {s}entries WHERE lane = $1", lane.number)
+        assert not any(key.endswith(" new") for (key,) in rows)
+        await claims.free(found.entry.seq, lane)
+        await owner(one, lane.token, lane.number)
+
+
+async def test_zombie_releases_nothing_that_another_has(service, shared):
+    """Its lane has another owner, who has not moved the entry yet."""
+    async with two(service, shared) as (one, other), under_way(service, one) as found:
+        mine = await journal_of(one).own_lane()
+        await owner(other, "thief.1", mine.number)
+        await journal_of(one).keys.claims.free(found.entry.seq, mine)
+        assert (await journal_of(other).keys.claims.look(found.entry.key)).entry.lane == mine.number
+        await owner(other, mine.token, mine.number)
+
+
+async def test_verdict_is_reopened_once(service, shared):
+    """Of two runs that saw a refusal, one does it anew; a verdict that came since is not touched."""
+    service.script("journeys.update", "400")
+    async with two(service, shared) as (one, other):
+        assert (await rename(one, "x", "k").outcome()).verdict is Verdict.REFUSED
+        claims = journal_of(one).keys.claims
+        [name] = [key async for key in _keys(one, " k")]
+        seen = await claims.look(name)
+        lanes = [await journal_of(each).own_lane() for each in (one, other)]
+        assert await claims.reopen(seen, State.TO_DO, lanes[0])
+        assert not await claims.reopen(seen, State.TO_DO, lanes[1])
+        await claims.free(seen.entry.seq, lanes[0])
+        assert (await rename(other, "x", "k").outcome()).applied
+        assert not await claims.reopen(seen, State.TO_DO, lanes[0])
+    assert len(service.ledger.effects("journeys.update")) == 1
+
+
+async def _keys(client, end):
+    for (key,) in await journal_of(client)._store.rows("SELECT key FROM {s}entries"):
+        if key.endswith(end):
+            yield key
+
+
+async def test_write_that_may_have_been_sent_is_not_forgotten(service, shared):
+    """Its key would be free for a second send."""
+    async with two(service, shared) as (one, other):
+        async with under_way(service, one):
+            with pytest.raises(JournalError, match=r"no verdict, because it is being done"):
+                await other.forget("k")
+        assert (await create(other).outcome()).applied
+        assert await other.forget("k")
+
+
+async def test_write_that_was_cancelled_is_taken_by_another_process_at_once(service, shared):
+    """Its own lives on, for longer than this test: it has released the write."""
+    async with two(service, shared) as (one, other):
+        async with under_way(service, one):
+            pass
+        async with asyncio.timeout(60):
+            outcome = await create(other).outcome()
+    assert (outcome.verdict, outcome.secret) == (Verdict.APPLIED, "lost")
+    assert len(service.ledger.effects("webhooks.create")) == 3
+
+
+async def test_waiter_returns_a_refusal_and_does_not_send(service, shared):
+    """The verdict for which another process has waited is its own, whatever it is."""
+    service.script("journeys.update", "slow 0.5")
+    async with two(service, shared) as (one, other):
+        writes = [each.journeys.update("jrn_none", name="x").keyed("k") for each in (one, other)]
+        running = asyncio.create_task(writes[0].outcome())
+        await service.arrived("journeys.update")
+        second = await writes[1].outcome()
+        first = await running
+    assert (first.verdict, second.verdict, second.replayed) == (Verdict.REFUSED, Verdict.REFUSED, True)
+    assert service.arrivals("journeys.update") == 1
+
+
+async def test_superseded_write_is_not_done_again(service, shared):
+    """Somebody else has changed the journey since: to send it again would undo that."""
+    service.script("journeys.update", "apply, then hang")
+    async with two(service, shared) as (one, other), client_of(service) as stranger:
+        await one.journeys.get("jrn_1")
+        running = asyncio.create_task(rename(one, "ours", "k").outcome())
+        await service.arrived("journeys.update")
+        await asyncio.sleep(0.5)  # s: server times beyond the slack
+        await stranger.journeys.update("jrn_1", name="theirs")
+        running.cancel()
+        await asyncio.wait([running])
+        settled = await rename(other, "ours", "k").outcome()
+        again = await rename(one, "ours", "k").outcome()
+        assert (await one.journeys.get("jrn_1")).name == "theirs"
+    assert settled.verdict is Verdict.SUPERSEDED
+    assert (again.verdict, again.replayed) == (Verdict.SUPERSEDED, True)
+    assert service.arrivals("journeys.update") == 2
+
+
+async def test_a_thousand_racers_take_few_statements_and_connections(service, shared):
+    """One sends; the others of its process share its run, and those of another one wait for a notification."""
+    async with two(service, shared) as (one, other):
+        service.script("webhooks.create", "slow 2")
+        statements = 0
+        for client in (one, other):
+            store = journal_of(client)._store
+            fetch = store.fetch
+
+            async def counted(*asked, fetch=fetch):
+                nonlocal statements
+                statements += 1
+                return await fetch(*asked)
+
+            store.fetch = counted
+        racing = asyncio.gather(*(create(client).outcome() for client in (one, other) for _ in range(500)))
+        waits = [journal_of(client).keys.waits for client in (one, other)]
+        while not (has_waited := any(each._waiting for each in waits)) and not racing.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        outcomes = await racing
+        connections = [journal_of(client)._store._pool.get_size() for client in (one, other)]
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.APPLIED}
+    assert sum(not outcome.replayed for outcome in outcomes) == 1
+    assert service.arrivals("webhooks.create") == 3
+    assert has_waited
+    assert statements < 40, statements
+    assert max(connections) <= 6
