@@ -172,7 +172,8 @@ def _build_of(cls: type[Model], allowed: Allowed) -> Callable[..., Model]:
     for field in fields_of(cls):
         lines += _copy(field, allowed, names)
     lines += [" o.__class__ = cls", " return o"]
-    exec("\n".join(lines), names)  # noqa: S102 - the code contains only our own field names
+    code = compile("\n".join(lines), f"<invsvc_async: decoder of {cls.__name__}>", "exec")
+    exec(code, names)  # noqa: S102 - the code contains only our own field names
     build: Callable[..., Model] = names["build"]
     return build
 
