@@ -42,6 +42,7 @@ METADATA = "metadata."  # the prefix of metadata filters on the wire
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST = 1024  # characters of an id
+_SEGMENT = rf"(?!\.\.?\Z)[^/\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{_LONGEST}}}"
 
 
 def quoted(text: str) -> str:
@@ -58,22 +59,21 @@ def _id(parameter: Parameter, value: Any, problems: Problems) -> str:
             return ""
     if not isinstance(value, str):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not {_wanted(parameter)}")
-    elif parameter.pattern is not None and _matcher(parameter.pattern)(value) is None:
-        problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
-    elif (parameter.pattern is None or _is_odd(value)) and not is_segment(value):
-        wanted = f"1 to {_LONGEST} characters without slashes and control characters"
-        problems.append(f"{parameter.name}: {quoted(value)} is not a valid id ({wanted})")
-    return str(value) if isinstance(value, str) else ""  # str(): it may be of a subclass
-
-
-def _is_odd(text: str) -> bool:
-    """Return whether *text*, which fits a pattern, may be no segment all the same."""
-    return len(text) > _LONGEST or not text.isprintable()
+    elif _matcher(parameter.pattern)(value) is None:
+        if parameter.pattern is None or re.fullmatch(parameter.pattern, value):
+            wanted = f"1 to {_LONGEST} characters without slashes and control characters"
+            problems.append(f"{parameter.name}: {quoted(value)} is not a valid id ({wanted})")
+        else:
+            problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
+    else:
+        return str(value)  # it may be of a subclass
+    return ""
 
 
 @cache
-def _matcher(pattern: str) -> Callable[[str], re.Match[str] | None]:
-    return re.compile(pattern).fullmatch
+def _matcher(pattern: str | None) -> Callable[[str], re.Match[str] | None]:
+    """Return what matches an id: a segment that has the *pattern*."""
+    return re.compile(f"(?={_SEGMENT}\\Z)(?:{pattern})" if pattern else _SEGMENT).fullmatch
 
 
 def _wanted(parameter: Parameter) -> str:
@@ -82,9 +82,7 @@ def _wanted(parameter: Parameter) -> str:
 
 def is_segment(text: str) -> bool:
     """Return whether *text* can be one segment of a path."""
-    return (
-        0 < len(text) <= _LONGEST and "/" not in text and text not in {".", ".."} and not CONTROL.search(text)
-    )
+    return _matcher(None)(text) is not None
 
 
 def is_below_base(path: str) -> bool:

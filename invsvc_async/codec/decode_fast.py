@@ -34,6 +34,7 @@ UNKNOWN: Final = "contains unknown field"
 MISSING: Final = "missing required field"
 _NOTHING: Final[Allowed] = frozenset()
 _AROUND: Final = 2  # levels around an item of a list: the array and the envelope
+_WHOLE: Final = 2**53  # up to here, each integer has a float
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=EXACT_UNTIL)]
 
 
@@ -111,15 +112,13 @@ def _retried(cls: type[T], content: bytes, allowed: Allowed, refusal: Exception)
 def _decoder_of(cls: type[Model], allowed: Allowed) -> Callable[[bytes], Any]:
     """Make the function that decodes an item to its model, or raises one of UNREADABLE."""
     mirror = msgspec.json.Decoder(_mirror_of(cls, allowed), float_hook=exact).decode
-    build = _build_of(cls, allowed)
-    if UNKNOWN not in allowed:
-        return lambda content: build(mirror(content))
-
-    def decode(content: bytes) -> Model:
-        content.decode()  # the parser does not check what it skips
-        return build(mirror(content), Received(content))
-
-    return decode
+    lines = ["def build(content):", " s = mirror(content)"]
+    if UNKNOWN in allowed:
+        lines += [
+            " content.decode()",
+            " place = received(content)",
+        ]  # the parser does not check what it skips
+    return _generated(cls, allowed, lines, mirror=mirror, received=Received)
 
 
 @once
@@ -162,11 +161,15 @@ def _mirrored_type(hint: Any, allowed: Allowed) -> Any:
 @once
 def _build_of(cls: type[Model], allowed: Allowed) -> Callable[..., Model]:
     """Generate the function that copies a mirror of *cls*, and its place if it may have unknown fields."""
+    return _generated(cls, allowed, ["def build(s, place=None):"])
+
+
+def _generated(cls: type[Model], allowed: Allowed, lines: list[str], **own: Any) -> Callable[..., Any]:
     names: dict[str, Any] = {
         "blank": blank_of(cls), "cls": cls, "Decimal": Decimal, "as_float": _float, "wholes": _WHOLES,
-        "moment": datetime.fromtimestamp, "unset": msgspec.UNSET, "unusual": _unusual, "utc": UTC,
+        "moment": datetime.fromtimestamp, "unset": msgspec.UNSET, "unusual": _unusual, "utc": UTC, **own,
     }  # fmt: skip
-    lines = ["def build(s, place=None):", " o = blank()"]
+    lines.append(" o = blank()")
     if UNKNOWN in allowed:
         lines.append(" o._rest = place")
     for field in fields_of(cls):
@@ -174,7 +177,7 @@ def _build_of(cls: type[Model], allowed: Allowed) -> Callable[..., Model]:
     lines += [" o.__class__ = cls", " return o"]
     code = compile("\n".join(lines), f"<invsvc_async: decoder of {cls.__name__}>", "exec")
     exec(code, names)  # noqa: S102 - the code contains only our own field names
-    build: Callable[..., Model] = names["build"]
+    build: Callable[..., Any] = names["build"]
     return build
 
 
@@ -206,7 +209,7 @@ def _made(hint: Any, value: str, place: str, allowed: Allowed, names: dict[str, 
         return f"{table}({value}, {value})"
     templates = {
         Decimal: "{0} if type({0}) is Decimal else wholes[{0}] if type({0}) is int else unusual()",
-        float: "as_float({0})",
+        float: f"float({{0}}) if type({{0}}) is int and {-_WHOLE} < {{0}} < {_WHOLE} else as_float({{0}})",
         datetime: "moment({0} / 1000, utc)",
     }
     return templates.get(hint, "{0}").format(value)
@@ -231,9 +234,7 @@ def _unusual() -> NoReturn:
 
 
 def _float(number: object) -> float:
-    """Return the float that is encoded with the same digits as *number*."""
-    if type(number) is int and abs(number) < 2**53:
-        return float(number)
+    """Return the float that is encoded with the same digits as *number*, which is no small integer."""
     if type(number) is Decimal:
         found = float(number)
         if not found.is_integer() and str(Decimal(repr(found))) == str(number):

@@ -48,9 +48,11 @@ class Limiter:
 
     def enter(self, lane: Lane) -> bool:
         """Start a request if the limit allows it.  Return whether it does; if not, use :meth:`wait`."""
-        if not self._has_room(lane):
+        is_call = lane == "call"
+        if self.in_use >= self.total or (is_call and self.calls >= self._for_calls):
             return False
-        self._take(lane)
+        self.in_use += 1
+        self.calls += is_call
         return True
 
     async def wait(self, lane: Lane) -> None:
@@ -74,26 +76,18 @@ class Limiter:
         if self._queues["call"] or self._queues["settle"]:
             self._hand_out()
 
-    def _has_room(self, lane: Lane) -> bool:
-        return self.in_use < self.total and (lane == "settle" or self.calls < self._for_calls)
-
-    def _take(self, lane: Lane) -> None:
-        self.in_use += 1
-        if lane == "call":
-            self.calls += 1
-
     def _hand_out(self) -> None:
-        while lane := self._next_lane():
-            waiter, _ = self._queues[lane].popitem(last=False)
-            if not waiter.done():  # else cancelled, and its task has not run since
-                self._take(lane)
+        """Start the requests that have waited longest, in each lane, as far as the limit allows."""
+        while lanes := [lane for lane, queue in self._queues.items() if queue]:
+            started = next((lane for lane in sorted(lanes, key=self._oldest) if self.enter(lane)), None)
+            if started is None:
+                return
+            waiter, _ = self._queues[started].popitem(last=False)
+            if waiter.done():  # cancelled, and its task has not run since
+                self.in_use -= 1
+                self.calls -= started == "call"
+            else:
                 waiter.set_result(None)
 
-    def _next_lane(self) -> Lane | None:
-        calls, settling = self._queues["call"], self._queues["settle"]
-        call_is_due = bool(calls) and self._has_room("call")
-        if not settling or not self._has_room("settle"):
-            return "call" if call_is_due else None
-        if call_is_due and next(iter(calls.values())) < next(iter(settling.values())):
-            return "call"
-        return "settle"
+    def _oldest(self, lane: Lane) -> int:
+        return next(iter(self._queues[lane].values()))

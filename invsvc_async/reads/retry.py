@@ -58,7 +58,8 @@ def read(view: ClientOptions, request: Request, *, deadline: float | None = None
     Spec: Errors, Status codes.
 
     """
-    return view.session.around(request, _read(view, request, deadline))
+    running, on_call = _read(view, request, deadline), view.session.on_call
+    return running if on_call is None else on_call(request, running, None)
 
 
 async def _read(view: ClientOptions, request: Request, deadline: float | None) -> Envelope:
@@ -70,7 +71,8 @@ async def _read(view: ClientOptions, request: Request, deadline: float | None) -
         envelope = view.opened(request, exchange)
     else:
         envelope = await _Call(view, request, deadline).after(exchange)
-    view.session.quota.refund(view.reads.refund)
+    if view.session.quota.spent:
+        view.session.quota.refund(view.reads.refund)
     return envelope
 
 

@@ -178,21 +178,18 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
             "other one, and give it a write as write.to_line(), for client.write_from(line)."
         )
 
-    def headers_for(self, authorization: str | None, *, write: bool, has_body: bool) -> CIMultiDictProxy[str]:
-        """Return the headers of a request. They are built once for each token."""
-        key = authorization, write, has_body
-        found = self.prepared.get(key)
-        if found is None:
-            headers = CIMultiDict({istr(name): value for name, value in self.headers.items()})
-            headers[hdrs.ACCEPT_ENCODING] = CODINGS[write]
-            if authorization is not None:
-                headers[hdrs.AUTHORIZATION] = authorization
-            if has_body:
-                headers[hdrs.CONTENT_TYPE] = "application/json"
-            if len(self.prepared) >= HEADERS_KEPT:  # of tokens that were renewed
-                self.prepared.clear()
-            found = self.prepared[key] = CIMultiDictProxy(headers)
-        return found
+    def prepare(self, authorization: str | None, write: bool, has_body: bool) -> CIMultiDictProxy[str]:  # noqa: FBT001 - a key
+        """Build the headers of requests with that token, to which ``prepared`` has them from now on."""
+        headers = CIMultiDict({istr(name): value for name, value in self.headers.items()})
+        headers[hdrs.ACCEPT_ENCODING] = CODINGS[write]
+        if authorization is not None:
+            headers[hdrs.AUTHORIZATION] = authorization
+        if has_body:
+            headers[hdrs.CONTENT_TYPE] = "application/json"
+        if len(self.prepared) >= HEADERS_KEPT:  # of tokens that were renewed
+            self.prepared.clear()
+        prepared = self.prepared[authorization, write, has_body] = CIMultiDictProxy(headers)
+        return prepared
 
     def until_closed(self) -> Deadline:
         """Limit a wait to the time until the client is closed, which ends it with ``TimeoutError``."""
@@ -343,7 +340,8 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         """
         if self.session.credential.ready is None and request.operation.credentials:
             return self._attempt_with_token(request, deadline, lane)
-        return self.send(request, self._record(request, deadline=deadline, lane=lane, not_after=None))
+        sending = self.session.transport.send(self._record(request, deadline, lane, None))
+        return sending if self.session.on_attempt is None else self._reported(request, sending)
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
         """Send *exchange*, of *request*. Its ``end`` is set even if the caller is cancelled."""
@@ -376,13 +374,14 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             except TimeoutError:
                 reason = f"{NO_TOKEN}. Nothing was sent: check the source."
                 raise NotSentError(f"{request.operation.name}: {reason}") from None
-        return self._record(request, deadline=deadline, lane=lane, not_after=not_after)
+        return self._record(request, deadline, lane, not_after)
 
-    def _record(self, request: Request, *, deadline: float, lane: Lane, not_after: float | None) -> Exchange:
+    def _record(self, request: Request, deadline: float, lane: Lane, not_after: float | None) -> Exchange:
         session, operation = self.session, request.operation
         write = operation.kind is _WRITE
         authorization = session.credential.ready if operation.credentials else None
-        headers = session.headers_for(authorization, write=write, has_body=request.has_body)
+        key = authorization, write, request.has_body
+        headers = session.prepared.get(key) or session.prepare(*key)
         if self.headers is not None or session.trace is not None:
             with_own = CIMultiDict(headers)
             with_own.update(self.headers or {})
@@ -402,7 +401,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             for name, value in request.path.items():
                 text = value if _UNRESERVED(value) else quote(value, safe="")
                 path = path.replace(f"{{{name}}}", text)
-        team = self.team_of(request)
+        team = (request.team or self.team) if request.operation.connect else None
         query = {**request.query, "team": team} if team else request.query
         text = (
             f"{self.session.base_url}{path}?{urlencode(query)}" if query else f"{self.session.base_url}{path}"
@@ -426,7 +425,9 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             error = error_of(exchange, name)
             if error.status == 404 and request.operation.listed and not request.path:
                 _hint_at_base_url(error, self.session.base_url)
-            self._learn(stamp_of(error), exchange)
+            stamp = stamp_of(error)
+            if stamp is not None:
+                self.session.server_clock.learn(stamp, exchange.started, exchange.ended)
             raise error
         try:
             envelope = wire.read_success(
@@ -439,12 +440,9 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         except UnreadableResponseError as error:
             error.raw = _without_token(exchange, error.raw)
             raise error.with_traceback(None)  # noqa: B904 - its cause is set; its frames refer to the whole body
-        self._learn(envelope.stamp, exchange)
+        if envelope.stamp is not None:
+            self.session.server_clock.learn(envelope.stamp, exchange.started, exchange.ended)
         return envelope
-
-    def _learn(self, stamp: int | None, exchange: Exchange) -> None:
-        if stamp is not None:
-            self.session.server_clock.learn(stamp, exchange.started, exchange.ended)
 
     async def renew_token(self, exchange: Exchange, *, within: float | None = None) -> bool:
         """

@@ -26,7 +26,6 @@ from benchmarks import bench_page, bodies
 from invsvc_async import ApiKey, Client, ReconcilePolicy
 from invsvc_async.events import Receiver, SharedHeader
 from invsvc_async.simulator import Simulator
-from tests.support import virtual_time
 from tests.support.virtual_time import LoopClock, VirtualTimeLoop, service_clock
 
 _FOLDER = os.path.dirname(invsvc_async.__file__) + os.sep  # noqa: PTH120 - as in the names of code
@@ -95,8 +94,6 @@ class _Instructions:
 @cache
 def _is_counted(code):
     name = code.co_filename
-    if name == virtual_time.__file__:  # in place of the package's own clock
-        return code.co_qualname.startswith(LoopClock.__name__)
     if name.startswith(_FOLDER):
         return f"{os.sep}simulator{os.sep}" not in name
     return name.startswith(_GENERATED) and "invsvc_async" in name
