@@ -27,10 +27,11 @@ from invsvc_async.models.common import Model, Received, flaws_of, once
 __all__ = ["check", "decode_all", "decode_one"]
 
 T = TypeVar("T", bound=Model)
-Allowed: TypeAlias = frozenset[str]  # UNKNOWN or MISSING or both
+Allowed: TypeAlias = frozenset[str]  # UNKNOWN, perhaps with WITHIN, or MISSING, or all of them
 
 # As in msgspec's messages.  If it words them in another way, such items are decoded field by field.
 UNKNOWN: Final = "contains unknown field"
+WITHIN: Final = " - at `"  # and the path to an object within the item: unknown fields are allowed in all
 MISSING: Final = "missing required field"
 _NOTHING: Final[Allowed] = frozenset()
 _AROUND: Final = 2  # levels around an item of a list: the array and the envelope
@@ -97,7 +98,11 @@ def check(cls: type[Model], raw: Raw | bytes, *, around: int = 0) -> None:
 
 def _retried(cls: type[T], content: bytes, allowed: Allowed, refusal: Exception) -> tuple[T, Allowed]:
     """Decode an item that was rejected with *refusal*, and return what must be allowed for it."""
-    more = allowed | {each for each in (UNKNOWN, MISSING) if each in str(refusal)}
+    more, why = allowed, str(refusal)
+    if UNKNOWN in why:
+        more |= {UNKNOWN, WITHIN} if WITHIN in why else {UNKNOWN}
+    elif MISSING in why:
+        more |= {MISSING}
     if more != allowed:
         try:
             return _decoder_of(cls, more)(content), more
@@ -114,11 +119,14 @@ def _decoder_of(cls: type[Model], allowed: Allowed) -> Callable[[bytes], Any]:
     mirror = msgspec.json.Decoder(_mirror_of(cls, allowed), float_hook=exact).decode
     lines = ["def build(content):", " s = mirror(content)"]
     if UNKNOWN in allowed:
-        lines += [
-            " content.decode()",
-            " place = received(content)",
-        ]  # the parser does not check what it skips
+        # The parser does not check what it skips.
+        lines += [" content.decode()", " place = received(content)"]
     return _generated(cls, allowed, lines, mirror=mirror, received=Received)
+
+
+def _within(allowed: Allowed) -> Allowed:
+    """Return what is allowed in the objects of an item."""
+    return allowed if WITHIN in allowed else allowed - {UNKNOWN}
 
 
 @once
@@ -148,7 +156,7 @@ def _may_be_absent(field: Field, allowed: Allowed) -> bool:
 def _mirrored_type(hint: Any, allowed: Allowed) -> Any:
     origin, args = get_origin(hint), get_args(hint)
     if is_model(hint):
-        return _mirror_of(hint, allowed)
+        return _mirror_of(hint, _within(allowed))
     if origin is tuple:
         return tuple[_mirrored_type(args[0], allowed), ...]  # type: ignore[misc]
     if origin is Mapping:
@@ -195,8 +203,8 @@ def _made(hint: Any, value: str, place: str, allowed: Allowed, names: dict[str, 
     """Generate the expression that converts *value* of a mirror, at *place*, to *hint*."""
     origin, args = get_origin(hint), get_args(hint)
     if is_model(hint):
-        names[hint.__name__] = _build_of(hint, allowed)
-        return f"{hint.__name__}({value}, ({place}))" if UNKNOWN in allowed else f"{hint.__name__}({value})"
+        names[hint.__name__] = _build_of(hint, _within(allowed))
+        return f"{hint.__name__}({value}, ({place}))" if WITHIN in allowed else f"{hint.__name__}({value})"
     if origin is tuple or origin is Mapping:
         each = _made(args[-1 if origin is Mapping else 0], "w", f"{place}, i", allowed, names)
         if each == "w":
