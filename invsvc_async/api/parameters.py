@@ -168,16 +168,15 @@ def _object(parameter: Parameter, value: Any, problems: Problems) -> Wire:
     return wire
 
 
-def _graph(parameter: Parameter, value: Any, problems: Problems) -> Wire:
-    wire = to_wire(value, parameter.name, problems)
-    check_graph(wire, parameter.name, problems)
-    return wire
+def _checked_by(
+    check: Callable[[Wire, str, Problems], None],
+) -> Callable[[Parameter, Any, Problems], Wire]:
+    def convert(parameter: Parameter, value: Any, problems: Problems) -> Wire:
+        wire = to_wire(value, parameter.name, problems)
+        check(wire, parameter.name, problems)
+        return wire
 
-
-def _members(parameter: Parameter, value: Any, problems: Problems) -> Wire:
-    wire = to_wire(value, parameter.name, problems)
-    check_members(wire, parameter.name, problems)
-    return wire
+    return convert
 
 
 def _events(parameter: Parameter, value: Any, problems: Problems) -> list[str]:
@@ -265,8 +264,8 @@ FORMS: dict[Form, Callable[[Parameter, Any, Problems], Any]] = {  # Any: a calle
     Form.FLAG: _flag,
     Form.TIME: _time,
     Form.OBJECT: _object,
-    Form.GRAPH: _graph,
-    Form.MEMBERS: _members,
+    Form.GRAPH: _checked_by(check_graph),
+    Form.MEMBERS: _checked_by(check_members),
     Form.EVENTS: _events,
     Form.URL: _url,
     Form.METADATA: _metadata,

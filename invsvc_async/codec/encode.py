@@ -73,14 +73,10 @@ def _scalar(value: Any) -> Any:
         case float() if math.isfinite(value):
             return int(value) if value.is_integer() and abs(value) < 2**53 else Decimal(repr(value))
         case datetime() if value.tzinfo:
-            return _milliseconds(value)
+            microseconds = (value - EPOCH) // timedelta(microseconds=1)
+            return Decimal(f"{microseconds}E-3") if microseconds % 1000 else microseconds // 1000
         case _:
             raise InvalidRequestError(f"{type(value).__name__} {value!r:.60}: cannot be converted to JSON")
-
-
-def _milliseconds(time: datetime) -> int | Decimal:
-    microseconds = (time - EPOCH) // timedelta(microseconds=1)
-    return Decimal(f"{microseconds}E-3") if microseconds % 1000 else microseconds // 1000
 
 
 def object_of(model: Model) -> Any:

@@ -207,7 +207,10 @@ class Portable:
 
     def _repr_html_(self) -> str:
         """Return a table of what the repr shows, for notebooks."""
-        rows = ((name, _cell(value)) for name, value in self.__rich_repr__())
+        rows = (
+            (name, value if isinstance(value, str) or value is None else repr(value))
+            for name, value in self.__rich_repr__()
+        )
         return html_table(type(self).__name__, ("field", "value"), rows)
 
 
@@ -256,10 +259,6 @@ class _Verbatim(str):
 
     def __repr__(self) -> str:
         return str(self)
-
-
-def _cell(value: object) -> object:
-    return value if isinstance(value, str) or value is None else repr(value)
 
 
 def html_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:

@@ -228,7 +228,8 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
             await self.transport.aclose()
             await self._end_runs()
         finally:  # also if it is cancelled: nobody may call this again, and its thread would keep the file
-            await self._close_journal()
+            if self.writes.journal is not None:
+                await self.writes.journal.aclose()
 
     async def _end_runs(self) -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
@@ -240,10 +241,6 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         if self.runs and task not in self.runs.values():
             self.idle.clear()
             await self.idle.wait()
-
-    async def _close_journal(self) -> None:
-        if self.writes.journal is not None:
-            await self.writes.journal.aclose()
 
     def leave_unsettled(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
         """Keep an intent with an unknown outcome, and call the user's hook."""
