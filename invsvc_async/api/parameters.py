@@ -14,10 +14,11 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from math import isfinite
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
 from invsvc_async.api.json_values import (
+    Given,
     Problems,
     check_graph,
     check_members,
@@ -50,7 +51,7 @@ def quoted(text: str) -> str:
     return ascii(text if len(text) <= 60 else f"{text[:57]}...")
 
 
-def _id(parameter: Parameter, value: Any, problems: Problems) -> str:
+def _id(parameter: Parameter, value: Given, problems: Problems) -> str:
     if not isinstance(value, str) and isinstance(value, Model) and type(value).__name__ == parameter.bearer:
         try:
             value = getattr(value, "id")  # noqa: B009 - according to the row, this model has one
@@ -96,7 +97,7 @@ def is_below_base(path: str) -> bool:
     )
 
 
-def _text(parameter: Parameter, value: Any, problems: Problems) -> str:
+def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
     if not isinstance(value, str):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not text")
         return ""
@@ -112,13 +113,13 @@ def _text(parameter: Parameter, value: Any, problems: Problems) -> str:
     return text
 
 
-def _folio(parameter: Parameter, value: Any, problems: Problems) -> str:
+def _folio(parameter: Parameter, value: Given, problems: Problems) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(to_wire(value, parameter.name, problems))
     return _text(parameter, value, problems)
 
 
-def _integer(parameter: Parameter, value: Any, problems: Problems) -> int:
+def _integer(parameter: Parameter, value: Given, problems: Problems) -> int:
     low, high = parameter.minimum, parameter.maximum
     if isinstance(value, bool) or not isinstance(value, int):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not a whole number")
@@ -130,19 +131,19 @@ def _integer(parameter: Parameter, value: Any, problems: Problems) -> int:
     return 0
 
 
-def _number(parameter: Parameter, value: Any, problems: Problems) -> Wire:
+def _number(parameter: Parameter, value: Given, problems: Problems) -> Wire:
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not a number")
     return to_wire(value, parameter.name, problems)
 
 
-def _flag(parameter: Parameter, value: Any, problems: Problems) -> Wire:
+def _flag(parameter: Parameter, value: Given, problems: Problems) -> Wire:
     if not isinstance(value, bool):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not true or false")
     return value
 
 
-def _time(parameter: Parameter, value: Any, problems: Problems) -> int:
+def _time(parameter: Parameter, value: Given, problems: Problems) -> int:
     match value:
         case datetime() if value.utcoffset() is None:
             problems.append(f"{parameter.name}: has no time zone. Pass an aware datetime")
@@ -161,7 +162,7 @@ def _time(parameter: Parameter, value: Any, problems: Problems) -> int:
     return 0
 
 
-def _object(parameter: Parameter, value: Any, problems: Problems) -> Wire:
+def _object(parameter: Parameter, value: Given, problems: Problems) -> Wire:
     wire = to_wire(value, parameter.name, problems)
     if wire is not None and not is_object(wire):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not an object")
@@ -170,8 +171,8 @@ def _object(parameter: Parameter, value: Any, problems: Problems) -> Wire:
 
 def _checked_by(
     check: Callable[[Wire, str, Problems], None],
-) -> Callable[[Parameter, Any, Problems], Wire]:
-    def convert(parameter: Parameter, value: Any, problems: Problems) -> Wire:
+) -> Callable[[Parameter, Given, Problems], Wire]:
+    def convert(parameter: Parameter, value: Given, problems: Problems) -> Wire:
         wire = to_wire(value, parameter.name, problems)
         check(wire, parameter.name, problems)
         return wire
@@ -179,7 +180,7 @@ def _checked_by(
     return convert
 
 
-def _events(parameter: Parameter, value: Any, problems: Problems) -> list[str]:
+def _events(parameter: Parameter, value: Given, problems: Problems) -> list[str]:
     if isinstance(value, AbstractSet):
         value = sorted(map(str, cast("AbstractSet[object]", value)))
     if not is_list(value):
@@ -203,7 +204,7 @@ def _events(parameter: Parameter, value: Any, problems: Problems) -> list[str]:
     return events
 
 
-def _url(parameter: Parameter, value: Any, problems: Problems) -> str:
+def _url(parameter: Parameter, value: Given, problems: Problems) -> str:
     if not isinstance(value, str) or not _is_url(value):
         shown = quoted(value) if isinstance(value, str) else kind_of(value)
         problems.append(f"{parameter.name}: {shown} is not an absolute URL with a host")
@@ -227,7 +228,7 @@ def _is_url(text: str) -> bool:
         return False
 
 
-def _metadata(parameter: Parameter, value: Any, problems: Problems) -> dict[str, str]:
+def _metadata(parameter: Parameter, value: Given, problems: Problems) -> dict[str, str]:
     if not is_object(value):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not an object")
         return {}
@@ -255,7 +256,7 @@ def texts_of(name: str, values: object, problems: Problems) -> dict[str, str]:
     return texts
 
 
-FORMS: dict[Form, Callable[[Parameter, Any, Problems], Any]] = {  # Any: a caller's value
+FORMS: dict[Form, Callable[[Parameter, Given, Problems], Wire]] = {
     Form.ID: _id,
     Form.TEXT: _text,
     Form.FOLIO: _folio,

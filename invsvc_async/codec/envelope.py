@@ -23,6 +23,7 @@ from invsvc_async.codec.arrays import Items, check
 from invsvc_async.codec.exact_json import (
     MEMBERS,
     UNREADABLE,
+    Wire,
     bare,
     dumps,
     is_array,
@@ -84,7 +85,7 @@ _DATA: Mapping[Shape, list[tuple[Any, ...]]] = {
 }
 
 
-def _decoder(shape: Shape, members: type[msgspec.Struct]) -> Callable[[bytes], Any]:  # Any: as in _DATA
+def _decoder(shape: Shape, members: type[msgspec.Struct]) -> Callable[[bytes], Any]:
     # Nothing in the usual envelope of a list is nested but its items, if it has no further members.
     strict = shape is Shape.LIST and members is _Usual
     answer = msgspec.defstruct(
@@ -137,7 +138,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because 
         return None if self.stamp is None else utc(self.stamp)
 
     @property
-    def data(self) -> Any:  # Any: JSON as Python values
+    def data(self) -> Wire:
         """
         Decode the payload to plain data with exact numbers.
 

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 __all__ = ["Lane", "Limiter"]
 
 Lane: TypeAlias = Literal["call", "settle"]
+_LANES: tuple[Lane, ...] = ("call", "settle")
 _Queue: TypeAlias = "OrderedDict[asyncio.Future[None], int]"
 
 
@@ -78,8 +79,9 @@ class Limiter:
 
     def _hand_out(self) -> None:
         """Start the requests that have waited longest, in each lane, as far as the limit allows."""
-        while lanes := [lane for lane, queue in self._queues.items() if queue]:
-            started = next((lane for lane in sorted(lanes, key=self._oldest) if self.enter(lane)), None)
+        while lanes := [lane for lane in _LANES if self._queues[lane]]:
+            lanes.sort(key=self._oldest)
+            started = next((lane for lane in lanes if self.enter(lane)), None)
             if started is None:
                 return
             waiter, _ = self._queues[started].popitem(last=False)

@@ -15,7 +15,7 @@ import select
 import socket
 import struct
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import aiohttp
 from aiohttp import hdrs
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Gate", "OwnError", "RefusedError"]
 
+Protocol: TypeAlias = Any  # a ResponseHandler, which aiohttp types as its base class
 _PEER_IS_GONE = getattr(select, "POLLRDHUP", 0)
 _DISCARD = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)  # SO_LINGER: close with RST
 
@@ -110,7 +111,7 @@ class Gate(aiohttp.Payload):
         request.send = through_gate  # type: ignore[method-assign,assignment]
         return send(request)
 
-    def _open(self, protocol: Any) -> None:  # Any: a ResponseHandler, which aiohttp types as its base class
+    def _open(self, protocol: Protocol) -> None:
         now = self._clock.now()
         self.refusal = self._objection(protocol, now)
         if self.refusal:
@@ -120,7 +121,7 @@ class Gate(aiohttp.Payload):
         self._tls = getattr(transport, "_ssl_protocol", None)  # now: closed twice, the transport loses it
         self.exchange.started = now
 
-    def _objection(self, protocol: Any, now: float) -> str | None:  # Any: as in _open
+    def _objection(self, protocol: Protocol, now: float) -> str | None:
         exchange, transport = self.exchange, protocol.transport
         if self.sealed:
             return "it was already sent, or given up"

@@ -178,8 +178,9 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
             "other one, and give it a write as write.to_line(), for client.write_from(line)."
         )
 
-    def prepare(self, authorization: str | None, write: bool, has_body: bool) -> CIMultiDictProxy[str]:  # noqa: FBT001 - a key
-        """Build the headers of requests with that token, to which ``prepared`` has them from now on."""
+    def prepare(self, key: tuple[str | None, bool, bool]) -> CIMultiDictProxy[str]:
+        """Build the headers for *key* (the token, whether it writes and has a body) and keep them."""
+        authorization, write, has_body = key
         headers = CIMultiDict({istr(name): value for name, value in self.headers.items()})
         headers[hdrs.ACCEPT_ENCODING] = CODINGS[write]
         if authorization is not None:
@@ -188,7 +189,7 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
             headers[hdrs.CONTENT_TYPE] = "application/json"
         if len(self.prepared) >= HEADERS_KEPT:  # of tokens that were renewed
             self.prepared.clear()
-        prepared = self.prepared[authorization, write, has_body] = CIMultiDictProxy(headers)
+        prepared = self.prepared[key] = CIMultiDictProxy(headers)
         return prepared
 
     def until_closed(self) -> Deadline:
@@ -378,7 +379,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         write = operation.kind is _WRITE
         authorization = session.credential.ready if operation.credentials else None
         key = authorization, write, request.has_body
-        headers = session.prepared.get(key) or session.prepare(*key)
+        headers = session.prepared.get(key) or session.prepare(key)
         if self.headers is not None or session.trace is not None:
             with_own = CIMultiDict(headers)
             with_own.update(self.headers or {})

@@ -307,7 +307,7 @@ class Transport:
             exchange.url,
             data=gate if by_body else None,
             headers=headers,
-            timeout=_timeout(exchange.connect_timeout, self._user_supplied),
+            timeout=_timeout(exchange.connect_timeout, user_supplied=self._user_supplied),
             allow_redirects=False,
             raise_for_status=False,
             proxy=None if proxy is None else proxy.url,
@@ -370,7 +370,7 @@ def _hear(gate: Gate, response: aiohttp.ClientResponse) -> None:
 
 
 @lru_cache(maxsize=16)
-def _timeout(connect: float, user_supplied: bool) -> aiohttp.ClientTimeout:  # noqa: FBT001 - a key of the cache
+def _timeout(connect: float, *, user_supplied: bool) -> aiohttp.ClientTimeout:
     # No total: aiohttp rounds that up, and the deadline limits everything.  Waiting for a user-supplied
     # session's pool is not connecting.
     if user_supplied:

@@ -11,6 +11,7 @@ from yarl import URL
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.transport.exchange import Exchange
 from invsvc_async.transport.send_gate import Gate, RefusedError
+from tests.support.virtual_time import HandClock
 
 BODY = "né".encode()
 
@@ -37,19 +38,6 @@ class Wire:
 
     async def write(self, part):
         self.written.append(part)
-
-
-class HandClock:
-    """A clock that stands."""
-
-    def __init__(self, at):
-        self._at = at
-
-    def now(self):
-        return self._at
-
-    async def sleep(self, seconds):
-        self._at += seconds
 
 
 def gate_of(clock=None, **changes):

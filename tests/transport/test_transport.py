@@ -212,7 +212,7 @@ async def test_clock_of_the_system():
 @pytest.mark.parametrize("borrowed", [False, True])
 def test_timeouts_that_aiohttp_is_given(borrowed):
     """Only connecting is bounded, exactly; in a borrowed pool, waiting for a place does not count as connecting."""
-    given = _timeout(1.5, borrowed)
+    given = _timeout(1.5, user_supplied=borrowed)
     assert (given.total, given.ceil_threshold) == (None, inf)
     assert (given.connect, given.sock_connect) == ((None, 1.5) if borrowed else (1.5, None))
 
