@@ -10,7 +10,6 @@ from typing import Literal, TypeAlias
 __all__ = ["Lane", "Limiter"]
 
 Lane: TypeAlias = Literal["call", "settle"]
-_LANES: tuple[Lane, ...] = ("call", "settle")
 _Queue: TypeAlias = "OrderedDict[asyncio.Future[None], int]"
 
 
@@ -77,19 +76,21 @@ class Limiter:
         if self._queues["call"] or self._queues["settle"]:
             self._hand_out()
 
+    def _has_room(self, lane: Lane) -> bool:
+        return self.in_use < self.total and (lane == "settle" or self.calls < self._for_calls)
+
     def _hand_out(self) -> None:
-        """Start the requests that have waited longest, in each lane, as far as the limit allows."""
-        while lanes := [lane for lane in _LANES if self._queues[lane]]:
-            lanes.sort(key=self._oldest)
-            started = next((lane for lane in lanes if self.enter(lane)), None)
-            if started is None:
-                return
-            waiter, _ = self._queues[started].popitem(last=False)
-            if waiter.done():  # cancelled, and its task has not run since
-                self.in_use -= 1
-                self.calls -= started == "call"
-            else:
+        while lane := self._next_lane():
+            waiter, _ = self._queues[lane].popitem(last=False)
+            if not waiter.done():  # else cancelled, and its task has not run since
+                self.enter(lane)
                 waiter.set_result(None)
 
-    def _oldest(self, lane: Lane) -> int:
-        return next(iter(self._queues[lane].values()))
+    def _next_lane(self) -> Lane | None:
+        calls, settling = self._queues["call"], self._queues["settle"]
+        call_is_due = bool(calls) and self._has_room("call")
+        if not settling or not self._has_room("settle"):
+            return "call" if call_is_due else None
+        if call_is_due and next(iter(calls.values())) < next(iter(settling.values())):
+            return "call"
+        return "settle"
