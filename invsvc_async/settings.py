@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import attrs
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 __all__ = ["CallOptions", "ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts"]
-
-T = TypeVar("T")
 
 READ_TIME = 5.0  # s: timeout of one settling read
 SHORTEST_RESEND = 5.0  # s: minimum timeout of a re-send, unless the configured attempt timeout is shorter
@@ -181,13 +179,6 @@ def _call_timeout(settings: object, field: attrs.Attribute[Any], value: object) 
         _positive(settings, field, value)
 
 
-def _made_of_secrets(cls: type[T]) -> type[T]:
-    """Class decorator: mistakes in the arguments are raised without them."""
-    cls.__init__ = takes_secrets(cls.__init__)  # type: ignore[method-assign]  # that of attrs
-    return cls
-
-
-@_made_of_secrets
 @attrs.frozen(kw_only=True)
 class CallOptions:
     """
@@ -207,6 +198,10 @@ class CallOptions:
 
     timeout: Timeouts | float | None = attrs.field(default=None, validator=_call_timeout)
     headers: Mapping[str, str] = attrs.field(factory=dict, converter=_call_headers, repr=_names)
+
+
+# Mistakes in the arguments are raised without them.
+CallOptions.__init__ = takes_secrets(CallOptions.__init__)  # type: ignore[method-assign]  # that of attrs
 
 
 @attrs.frozen(kw_only=True)

@@ -88,18 +88,15 @@ def wire_name(parameter: Parameter, names: ParameterNames) -> str | None:
 
 
 def are_parameters(query: Mapping[str, str], operation: Operation, names: ParameterNames) -> bool:
-    """Return whether *operation* has a parameter for each name in *query*, whose value it could be."""
+    """Return whether *operation* has a parameter for each name in *query*: times and numbers are digits."""
     rows = {wire_name(row, names): row for row in operation.parameters if row.where == "query"}
     filtered = any(row.form is Form.METADATA for row in operation.parameters)
     return all(
-        _is_value(rows[name], value) if name in rows else filtered and name.startswith(METADATA)
+        rows[name].form not in {Form.INTEGER, Form.TIME} or _DIGITS.fullmatch(value) is not None
+        if name in rows
+        else filtered and name.startswith(METADATA)
         for name, value in query.items()
     )
-
-
-def _is_value(parameter: Parameter, text: str) -> bool:
-    """Return whether *text* can be a value of *parameter* on the wire: times and numbers are digits."""
-    return parameter.form not in {Form.INTEGER, Form.TIME} or _DIGITS.fullmatch(text) is not None
 
 
 def _place(

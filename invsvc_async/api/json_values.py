@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Problems", "check_graph", "check_members", "is_list", "is_object", "kind_of", "to_wire"]
 
 Problems: TypeAlias = list[str]
-Check: TypeAlias = "Callable[[Any, str, Problems], None]"  # Any: what a caller gave
+Given: TypeAlias = Any  # what a caller gave
+Check: TypeAlias = "Callable[[Given, str, Problems], None]"
 
 _DEEPEST = DEEPEST - 56  # levels: leaves room for what is written around an argument in intents and reports
 _WIDEST = 8192  # bits of an integer: Python formats up to about 14,000
@@ -44,7 +45,7 @@ def kind_of(value: object) -> str:
     return next((name for kind, name in _KINDS if isinstance(value, kind)), f"a {type(value).__name__}")
 
 
-def to_wire(value: Any, address: str, problems: Problems, depth: int = 0) -> Wire:  # Any: what a caller gave
+def to_wire(value: Given, address: str, problems: Problems, depth: int = 0) -> Wire:
     """Copy *value* as dicts, lists, strings, exact numbers, booleans and null."""
     if isinstance(value, Model):
         value = codec.unstructure(value)
@@ -65,12 +66,12 @@ def to_wire(value: Any, address: str, problems: Problems, depth: int = 0) -> Wir
     return None
 
 
-def is_object(value: object) -> TypeGuard[Mapping[Any, Any]]:  # Any: what a caller gave
+def is_object(value: object) -> TypeGuard[Mapping[Given, Given]]:
     """Return whether *value* can be a JSON object."""
     return isinstance(value, Mapping)
 
 
-def is_list(value: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:  # Any: what a caller gave
+def is_list(value: object) -> TypeGuard[list[Given] | tuple[Given, ...]]:
     """Return whether *value* can be a JSON array."""
     return isinstance(value, (list, tuple))
 

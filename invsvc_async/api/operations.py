@@ -7,7 +7,7 @@ types and kinds of writes are given by name and resolved where they are used, so
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.api.schema import Form, Kind, Operation, Parameter
@@ -22,6 +22,8 @@ _UUID4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _PERSON = ("person_token",)
 _NO_READ = "The specification has no read for it. The caller's reader decides; without one: unknown at once."
 
+Fields: TypeAlias = Any  # the other fields of a Parameter, each of its own type
+
 
 def _path(name: str, wire: str = "id", *, pattern: str | None = None, bearer: str | None = None) -> Parameter:
     return Parameter(
@@ -29,19 +31,17 @@ def _path(name: str, wire: str = "id", *, pattern: str | None = None, bearer: st
     )
 
 
-def _body(
-    name: str, form: Form = Form.TEXT, *, wire: str | None = None, **constraints: Any
-) -> Parameter:  # Any: the fields above
+def _body(name: str, form: Form = Form.TEXT, *, wire: str | None = None, **constraints: Fields) -> Parameter:
     return Parameter(name=name, where="body", form=form, wire=wire or name, **constraints)
 
 
-def _query(name: str, form: Form = Form.TEXT, **constraints: Any) -> Parameter:  # Any: the fields above
+def _query(name: str, form: Form = Form.TEXT, **constraints: Fields) -> Parameter:
     return Parameter(name=name, where="query", form=form, wire=name, **constraints)
 
 
 def _unnamed(
-    name: str, form: Form = Form.TEXT, *, assumed: str | None = None, **constraints: Any
-) -> Parameter:  # Any: the same
+    name: str, form: Form = Form.TEXT, *, assumed: str | None = None, **constraints: Fields
+) -> Parameter:
     return Parameter(name=name, where="query", form=form, assumed=assumed or name, **constraints)
 
 

@@ -14,10 +14,11 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from math import isfinite
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
 from invsvc_async.api.json_values import (
+    Given,
     Problems,
     check_graph,
     check_members,
@@ -42,6 +43,7 @@ METADATA = "metadata."  # the prefix of metadata filters on the wire
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST = 1024  # characters of an id
+_SEGMENT = rf"(?!\.\.?\Z)[^/\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{_LONGEST}}}"
 
 
 def quoted(text: str) -> str:
@@ -49,7 +51,7 @@ def quoted(text: str) -> str:
     return ascii(text if len(text) <= 60 else f"{text[:57]}...")
 
 
-def _id(parameter: Parameter, value: Any, problems: Problems) -> str:
+def _id(parameter: Parameter, value: Given, problems: Problems) -> str:
     if not isinstance(value, str) and isinstance(value, Model) and type(value).__name__ == parameter.bearer:
         try:
             value = getattr(value, "id")  # noqa: B009 - according to the row, this model has one
@@ -58,22 +60,21 @@ def _id(parameter: Parameter, value: Any, problems: Problems) -> str:
             return ""
     if not isinstance(value, str):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not {_wanted(parameter)}")
-    elif parameter.pattern is not None and _matcher(parameter.pattern)(value) is None:
-        problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
-    elif (parameter.pattern is None or _is_odd(value)) and not is_segment(value):
-        wanted = f"1 to {_LONGEST} characters without slashes and control characters"
-        problems.append(f"{parameter.name}: {quoted(value)} is not a valid id ({wanted})")
-    return str(value) if isinstance(value, str) else ""  # str(): it may be of a subclass
-
-
-def _is_odd(text: str) -> bool:
-    """Return whether *text*, which fits a pattern, may be no segment all the same."""
-    return len(text) > _LONGEST or not text.isprintable()
+    elif _matcher(parameter.pattern)(value) is None:
+        if parameter.pattern is None or re.fullmatch(parameter.pattern, value):
+            wanted = f"1 to {_LONGEST} characters without slashes and control characters"
+            problems.append(f"{parameter.name}: {quoted(value)} is not a valid id ({wanted})")
+        else:
+            problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
+    else:
+        return str(value)  # it may be of a subclass
+    return ""
 
 
 @cache
-def _matcher(pattern: str) -> Callable[[str], re.Match[str] | None]:
-    return re.compile(pattern).fullmatch
+def _matcher(pattern: str | None) -> Callable[[str], re.Match[str] | None]:
+    """Return what matches an id: a segment that has the *pattern*."""
+    return re.compile(f"(?={_SEGMENT}\\Z)(?:{pattern})" if pattern else _SEGMENT).fullmatch
 
 
 def _wanted(parameter: Parameter) -> str:
@@ -82,9 +83,7 @@ def _wanted(parameter: Parameter) -> str:
 
 def is_segment(text: str) -> bool:
     """Return whether *text* can be one segment of a path."""
-    return (
-        0 < len(text) <= _LONGEST and "/" not in text and text not in {".", ".."} and not CONTROL.search(text)
-    )
+    return _matcher(None)(text) is not None
 
 
 def is_below_base(path: str) -> bool:
@@ -98,7 +97,7 @@ def is_below_base(path: str) -> bool:
     )
 
 
-def _text(parameter: Parameter, value: Any, problems: Problems) -> str:
+def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
     if not isinstance(value, str):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not text")
         return ""
@@ -114,13 +113,13 @@ def _text(parameter: Parameter, value: Any, problems: Problems) -> str:
     return text
 
 
-def _folio(parameter: Parameter, value: Any, problems: Problems) -> str:
+def _folio(parameter: Parameter, value: Given, problems: Problems) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(to_wire(value, parameter.name, problems))
     return _text(parameter, value, problems)
 
 
-def _integer(parameter: Parameter, value: Any, problems: Problems) -> int:
+def _integer(parameter: Parameter, value: Given, problems: Problems) -> int:
     low, high = parameter.minimum, parameter.maximum
     if isinstance(value, bool) or not isinstance(value, int):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not a whole number")
@@ -132,19 +131,19 @@ def _integer(parameter: Parameter, value: Any, problems: Problems) -> int:
     return 0
 
 
-def _number(parameter: Parameter, value: Any, problems: Problems) -> Wire:
+def _number(parameter: Parameter, value: Given, problems: Problems) -> Wire:
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not a number")
     return to_wire(value, parameter.name, problems)
 
 
-def _flag(parameter: Parameter, value: Any, problems: Problems) -> Wire:
+def _flag(parameter: Parameter, value: Given, problems: Problems) -> Wire:
     if not isinstance(value, bool):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not true or false")
     return value
 
 
-def _time(parameter: Parameter, value: Any, problems: Problems) -> int:
+def _time(parameter: Parameter, value: Given, problems: Problems) -> int:
     match value:
         case datetime() if value.utcoffset() is None:
             problems.append(f"{parameter.name}: has no time zone. Pass an aware datetime")
@@ -163,26 +162,25 @@ def _time(parameter: Parameter, value: Any, problems: Problems) -> int:
     return 0
 
 
-def _object(parameter: Parameter, value: Any, problems: Problems) -> Wire:
+def _object(parameter: Parameter, value: Given, problems: Problems) -> Wire:
     wire = to_wire(value, parameter.name, problems)
     if wire is not None and not is_object(wire):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not an object")
     return wire
 
 
-def _graph(parameter: Parameter, value: Any, problems: Problems) -> Wire:
-    wire = to_wire(value, parameter.name, problems)
-    check_graph(wire, parameter.name, problems)
-    return wire
+def _checked_by(
+    check: Callable[[Wire, str, Problems], None],
+) -> Callable[[Parameter, Given, Problems], Wire]:
+    def convert(parameter: Parameter, value: Given, problems: Problems) -> Wire:
+        wire = to_wire(value, parameter.name, problems)
+        check(wire, parameter.name, problems)
+        return wire
+
+    return convert
 
 
-def _members(parameter: Parameter, value: Any, problems: Problems) -> Wire:
-    wire = to_wire(value, parameter.name, problems)
-    check_members(wire, parameter.name, problems)
-    return wire
-
-
-def _events(parameter: Parameter, value: Any, problems: Problems) -> list[str]:
+def _events(parameter: Parameter, value: Given, problems: Problems) -> list[str]:
     if isinstance(value, AbstractSet):
         value = sorted(map(str, cast("AbstractSet[object]", value)))
     if not is_list(value):
@@ -206,7 +204,7 @@ def _events(parameter: Parameter, value: Any, problems: Problems) -> list[str]:
     return events
 
 
-def _url(parameter: Parameter, value: Any, problems: Problems) -> str:
+def _url(parameter: Parameter, value: Given, problems: Problems) -> str:
     if not isinstance(value, str) or not _is_url(value):
         shown = quoted(value) if isinstance(value, str) else kind_of(value)
         problems.append(f"{parameter.name}: {shown} is not an absolute URL with a host")
@@ -230,7 +228,7 @@ def _is_url(text: str) -> bool:
         return False
 
 
-def _metadata(parameter: Parameter, value: Any, problems: Problems) -> dict[str, str]:
+def _metadata(parameter: Parameter, value: Given, problems: Problems) -> dict[str, str]:
     if not is_object(value):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not an object")
         return {}
@@ -258,7 +256,7 @@ def texts_of(name: str, values: object, problems: Problems) -> dict[str, str]:
     return texts
 
 
-FORMS: dict[Form, Callable[[Parameter, Any, Problems], Any]] = {  # Any: a caller's value
+FORMS: dict[Form, Callable[[Parameter, Given, Problems], Wire]] = {
     Form.ID: _id,
     Form.TEXT: _text,
     Form.FOLIO: _folio,
@@ -267,8 +265,8 @@ FORMS: dict[Form, Callable[[Parameter, Any, Problems], Any]] = {  # Any: a calle
     Form.FLAG: _flag,
     Form.TIME: _time,
     Form.OBJECT: _object,
-    Form.GRAPH: _graph,
-    Form.MEMBERS: _members,
+    Form.GRAPH: _checked_by(check_graph),
+    Form.MEMBERS: _checked_by(check_members),
     Form.EVENTS: _events,
     Form.URL: _url,
     Form.METADATA: _metadata,

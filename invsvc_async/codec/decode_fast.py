@@ -27,13 +27,15 @@ from invsvc_async.models.common import Model, Received, flaws_of, once
 __all__ = ["check", "decode_all", "decode_one"]
 
 T = TypeVar("T", bound=Model)
-Allowed: TypeAlias = frozenset[str]  # UNKNOWN or MISSING or both
+Allowed: TypeAlias = frozenset[str]  # UNKNOWN, perhaps with WITHIN, or MISSING, or all of them
 
 # As in msgspec's messages.  If it words them in another way, such items are decoded field by field.
 UNKNOWN: Final = "contains unknown field"
+WITHIN: Final = " - at `"  # and the path to an object within the item: unknown fields are allowed in all
 MISSING: Final = "missing required field"
 _NOTHING: Final[Allowed] = frozenset()
 _AROUND: Final = 2  # levels around an item of a list: the array and the envelope
+_WHOLE: Final = 2**53  # up to here, each integer has a float
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=EXACT_UNTIL)]
 
 
@@ -96,7 +98,11 @@ def check(cls: type[Model], raw: Raw | bytes, *, around: int = 0) -> None:
 
 def _retried(cls: type[T], content: bytes, allowed: Allowed, refusal: Exception) -> tuple[T, Allowed]:
     """Decode an item that was rejected with *refusal*, and return what must be allowed for it."""
-    more = allowed | {each for each in (UNKNOWN, MISSING) if each in str(refusal)}
+    more, why = allowed, str(refusal)
+    if UNKNOWN in why:
+        more |= {UNKNOWN, WITHIN} if WITHIN in why else {UNKNOWN}
+    elif MISSING in why:
+        more |= {MISSING}
     if more != allowed:
         try:
             return _decoder_of(cls, more)(content), more
@@ -111,15 +117,16 @@ def _retried(cls: type[T], content: bytes, allowed: Allowed, refusal: Exception)
 def _decoder_of(cls: type[Model], allowed: Allowed) -> Callable[[bytes], Any]:
     """Make the function that decodes an item to its model, or raises one of UNREADABLE."""
     mirror = msgspec.json.Decoder(_mirror_of(cls, allowed), float_hook=exact).decode
-    build = _build_of(cls, allowed)
-    if UNKNOWN not in allowed:
-        return lambda content: build(mirror(content))
+    lines = ["def build(content):", " s = mirror(content)"]
+    if UNKNOWN in allowed:
+        # The parser does not check what it skips.
+        lines += [" content.decode()", " place = received(content)"]
+    return _generated(cls, allowed, lines, mirror=mirror, received=Received)
 
-    def decode(content: bytes) -> Model:
-        content.decode()  # the parser does not check what it skips
-        return build(mirror(content), Received(content))
 
-    return decode
+def _within(allowed: Allowed) -> Allowed:
+    """Return what is allowed in the objects of an item."""
+    return allowed if WITHIN in allowed else allowed - {UNKNOWN}
 
 
 @once
@@ -149,7 +156,7 @@ def _may_be_absent(field: Field, allowed: Allowed) -> bool:
 def _mirrored_type(hint: Any, allowed: Allowed) -> Any:
     origin, args = get_origin(hint), get_args(hint)
     if is_model(hint):
-        return _mirror_of(hint, allowed)
+        return _mirror_of(hint, _within(allowed))
     if origin is tuple:
         return tuple[_mirrored_type(args[0], allowed), ...]  # type: ignore[misc]
     if origin is Mapping:
@@ -162,18 +169,23 @@ def _mirrored_type(hint: Any, allowed: Allowed) -> Any:
 @once
 def _build_of(cls: type[Model], allowed: Allowed) -> Callable[..., Model]:
     """Generate the function that copies a mirror of *cls*, and its place if it may have unknown fields."""
+    return _generated(cls, allowed, ["def build(s, place=None):"])
+
+
+def _generated(cls: type[Model], allowed: Allowed, lines: list[str], **own: Any) -> Callable[..., Any]:
     names: dict[str, Any] = {
         "blank": blank_of(cls), "cls": cls, "Decimal": Decimal, "as_float": _float, "wholes": _WHOLES,
-        "moment": datetime.fromtimestamp, "unset": msgspec.UNSET, "unusual": _unusual, "utc": UTC,
+        "moment": datetime.fromtimestamp, "unset": msgspec.UNSET, "unusual": _unusual, "utc": UTC, **own,
     }  # fmt: skip
-    lines = ["def build(s, place=None):", " o = blank()"]
+    lines.append(" o = blank()")
     if UNKNOWN in allowed:
         lines.append(" o._rest = place")
     for field in fields_of(cls):
         lines += _copy(field, allowed, names)
     lines += [" o.__class__ = cls", " return o"]
-    exec("\n".join(lines), names)  # noqa: S102 - the code contains only our own field names
-    build: Callable[..., Model] = names["build"]
+    code = compile("\n".join(lines), f"<invsvc_async: decoder of {cls.__name__}>", "exec")
+    exec(code, names)  # noqa: S102 - the code contains only our own field names
+    build: Callable[..., Any] = names["build"]
     return build
 
 
@@ -191,8 +203,8 @@ def _made(hint: Any, value: str, place: str, allowed: Allowed, names: dict[str, 
     """Generate the expression that converts *value* of a mirror, at *place*, to *hint*."""
     origin, args = get_origin(hint), get_args(hint)
     if is_model(hint):
-        names[hint.__name__] = _build_of(hint, allowed)
-        return f"{hint.__name__}({value}, ({place}))" if UNKNOWN in allowed else f"{hint.__name__}({value})"
+        names[hint.__name__] = _build_of(hint, _within(allowed))
+        return f"{hint.__name__}({value}, ({place}))" if WITHIN in allowed else f"{hint.__name__}({value})"
     if origin is tuple or origin is Mapping:
         each = _made(args[-1 if origin is Mapping else 0], "w", f"{place}, i", allowed, names)
         if each == "w":
@@ -205,7 +217,7 @@ def _made(hint: Any, value: str, place: str, allowed: Allowed, names: dict[str, 
         return f"{table}({value}, {value})"
     templates = {
         Decimal: "{0} if type({0}) is Decimal else wholes[{0}] if type({0}) is int else unusual()",
-        float: "as_float({0})",
+        float: f"float({{0}}) if type({{0}}) is int and {-_WHOLE} < {{0}} < {_WHOLE} else as_float({{0}})",
         datetime: "moment({0} / 1000, utc)",
     }
     return templates.get(hint, "{0}").format(value)
@@ -230,9 +242,7 @@ def _unusual() -> NoReturn:
 
 
 def _float(number: object) -> float:
-    """Return the float that is encoded with the same digits as *number*."""
-    if type(number) is int and abs(number) < 2**53:
-        return float(number)
+    """Return the float that is encoded with the same digits as *number*, which is no small integer."""
     if type(number) is Decimal:
         found = float(number)
         if not found.is_integer() and str(Decimal(repr(found))) == str(number):

@@ -121,12 +121,6 @@ def _object(value: object) -> dict[str, Any]:
     return value
 
 
-def _array(value: object) -> list[Any]:
-    if not is_array(value):
-        raise _expected("an array", value)
-    return value
-
-
 _SCALARS: Mapping[Any, Hook] = {
     str: _text, bool: _boolean, int: _whole, float: _float, Decimal: _decimal, datetime: _time,
     Any: _anything,
@@ -152,9 +146,10 @@ def _tuple_hook(inner: Any) -> Hook:
     each = _each_of(inner)
 
     def items(value: object) -> tuple[Any, ...]:
-        array = _array(value)
+        if not is_array(value):
+            raise _expected("an array", value)
         try:
-            return tuple(each(array))
+            return tuple(each(value))
         except MisfitError as misfit:
             raise MisfitError(f"an element: {misfit}") from None
 

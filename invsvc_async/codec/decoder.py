@@ -121,9 +121,10 @@ def with_meta(model: T, meta: Meta | None) -> T:
 
 def meta_of(envelope: Envelope) -> Meta:
     """Return the parts of the answer beside its payload."""
+    stamp = envelope.stamp
     return Meta(
         message=envelope.message,
-        timestamp=envelope.timestamp,
+        timestamp=None if stamp is None else utc(stamp),
         request_id=envelope.request_id,
         status=envelope.status,
         headers=envelope.headers,
@@ -142,7 +143,9 @@ def one(cls: type[T], envelope: Envelope) -> T:
         raise UnreadableResponseError(
             f"the answer has no {cls.__name__}. Check the base URL. Look at .raw.", raw=envelope.content
         )
-    return with_meta(decode_fast.decode_one(cls, raw), meta_of(envelope))  # checked as a part of the envelope
+    found = decode_fast.decode_one(cls, raw)  # checked as a part of the envelope
+    object.__setattr__(found, "meta", meta_of(envelope))
+    return found
 
 
 def many(cls: type[T], envelope: Envelope) -> tuple[T, ...]:

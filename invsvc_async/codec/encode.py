@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from msgspec import Raw
 
-from invsvc_async.codec.exact_json import EPOCH, dumps
+from invsvc_async.codec.exact_json import EPOCH, Wire, dumps
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET, Flaws, Model, flaws_of, stored_value, wire_names
 from invsvc_async.models.portable import Portable
@@ -22,7 +22,7 @@ _NO_FLAWS = Flaws()
 _AS_THEY_ARE: frozenset[type[object]] = frozenset({str, int, bool, Decimal, type(None)})
 
 
-def unstructure(model: object) -> Any:  # Any: JSON as Python values
+def unstructure(model: object) -> Wire:
     """
     Return the wire form of *model*, or of plain data that contains models, outcomes, pages or events.
 
@@ -46,17 +46,17 @@ def enc_hook(value: object) -> Raw:
     """
     if not isinstance(value, Portable):
         raise NotImplementedError(f"{type(value).__name__}: enc_hook cannot encode it")
-    return Raw(dumps(value._to_public(plain_of)))  # noqa: SLF001 - its counterpart
+    return Raw(dumps(value._to_public(plain_of)))
 
 
-def plain_of(value: Any) -> Any:
+def plain_of(value: object) -> Wire:
     """Return the wire form of any value that a model may contain."""
     if type(value) in _AS_THEY_ARE:  # most values; the abstract classes below are slow to check
         return value
     if isinstance(value, Model):
         return object_of(value)
     if isinstance(value, Portable):
-        return value._to_plain(plain_of)  # noqa: SLF001 - its counterpart
+        return value._to_plain(plain_of)
     if isinstance(value, Mapping):
         return {name: plain_of(item) for name, item in cast("Mapping[str, object]", value).items()}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
@@ -64,7 +64,7 @@ def plain_of(value: Any) -> Any:
     return _scalar(value)
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: object) -> Wire:
     match value:
         case Enum():
             return value.value
@@ -73,17 +73,13 @@ def _scalar(value: Any) -> Any:
         case float() if math.isfinite(value):
             return int(value) if value.is_integer() and abs(value) < 2**53 else Decimal(repr(value))
         case datetime() if value.tzinfo:
-            return _milliseconds(value)
+            microseconds = (value - EPOCH) // timedelta(microseconds=1)
+            return Decimal(f"{microseconds}E-3") if microseconds % 1000 else microseconds // 1000
         case _:
             raise InvalidRequestError(f"{type(value).__name__} {value!r:.60}: cannot be converted to JSON")
 
 
-def _milliseconds(time: datetime) -> int | Decimal:
-    microseconds = (time - EPOCH) // timedelta(microseconds=1)
-    return Decimal(f"{microseconds}E-3") if microseconds % 1000 else microseconds // 1000
-
-
-def object_of(model: Model) -> Any:
+def object_of(model: Model) -> Wire:
     """Return the wire form of *model*; if it is not an object, what was received."""
     flaws = flaws_of(model) or _NO_FLAWS
     if "" in flaws.problems:

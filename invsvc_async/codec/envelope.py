@@ -11,7 +11,7 @@ from collections.abc import Mapping  # noqa: TC003 - the documentation resolves 
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Raw
@@ -23,6 +23,7 @@ from invsvc_async.codec.arrays import Items, check
 from invsvc_async.codec.exact_json import (
     MEMBERS,
     UNREADABLE,
+    Wire,
     bare,
     dumps,
     is_array,
@@ -31,7 +32,7 @@ from invsvc_async.codec.exact_json import (
     utc,
     without_halves,
 )
-from invsvc_async.codec.nesting import check_depth
+from invsvc_async.codec.nesting import SHORT, check_depth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,72 +40,67 @@ if TYPE_CHECKING:
 __all__ = ["Envelope", "dumps", "is_cut", "loads", "read_error", "read_success", "retry_after", "utc"]
 
 
-_Scalar: TypeAlias = str | int | float | bool | None
+_FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # ms: the range of datetime
 
 
-class _List(msgspec.Struct, forbid_unknown_fields=True):  # nothing in it is nested but the items
+class _Usual(msgspec.Struct, kw_only=True):
+    """The members of an answer, if all are as the specification describes them."""
+
     success: bool
-    data: Items
-    message: _Scalar = None
-    timestamp: _Scalar = None
+    message: str | None = None
+    timestamp: Annotated[int, msgspec.Meta(ge=_FIRST, le=_LAST)] | None = None
     next: str | None = None
     has_more: bool = False
-    total_results: _Scalar = None
-    page: _Scalar = None
-    per_page: _Scalar = None
+    total_results: int | None = None
+    page: int | None = None
+    per_page: int | None = None
 
 
-class _Answer(msgspec.Struct, kw_only=True):
+class _Odd(msgspec.Struct, kw_only=True):
+    """The same members, if one is not; ``mended`` drops it."""
+
     success: bool
     message: Any = None
     timestamp: Any = None
+    next: Any = None
+    has_more: Any = False
     total_results: Any = None
     page: Any = None
     per_page: Any = None
 
-
-class _OddList(_Answer, kw_only=True):
-    data: Items
-    next: str | None = None
-    has_more: bool = False
-
-
-class _Open(_Answer, kw_only=True):
-    data: Raw = Raw()  # absent; msgspec does not decode objects to a union with Raw
-    next: Any = None
-    has_more: Any = None
+    def mended(self) -> _Odd:
+        self.message, self.next, self.has_more = _text(self.message), _text(self.next), self.has_more is True
+        self.timestamp = _stamp(self.timestamp)
+        self.total_results = _whole(self.total_results)
+        self.page, self.per_page = _whole(self.page), _whole(self.per_page)
+        return self
 
 
-class _Standard(_Open, kw_only=True):
-    data: Raw  # pyright: ignore[reportGeneralTypeIssues] - required, other than in the base
-
-
-_decode_list = msgspec.json.Decoder(_List).decode
-_decode_odd_list = msgspec.json.Decoder(_OddList).decode
-
-
-def _list_of(content: bytes) -> _List | _OddList:
-    """Decode the envelope of a list.  The depth of the items is checked when they are decoded."""
-    check(content)
-    try:
-        return _decode_list(content)
-    except ValueError:  # another member, or an odd one
-        check_depth(content)
-        return _decode_odd_list(content)
-
-
-_DECODE: Mapping[Shape, Callable[[bytes], Any]] = {
-    Shape.LIST: _list_of,
-    Shape.STANDARD: msgspec.json.Decoder(_Standard).decode,
-    Shape.OPEN: msgspec.json.Decoder(_Open).decode,
-}
 _NOTHING = Raw()
+# By shape: what may not be odd.  Any: the type of a member, and its default if it may be absent.
+_DATA: Mapping[Shape, list[tuple[Any, ...]]] = {
+    Shape.LIST: [("data", Items), ("next", str | None, None), ("has_more", bool, False)],
+    Shape.STANDARD: [("data", Raw)],
+    Shape.OPEN: [("data", Raw, _NOTHING)],  # msgspec does not decode objects to a union with Raw
+}
+
+
+def _decoder(shape: Shape, members: type[msgspec.Struct]) -> Callable[[bytes], Any]:
+    # Nothing in the usual envelope of a list is nested but its items, if it has no further members.
+    strict = shape is Shape.LIST and members is _Usual
+    answer = msgspec.defstruct(
+        "Answer", _DATA[shape], bases=(members,), kw_only=True, forbid_unknown_fields=strict
+    )
+    return msgspec.json.Decoder(answer).decode
+
+
+_DECODE = {shape: _decoder(shape, _Usual) for shape in _DATA}
+_DECODE_ODD = {shape: _decoder(shape, _Odd) for shape in _DATA}
 _REQUEST_ID = istr("X-Request-Id")  # the usual header; the specification does not name one
 _SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"  # the standard has no fractions, but some services do
-_FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # ms: the range of datetime
 _OF_AUTHENTICATION = frozenset({"message", "error", "error_description", "details"})
 _NOT_SHOWN = {"raw", "content", "headers"}  # they may contain a secret
-_ENVELOPE_NAMES = frozenset(_List.__struct_fields__)
+_ENVELOPE_NAMES = frozenset({"data", *_Usual.__struct_fields__})
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because one is made for every answer
@@ -139,10 +135,10 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because 
     @property
     def timestamp(self) -> datetime | None:
         """The time of the answer by the service's clock, aware, in UTC."""
-        return _utc_or_none(self.stamp)
+        return None if self.stamp is None else utc(self.stamp)
 
     @property
-    def data(self) -> Any:  # Any: JSON as Python values
+    def data(self) -> Wire:
         """
         Decode the payload to plain data with exact numbers.
 
@@ -173,13 +169,6 @@ def is_cut(envelope: Envelope, shown: int) -> bool:
     return envelope.has_more or bool(envelope.next) or (envelope.total_results or 0) > shown
 
 
-def _utc_or_none(stamp: object) -> datetime | None:
-    try:
-        return utc(stamp) if isinstance(stamp, int) else None
-    except OverflowError:
-        return None
-
-
 def read_success(
     content: bytes, *, status: int, headers: Mapping[str, str], shape: Shape, operation: str
 ) -> Envelope:
@@ -196,16 +185,23 @@ def read_success(
     Spec: Response envelopes.
     """
     try:
-        if shape is not Shape.LIST:
+        if shape is Shape.LIST:
+            check(content)  # the depth of the items is checked when they are decoded
+        else:
             content.decode()
-            check_depth(content)
+            if len(content) > SHORT:
+                check_depth(content)
         if shape is Shape.BARE:
             MEMBERS.decode(content)
             request_id = headers.get(_REQUEST_ID)
             return Envelope(
                 raw=Raw(content), content=content, request_id=request_id, status=status, headers=headers
             )
-        found = _DECODE[shape](content)
+        try:
+            found = _DECODE[shape](content)
+        except ValueError:  # another member, or an odd one
+            check_depth(content)
+            found = _DECODE_ODD[shape](content).mended()
     except UNREADABLE as cause:
         whole = without_halves(content)
         if whole != content:
@@ -216,22 +212,16 @@ def read_success(
         )
     if not found.success:
         raise _unreadable(content, "success is false", status=status, headers=headers, operation=operation)
-    return _envelope(found, content, status, headers)
-
-
-def _envelope(
-    found: _List | _OddList | _Open, content: bytes, status: int, headers: Mapping[str, str]
-) -> Envelope:
     return Envelope(
         raw=None if found.data == _NOTHING else found.data,
         content=content,
-        message=_text(found.message),
-        stamp=_stamp(found.timestamp),
-        next=_text(found.next),
-        has_more=found.has_more is True,
-        total_results=_whole(found.total_results),
-        page=_whole(found.page),
-        per_page=_whole(found.per_page),
+        message=found.message,
+        stamp=found.timestamp,
+        next=found.next,
+        has_more=found.has_more,
+        total_results=found.total_results,
+        page=found.page,
+        per_page=found.per_page,
         request_id=headers.get(_REQUEST_ID),
         status=status,
         headers=headers,
@@ -269,13 +259,14 @@ def read_error(
     body = _object(content)
     own = body.get("success") is False and isinstance(body.get("error"), dict)
     said = body["error"] if own else body
+    stamp = _stamp(body.get("timestamp"))
     code, message = _text(said.get("code" if own else "error")), _text(said.get("message"))
     return errors.service_error_class(status)(
         status=status,
         code=code,
         message=message,
         details=_details(said.get("details")),
-        timestamp=_utc_or_none(_whole(body.get("timestamp"))),
+        timestamp=None if stamp is None else utc(stamp),
         headers=headers,
         raw=content,
         operation=operation,

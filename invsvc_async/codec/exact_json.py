@@ -55,7 +55,7 @@ MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 ELEMENTS = msgspec.json.Decoder(list[Raw])
 
 
-def loads(content: bytes | Raw) -> Any:  # Any: JSON as Python values
+def loads(content: bytes | Raw) -> Wire:
     """
     Decode JSON to plain data.  Numbers keep all digits; of equal keys, the last one counts.
 
@@ -76,7 +76,7 @@ def bare(cause: Exception) -> Exception:
     return cause.with_traceback(None)
 
 
-def salvage(content: bytes | Raw, depth: int = 8) -> Any:  # Any: JSON as Python values
+def salvage(content: bytes | Raw, depth: int = 8) -> Wire:
     """
     Decode as much of a JSON value as possible.  Parts that cannot be decoded stay ``Raw``.
 

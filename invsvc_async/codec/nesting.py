@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from msgspec import Raw
 
-__all__ = ["DEEPEST", "NestingError", "check_depth"]
+__all__ = ["DEEPEST", "SHORT", "NestingError", "check_depth"]
 
 DEEPEST: Final = 256  # levels of arrays and objects: recursive functions reach them on every interpreter
+SHORT: Final = 2 * DEEPEST  # bytes: each level has two brackets, so that shorter JSON has too few of them
 
 _ESCAPE: Final = rb"(?s)\\."
 _STRING: Final = rb'"[^"]*"?'  # after the escapes were removed; the last one may be cut off
@@ -43,7 +44,7 @@ def check_depth(content: bytes | Raw, *, around: int = 0) -> None:
     """
     levels = DEEPEST - around
     whole = bytes(content)
-    if len(whole) <= 2 * levels:  # each level has two brackets
+    if len(whole) <= 2 * levels:
         return
     # On CPython 3.11, `bytes.count` compares each byte, and takes four times as long as `replace`.
     rest = whole.replace(b"{", b"", levels + 1).replace(b"[", b"", levels + 1)

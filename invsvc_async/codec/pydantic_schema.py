@@ -1,7 +1,8 @@
 """
 What pydantic makes of models, pages, outcomes and events: schemas, validation and serialisation.
 
-Only pydantic itself imports this module, through ``__get_pydantic_core_schema__``.
+Only pydantic itself imports this module, through ``__get_pydantic_core_schema__``.  A *hint* is a type, which
+no annotation but ``Any`` describes.
 
 The form is that of the wire, with one difference in JSON: pydantic's encoder writes numbers as floats, which
 lose digits.  Exact decimals are therefore strings there, as are the decimals of pydantic's own models.  In
@@ -23,7 +24,7 @@ from msgspec import Raw
 from pydantic_core import PydanticCustomError, SchemaSerializer, core_schema
 
 from invsvc_async.codec.encode import plain_of
-from invsvc_async.codec.exact_json import check, exact, is_array, is_object
+from invsvc_async.codec.exact_json import Wire, check, exact, is_array, is_object
 from invsvc_async.codec.fields import fields_of
 from invsvc_async.codec.nesting import DEEPEST
 from invsvc_async.errors import InvalidRequestError
@@ -76,7 +77,7 @@ def core_schema_of(cls: type[P], source: Any, handler: GetCoreSchemaHandler) -> 
     )
 
 
-def _place(hint: Any) -> str:  # Any: a type
+def _place(hint: Any) -> str:
     """Return a name that no other type has."""
     return f"{hint.__module__}.{hint.__qualname__}" if isinstance(hint, type) else str(hint)
 
@@ -93,13 +94,13 @@ def serializer() -> SchemaSerializer:
 
 def _encoder(
     cls: type[Portable] | None = None, source: Any = None
-) -> core_schema.WrapSerializerFunctionSerSchema:  # Any: as in core_schema_of
+) -> core_schema.WrapSerializerFunctionSerSchema:
     """Return the schema of what encodes the values of *cls* as *source* says, and others by their class."""
 
     def serialised(
         value: Portable, other: core_schema.SerializerFunctionWrapHandler, info: core_schema.SerializationInfo
-    ) -> Any:  # Any: plain data
-        plain = jsonable(value) if info.mode == "json" else value._to_public(plain_of)  # noqa: SLF001 - its counterpart
+    ) -> Wire:
+        plain = jsonable(value) if info.mode == "json" else value._to_public(plain_of)
         if info.exclude_none:
             plain = _without_none(source if cls and isinstance(value, cls) else type(value), plain)
         return plain if info.include is None and info.exclude is None else other(plain)
@@ -110,7 +111,7 @@ def _encoder(
     )
 
 
-def _without_none(hint: Any, plain: Any) -> Any:  # Any: a type, and its wire form
+def _without_none(hint: Any, plain: Wire) -> Wire:
     """Leave out the fields that are null. Other data, such as metadata, stays as it is."""
     types, found = _wire_types_of(hint), _by_part(_without_none, hint, plain)
     if types is None or not is_object(found):
@@ -118,7 +119,7 @@ def _without_none(hint: Any, plain: Any) -> Any:  # Any: a type, and its wire fo
     return {name: value for name, value in found.items() if value is not None or name not in types}
 
 
-def with_decimals(hint: Any, plain: Any) -> Any:  # Any: a type, and its wire form
+def with_decimals(hint: Any, plain: Wire) -> Wire:
     """Replace texts by numbers where *hint* has decimals, which :func:`jsonable` writes as texts."""
     if _without_null(hint) is Decimal and isinstance(plain, str):
         with suppress(ArithmeticError):
@@ -127,7 +128,7 @@ def with_decimals(hint: Any, plain: Any) -> Any:  # Any: a type, and its wire fo
     return _by_part(with_decimals, hint, plain)
 
 
-def _by_part(convert: Callable[[Any, Any], Any], hint: Any, plain: Any) -> Any:  # Any: a type, its wire form
+def _by_part(convert: Callable[[Any, Wire], Wire], hint: Any, plain: Wire) -> Wire:
     """Convert each item or field of *plain*, given its type.  What has no declared type stays as it is."""
     if is_array(plain) and get_origin(_without_null(hint)) is tuple:
         (item, *_) = get_args(_without_null(hint))
@@ -138,7 +139,7 @@ def _by_part(convert: Callable[[Any, Any], Any], hint: Any, plain: Any) -> Any: 
     return {name: convert(types[name], value) if name in types else value for name, value in plain.items()}
 
 
-def _wire_types_of(hint: Any) -> dict[str, Any] | None:  # Any: types
+def _wire_types_of(hint: Any) -> dict[str, Any] | None:
     """Return the types of the members of a class of ours, or ``None`` if *hint* is another type."""
     hint = _without_null(hint)
     cls = get_origin(hint) or hint
@@ -147,7 +148,7 @@ def _wire_types_of(hint: Any) -> dict[str, Any] | None:  # Any: types
     return {name: each for name, (each, _) in cls._wire_types(get_args(hint)).items()}
 
 
-def _without_null(hint: Any) -> Any:  # Any: a type
+def _without_null(hint: Any) -> Any:
     if get_origin(hint) not in (UnionType, Union):
         return hint
     return next(each for each in get_args(hint) if each is not NoneType)
@@ -183,7 +184,7 @@ def _decimal() -> CoreSchema:
     return core_schema.no_info_before_validator_function(_number, core_schema.decimal_schema())
 
 
-def _number(value: Any) -> Any:  # Any: JSON as Python values
+def _number(value: Wire) -> Wire:
     """Convert a number, as a text too, which pydantic's strict mode would refuse after this function."""
     found = with_decimals(Decimal, _exact(value))
     return Decimal(found) if type(found) is int else found
@@ -200,7 +201,7 @@ _SCALARS: Mapping[Any, Callable[[], CoreSchema]] = {
 }  # fmt: skip
 
 
-def _exact(value: Any, levels: int = DEEPEST) -> Any:  # Any: JSON as Python values
+def _exact(value: Wire, levels: int = DEEPEST) -> Wire:
     """Replace floats in *value* by decimals with the same digits; reject those that may have lost some."""
     if isinstance(value, float):
         found = Decimal(repr(value))
@@ -221,16 +222,16 @@ def _exact(value: Any, levels: int = DEEPEST) -> Any:  # Any: JSON as Python val
 # --- JSON
 
 
-def jsonable(value: Any) -> Any:  # Any: any value that a model may contain
+def jsonable(value: object) -> Wire:
     """Return the wire form of *value* with numbers that pydantic's encoder writes without loss."""
     if isinstance(value, Model):
         return _jsonable_model(value)
     if isinstance(value, Portable):
-        return _lossless(value._to_public(jsonable))  # noqa: SLF001 - its counterpart
+        return _lossless(value._to_public(jsonable))
     return _lossless(plain_of(value))
 
 
-def _jsonable_model(model: Model) -> Any:
+def _jsonable_model(model: Model) -> Wire:
     flaws = flaws_of(model)
     problems = flaws.problems if flaws else {}
     if "" in problems:
@@ -246,7 +247,7 @@ def _jsonable_model(model: Model) -> Any:
     return {**found, **{name: _lossless(value) for name, value in model.extra.items()}}
 
 
-def _declared(value: Any) -> Any:
+def _declared(value: object) -> Wire:
     """Return the JSON form of a value with a declared type.  Decimals are strings, whatever their digits."""
     if isinstance(value, Model):
         return _jsonable_model(value)
@@ -262,7 +263,7 @@ def _declared(value: Any) -> Any:
     return _lossless(plain_of(value))
 
 
-def _lossless(plain: Any) -> Any:
+def _lossless(plain: Wire) -> Wire:
     """Replace each decimal in *plain* by a float with the same digits, or else by a string."""
     if is_object(plain):
         return {name: _lossless(item) for name, item in plain.items()}

@@ -69,11 +69,15 @@ class Deadlines:
     """
     One timer for the deadlines of many blocks in *loop*: most end before, and then it need not be set again.
 
+    After an outage, thousands may end one by one, and each look goes through all of them.  So *every* is the
+    shortest time between two looks, in seconds: how late a deadline may be noticed.
+
     ``open`` has the blocks that have not ended.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, every: float = 0.0) -> None:
         self.loop: asyncio.AbstractEventLoop = loop
+        self._every = every
         self.open: set[Deadline] = set()
         self.timer_at: float = inf
         self._timer: asyncio.TimerHandle | None = None
@@ -91,7 +95,7 @@ class Deadlines:
         self.open.difference_update(due)
         for block in due:
             block.expire()
-        self.set_timer(min((block.deadline for block in self.open), default=inf))
+        self.set_timer(max(min((block.deadline for block in self.open), default=inf), now + self._every))
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -48,9 +48,11 @@ class Limiter:
 
     def enter(self, lane: Lane) -> bool:
         """Start a request if the limit allows it.  Return whether it does; if not, use :meth:`wait`."""
-        if not self._has_room(lane):
+        is_call = lane == "call"
+        if self.in_use >= self.total or (is_call and self.calls >= self._for_calls):
             return False
-        self._take(lane)
+        self.in_use += 1
+        self.calls += is_call
         return True
 
     async def wait(self, lane: Lane) -> None:
@@ -77,16 +79,11 @@ class Limiter:
     def _has_room(self, lane: Lane) -> bool:
         return self.in_use < self.total and (lane == "settle" or self.calls < self._for_calls)
 
-    def _take(self, lane: Lane) -> None:
-        self.in_use += 1
-        if lane == "call":
-            self.calls += 1
-
     def _hand_out(self) -> None:
         while lane := self._next_lane():
             waiter, _ = self._queues[lane].popitem(last=False)
             if not waiter.done():  # else cancelled, and its task has not run since
-                self._take(lane)
+                self.enter(lane)
                 waiter.set_result(None)
 
     def _next_lane(self) -> Lane | None:

@@ -282,11 +282,10 @@ def _was_so(report: Report, states: _States) -> bool:
     if asked.operation.endswith(".delete"):
         return None in seen
     sent: dict[str, Wire] = envelope.loads(asked.body.encode()) or {}
-    return any(thing is not None and _holds(thing, sent) for thing in seen)
-
-
-def _holds(thing: Mapping[str, Wire], sent: Mapping[str, Wire]) -> bool:
-    return all(canonical({name: thing.get(name)}) == canonical({name: value}) for name, value in sent.items())
+    return any(
+        thing is not None and canonical({name: thing.get(name) for name in sent}) == canonical(sent)
+        for thing in seen
+    )
 
 
 def _has_rival(report: Report, effects: Iterable[Entry], ledger: Iterable[Entry]) -> bool:

@@ -172,20 +172,20 @@ class Model(Portable):
         if broken:
             object.__setattr__(self, "_rest", Flaws(broken))
 
-    def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:  # noqa: ARG002 - knows its parts
+    def _to_plain(self, _convert: Callable[[object], Any], /) -> dict[str, Any]:
         from invsvc_async.codec.encode import object_of
 
         plain: dict[str, Any] = object_of(self)
         return plain
 
     @classmethod
-    def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - none
+    def _from_plain(cls, plain: dict[str, Any], _arguments: tuple[Any, ...], /) -> Self:
         from invsvc_async.codec.decoder import structure
 
         return structure(cls, plain)
 
     @classmethod
-    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:  # noqa: ARG003 - none
+    def _wire_types(cls, _arguments: tuple[Any, ...], /) -> dict[str, tuple[Any, bool]]:
         from invsvc_async.codec.fields import fields_of
 
         return {

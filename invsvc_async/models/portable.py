@@ -133,7 +133,7 @@ class Portable:
         """
         return _from_json(cls, (), text)
 
-    def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
+    def _to_plain(self, convert: Callable[[object], Any], /) -> dict[str, Any]:
         """Return the wire form; *convert* returns that of a part."""
         raise NotImplementedError
 
@@ -142,21 +142,17 @@ class Portable:
         return self._to_plain(convert)
 
     @classmethod
-    def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:
+    def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...], /) -> Self:
         """*arguments* are those of the type: of ``Page[Invoice]``, ``(Invoice,)``."""
         raise NotImplementedError
 
     @classmethod
-    def _with_decimals(
-        cls,
-        plain: dict[str, Any],
-        convert: Callable[[Any, Any], Any],  # noqa: ARG003 - of those whose types depend on the content
-    ) -> dict[str, Any]:
-        """Return *plain*, read by pydantic; *convert* makes decimals of texts, given a type and a part."""
+    def _with_decimals(cls, plain: dict[str, Any], _convert: Callable[[Any, Any], Any], /) -> dict[str, Any]:
+        """Return *plain*, read by pydantic; the function makes decimals of texts, given a type and a part."""
         return plain
 
     @classmethod
-    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
+    def _wire_types(cls, arguments: tuple[Any, ...], /) -> dict[str, tuple[Any, bool]]:
         """Return the type of each member of the wire form, and whether it is required, by wire name."""
         raise NotImplementedError
 
@@ -207,7 +203,10 @@ class Portable:
 
     def _repr_html_(self) -> str:
         """Return a table of what the repr shows, for notebooks."""
-        rows = ((name, _cell(value)) for name, value in self.__rich_repr__())
+        rows = (
+            (name, value if isinstance(value, str) or value is None else repr(value))
+            for name, value in self.__rich_repr__()
+        )
         return html_table(type(self).__name__, ("field", "value"), rows)
 
 
@@ -256,10 +255,6 @@ class _Verbatim(str):
 
     def __repr__(self) -> str:
         return str(self)
-
-
-def _cell(value: object) -> object:
-    return value if isinstance(value, str) or value is None else repr(value)
 
 
 def html_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:

@@ -88,12 +88,12 @@ class WebhookList(Items[Webhook]):
         return {"data": [convert(hook) for hook in self.items], "is_full": self.is_full}
 
     @classmethod
-    def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - none
+    def _from_plain(cls, plain: dict[str, Any], _arguments: tuple[Any, ...], /) -> Self:
         page = Page[Webhook].from_dict(plain)
         return cls(items=page.items, is_full=plain.get("is_full") is True)
 
     @classmethod
-    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:  # noqa: ARG003 - none
+    def _wire_types(cls, _arguments: tuple[Any, ...], /) -> dict[str, tuple[Any, bool]]:
         return {"data": (tuple[Webhook, ...], True), "is_full": (bool, False)}
 
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Filter", "filters_of", "first_mismatch"]
 
-Filter: TypeAlias = "tuple[str, Callable[[Any], bool]]"  # Any: an item; True: it does not match
+Item: TypeAlias = Any  # a model that may have the field
+Fails: TypeAlias = "Callable[[Item], bool]"  # True: the item does not match
+Filter: TypeAlias = "tuple[str, Fails]"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROUNDING = timedelta(seconds=1)  # the service also takes seconds, so it may compare in seconds
@@ -57,29 +59,29 @@ def first_mismatch(items: Sequence[object], filters: tuple[Filter, ...]) -> str 
     return None
 
 
-def _fails(fails: Callable[[Any], bool], item: object) -> bool:  # Any: an item
+def _fails(fails: Fails, item: object) -> bool:
     try:
         return fails(item)
     except FieldError:  # absent or broken: it may match
         return False
 
 
-def _status(asked: str) -> Callable[[Any], bool]:
+def _status(asked: str) -> Fails:
     wanted = _SPELLINGS.get(asked, asked)
     return lambda item: _SPELLINGS.get(item.status, item.status) != wanted
 
 
-def _folio(asked: str) -> Callable[[Any], bool]:
+def _folio(asked: str) -> Fails:
     if not asked.isdecimal() or len(asked) > _LONGEST:
         return lambda _: False
     return lambda item: item.folio_number != int(asked)
 
 
-def _metadata(key: str, asked: str) -> Callable[[Any], bool]:
+def _metadata(key: str, asked: str) -> Fails:
     if "." in key:  # perhaps a path into nested metadata
         return lambda _: False
 
-    def fails(item: Any) -> bool:  # Any: an item
+    def fails(item: Item) -> bool:
         metadata = item.metadata
         if not is_object(metadata):
             return False
@@ -89,8 +91,8 @@ def _metadata(key: str, asked: str) -> Callable[[Any], bool]:
     return fails
 
 
-def _client(asked: str, name: str) -> Callable[[Any], bool]:
-    def fails(item: Any) -> bool:  # Any: an item
+def _client(asked: str, name: str) -> Fails:
+    def fails(item: Item) -> bool:
         value = getattr(item.client, name, None)
         return isinstance(value, str) and value.casefold() != asked.casefold()
 
@@ -101,17 +103,17 @@ def _instant(asked: str) -> datetime:
     return _EPOCH + timedelta(milliseconds=min(int(asked), _LAST))
 
 
-def _created_after(asked: str) -> Callable[[Any], bool]:
+def _created_after(asked: str) -> Fails:
     earliest = _instant(asked) - _ROUNDING
     return lambda item: item.created_at < earliest
 
 
-def _created_before(asked: str) -> Callable[[Any], bool]:
+def _created_before(asked: str) -> Fails:
     latest = _instant(asked) + _ROUNDING
     return lambda item: item.created_at > latest
 
 
-_MADE: dict[str, Callable[[str], Callable[[Any], bool]]] = {  # Any: an item
+_MADE: dict[str, Callable[[str], Fails]] = {
     "status": _status,
     "series": lambda asked: lambda item: item.series != asked,
     "folio": _folio,

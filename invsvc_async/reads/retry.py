@@ -58,7 +58,8 @@ def read(view: ClientOptions, request: Request, *, deadline: float | None = None
     Spec: Errors, Status codes.
 
     """
-    return view.session.around(request, _read(view, request, deadline))
+    running, on_call = _read(view, request, deadline), view.session.on_call
+    return running if on_call is None else on_call(request, running, None)
 
 
 async def _read(view: ClientOptions, request: Request, deadline: float | None) -> Envelope:
@@ -70,7 +71,8 @@ async def _read(view: ClientOptions, request: Request, deadline: float | None) -
         envelope = view.opened(request, exchange)
     else:
         envelope = await _Call(view, request, deadline).after(exchange)
-    view.session.quota.refund(view.reads.refund)
+    if view.session.quota.spent:
+        view.session.quota.refund(view.reads.refund)
     return envelope
 
 
@@ -118,14 +120,11 @@ def wait_problems(*, timeout: float, poll: float, until: object) -> list[str]:
     problems = [
         f"{name}: must be a number of seconds, more than 0"
         for name, value in times.items()
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_time(value)
+        if isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not (0 < value <= sys.float_info.max or value == inf)
     ]
     return problems if is_plain_function(until) else [*problems, f"until: {NOT_A_CONDITION}"]
-
-
-def _is_time(seconds: float) -> bool:
-    """Return whether *seconds* are above 0 and can be added to a time, as an integer of 400 digits cannot."""
-    return 0 < seconds <= sys.float_info.max or seconds == inf
 
 
 def is_true(name: str, condition: Callable[[T], object], value: T) -> bool:

@@ -158,12 +158,9 @@ def _denied(status: int, message: str, *, error: str | None = None, details: str
 def _jwt(claims: dict[str, Json]) -> str:
     header = {"alg": "HS256", "typ": "JWT"}
     signature = f"{claims['jti']}".encode()
-    return ".".join(_base64(part) for part in (_compact(header), _compact(claims), signature))
+    parts = (_compact(header), _compact(claims), signature)
+    return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 
 
 def _compact(value: dict[str, Json]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _base64(text: bytes) -> str:
-    return base64.urlsafe_b64encode(text).rstrip(b"=").decode()

@@ -32,7 +32,13 @@ def body_of(
     else:
         shown = resource or made_up(state, event, book)
         if version == "v2":
-            body = _v2(state, event, book, shown)
+            body = {
+                "id": state.new_id("del_"),
+                "type": event,
+                "created": state.clock.now_ms(),
+                "livemode": book.livemode,
+                "data": {"object": shown},
+            }
         else:
             body = _v1(state, event, book, shown, webhook, connected_team, version=version, test=test)
     return {**body, "test": True} if test else body
@@ -69,16 +75,6 @@ def made_up(state: State, event: str, book: Book) -> Record:
     })  # fmt: skip
 
 
-def _v2(state: State, event: str, book: Book, resource: Mapping[str, Json]) -> dict[str, Json]:
-    return {
-        "id": state.new_id("del_"),
-        "type": event,
-        "created": state.clock.now_ms(),
-        "livemode": book.livemode,
-        "data": {"object": resource},
-    }
-
-
 def _v1(
     state: State,
     event: str,
@@ -109,7 +105,9 @@ def _v1(
 def in_camel_case(resource: Mapping[str, Json]) -> dict[str, Json]:
     """Turn a resource into the internal form of v1: camelCase names, metadata values as strings."""
     return {
-        _camel(name): _as_texts(value) if name == "metadata" else _inner(value)
+        re.sub(r"_([a-z])", lambda found: found[1].upper(), name): _as_texts(value)
+        if name == "metadata"
+        else _inner(value)
         for name, value in resource.items()
     }
 
@@ -118,10 +116,6 @@ def _inner(value: Json) -> Json:
     if is_object(value):
         return in_camel_case(value)
     return [_inner(item) for item in value] if is_array(value) else value
-
-
-def _camel(name: str) -> str:
-    return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
 
 
 def _as_texts(metadata: Mapping[str, Json]) -> dict[str, str]:

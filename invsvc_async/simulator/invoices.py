@@ -81,15 +81,11 @@ def _cursor_page(state: State, call: Call, rows: list[Record], limit: int) -> di
         "success": True,
         "message": "Invoices found",
         "data": shown,
-        "next": _cursor(shown[-1]) if more else None,
+        "next": base64.urlsafe_b64encode(json_text([shown[-1]["uuid"]]).encode()).decode() if more else None,
         "has_more": more,
         "total_results": len(rows),
         "timestamp": state.clock.now_ms(),
     }
-
-
-def _cursor(last: Record) -> str:
-    return base64.urlsafe_b64encode(json_text([last["uuid"]]).encode()).decode()
 
 
 def _start(state: State, cursor: str | None, rows: list[Record]) -> int:
@@ -111,11 +107,11 @@ def _of_client(name: str, wanted: str) -> Callable[[Record], bool]:
 
 
 def _has_metadata(name: str, wanted: str) -> Callable[[Record], bool]:
-    return lambda invoice: name in invoice["metadata"] and _in_a_query(invoice["metadata"][name]) == wanted
+    def has(invoice: Record) -> bool:
+        value = invoice["metadata"].get(name, ...)  # null is a value
+        return value is not ... and (value if isinstance(value, str) else json_text(value)) == wanted
 
-
-def _in_a_query(value: Json) -> str:
-    return value if isinstance(value, str) else json_text(value)
+    return has
 
 
 def _common_filters(call: Call) -> list[Callable[[Record], bool]]:

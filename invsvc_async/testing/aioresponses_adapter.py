@@ -56,7 +56,10 @@ class aioresponses(_aioresponses):  # noqa: N801 - the name that users know
     ) -> Any:
         gates = [
             each
-            for each in (kwargs.get("data"), *map(_owner, kwargs.get("middlewares") or ()))
+            for each in (
+                kwargs.get("data"),
+                *(getattr(middleware, "__self__", None) for middleware in kwargs.get("middlewares") or ()),
+            )
             if isinstance(each, Gate)
         ]
         # The library deep-copies every call, so bodies are replaced by their bytes, and headers by a dict.
@@ -68,10 +71,6 @@ class aioresponses(_aioresponses):  # noqa: N801 - the name that users know
             if not gate.opened:  # not passed through to the network
                 await gate.write_with_length(_Line(), None)  # type: ignore[arg-type]  # used as a StreamWriter
         return answered
-
-
-def _owner(middleware: Any) -> object:
-    return getattr(middleware, "__self__", None)
 
 
 def _patched(build: Any) -> Any:

@@ -40,8 +40,8 @@ class Credential:
         assert self.ready is not None
         return self.ready
 
-    async def renew(self, refused: str | None) -> bool:  # noqa: ARG002 - a fixed token cannot be renewed
-        """Get a fresh token in place of the *refused* header. Return False if there is none."""
+    async def renew(self, _refused: str | None, /) -> bool:
+        """Get a fresh token in place of the refused header. Return False, because a fixed one has none."""
         return False
 
     @property

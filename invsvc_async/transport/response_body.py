@@ -84,7 +84,7 @@ class Download:
 
     async def _next_part(self) -> bytes:
         try:
-            with self._gate.bounded(self._gate.now() + self._pause) as self._gate.scope:
+            with self._gate.within(self._pause) as self._gate.scope:
                 return await self._response.content.readany()
         except Exception as error:  # noqa: BLE001 - after any error, the rest is lost
             raise self._lost(error) from None
@@ -129,11 +129,12 @@ def body_at_hand(response: aiohttp.ClientResponse, *, cap: int) -> bytes | None:
 
     """
     content = response.content
-    return (
-        _decompressed(response, content.read_nowait(), cap)
-        if content.is_eof() and _is_framed(response)
-        else None
-    )
+    if not (content.is_eof() and _is_framed(response)):
+        return None
+    body = content.read_nowait()
+    if len(body) > cap or hdrs.CONTENT_ENCODING in response.headers:
+        return _decompressed(response, body, cap)
+    return body
 
 
 def _decompressed(response: aiohttp.ClientResponse, body: bytes, cap: int) -> bytes:

@@ -15,8 +15,7 @@ import select
 import socket
 import struct
 from contextlib import suppress
-from math import inf
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import aiohttp
 from aiohttp import hdrs
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Gate", "OwnError", "RefusedError"]
 
+Protocol: TypeAlias = Any  # a ResponseHandler, which aiohttp types as its base class
 _PEER_IS_GONE = getattr(select, "POLLRDHUP", 0)
 _DISCARD = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)  # SO_LINGER: close with RST
 
@@ -63,13 +63,12 @@ class Gate(aiohttp.Payload):
         self._size = len(self._value)
         self._clock = clock
         self._loop = loop
-        self._sealed = False
+        self.sealed: bool = False  # on Python 3.11, the task that writes the body may run when it is sealed
         self.exchange = exchange
         self.opened: bool = False
         self.refusal: str | None = None
         self.transport: asyncio.Transport | None = None  # what the request was written to
-        self._socket_transport: asyncio.Transport | None = None  # the same, or what is below its TLS
-        self.until = inf  # when the transport's timer ends the wait
+        self._tls: Any = None  # Any: asyncio's own protocol of TLS, which has what sends the bytes
         self.scope: Deadline | None = None  # what limits the current wait
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -101,7 +100,7 @@ class Gate(aiohttp.Payload):
             RefusedError: Something prevents it, or aiohttp tries to repeat the request.
 
         """
-        if self._sealed:
+        if self.sealed:
             raise RefusedError("the connection dropped before an answer began")
 
         def through_gate(connection: Connection) -> Awaitable[aiohttp.ClientResponse]:
@@ -112,30 +111,26 @@ class Gate(aiohttp.Payload):
         request.send = through_gate  # type: ignore[method-assign,assignment]
         return send(request)
 
-    def _open(self, protocol: Any) -> None:  # Any: a ResponseHandler, which aiohttp types as its base class
+    def _open(self, protocol: Protocol) -> None:
         now = self._clock.now()
         self.refusal = self._objection(protocol, now)
         if self.refusal:
             raise RefusedError(self.refusal)
-        self.opened = self._sealed = True
-        self.transport = protocol.transport
-        self._socket_transport = _below_tls(protocol.transport)
+        self.opened = self.sealed = True
+        self.transport = transport = protocol.transport
+        self._tls = getattr(transport, "_ssl_protocol", None)  # now: closed twice, the transport loses it
         self.exchange.started = now
 
-    def _objection(self, protocol: Any, now: float) -> str | None:  # Any: as in _open
-        exchange = self.exchange
-        if self._sealed:
+    def _objection(self, protocol: Protocol, now: float) -> str | None:
+        exchange, transport = self.exchange, protocol.transport
+        if self.sealed:
             return "it was already sent, or given up"
         if exchange.not_after is not None and now > exchange.not_after:
             return "the time until which it may be sent had passed"
         if self._loop.time() >= exchange.deadline:
             return "its deadline had passed"
-        return self._objection_to(protocol)
-
-    def _objection_to(self, protocol: Any) -> str | None:  # Any: as in _open
         if protocol.should_close:  # among other reasons: an answer is there before the request
             return "the connection held a stale answer, or was to be closed"
-        exchange, transport = self.exchange, protocol.transport
         if transport is None or transport.is_closing():
             return "the connection was closed"
         # A plain read on a closed connection is simply retried, so it needs no system call.
@@ -143,41 +138,17 @@ class Gate(aiohttp.Payload):
             return "the server had closed the connection, or spoken first"
         return None
 
-    def now(self) -> float:
-        """Return the time of the event loop, in which deadlines are given."""
-        return self._loop.time()
-
-    def bounded(self, deadline: float) -> Deadline:
-        """Limit a wait by *deadline*. :meth:`interrupt` ends it earlier."""
-        return Deadline(self._loop, deadline)
-
-    def refuse_late(self) -> None:
-        """
-        Check the deadline before a connection is used: an open one would send the request at once.
-
-        Raises:
-            TimeoutError: The deadline has passed.
-
-        """
-        if self._loop.time() >= self.exchange.deadline:
-            raise TimeoutError
-
-    def seal(self) -> None:
-        """Close for good. On Python 3.11 the task that writes the body may not have run yet."""
-        self._sealed = True
-
-    def expire(self) -> None:
-        """End the current wait, if there is one, as a timeout does."""
-        if self.scope is not None:
-            self.scope.expire()
+    def within(self, seconds: float) -> Deadline:
+        """Limit a wait to so many *seconds*. :meth:`interrupt` ends it earlier."""
+        return Deadline(self._loop, self._loop.time() + seconds)
 
     def interrupt(self) -> None:
         """Seal the gate, and end the current wait. If there is none, drop the connection."""
-        self.seal()
+        self.sealed = True
         if self.scope is None:
             self.drop(force=True)
         else:
-            self.expire()
+            self.scope.expire()
 
     def drop(self, *, force: bool = False) -> None:
         """
@@ -189,22 +160,12 @@ class Gate(aiohttp.Payload):
         Without *force*, an open connection is left alone, because another request may use it already.
         """
         if self.transport is not None and (force or self.transport.is_closing()):
-            assert self._socket_transport is not None
-            _discard_unsent(self._socket_transport)
-            self._socket_transport.abort()
-
-
-def _below_tls(transport: asyncio.Transport) -> asyncio.Transport:
-    """Return what sends the bytes of *transport*: closed twice, asyncio's TLS transport loses it."""
-    return getattr(getattr(transport, "_ssl_protocol", None), "_transport", None) or transport
-
-
-def _discard_unsent(transport: asyncio.Transport) -> None:
-    """Make the close of the connection discard what the system has not sent yet."""
-    sock = transport.get_extra_info("socket")
-    if sock is not None:
-        with suppress(OSError, ValueError):  # it is closed already
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
+            sender: asyncio.Transport = getattr(self._tls, "_transport", None) or self.transport
+            sock = sender.get_extra_info("socket")
+            if sock is not None:
+                with suppress(OSError, ValueError):  # it is closed already
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
+            sender.abort()
 
 
 def _peer_was_first(transport: asyncio.Transport) -> bool:

@@ -185,21 +185,19 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
             "other one, and give it a write as write.to_line(), for client.write_from(line)."
         )
 
-    def headers_for(self, authorization: str | None, *, write: bool, has_body: bool) -> CIMultiDictProxy[str]:
-        """Return the headers of a request. They are built once for each token."""
-        key = authorization, write, has_body
-        found = self.prepared.get(key)
-        if found is None:
-            headers = CIMultiDict({istr(name): value for name, value in self.headers.items()})
-            headers[hdrs.ACCEPT_ENCODING] = CODINGS[write]
-            if authorization is not None:
-                headers[hdrs.AUTHORIZATION] = authorization
-            if has_body:
-                headers[hdrs.CONTENT_TYPE] = "application/json"
-            if len(self.prepared) >= HEADERS_KEPT:  # of tokens that were renewed
-                self.prepared.clear()
-            found = self.prepared[key] = CIMultiDictProxy(headers)
-        return found
+    def prepare(self, key: tuple[str | None, bool, bool]) -> CIMultiDictProxy[str]:
+        """Build the headers for *key* (the token, whether it writes and has a body) and keep them."""
+        authorization, write, has_body = key
+        headers = CIMultiDict({istr(name): value for name, value in self.headers.items()})
+        headers[hdrs.ACCEPT_ENCODING] = CODINGS[write]
+        if authorization is not None:
+            headers[hdrs.AUTHORIZATION] = authorization
+        if has_body:
+            headers[hdrs.CONTENT_TYPE] = "application/json"
+        if len(self.prepared) >= HEADERS_KEPT:  # of tokens that were renewed
+            self.prepared.clear()
+        prepared = self.prepared[key] = CIMultiDictProxy(headers)
+        return prepared
 
     def until_closed(self) -> Deadline:
         """Limit a wait to the time until the client is closed, which ends it with ``TimeoutError``."""
@@ -238,7 +236,8 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
             await self.transport.aclose()
             await self._end_runs()
         finally:  # also if it is cancelled: nobody may call this again, and its thread would keep the file
-            await self._close_journal()
+            if self.writes.journal is not None:
+                await self.writes.journal.aclose()
 
     async def _end_runs(self) -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
@@ -250,10 +249,6 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         if self.runs and task not in self.runs.values():
             self.idle.clear()
             await self.idle.wait()
-
-    async def _close_journal(self) -> None:
-        if self.writes.journal is not None:
-            await self.writes.journal.aclose()
 
     def leave_unsettled(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
         """Keep an intent with an unknown outcome, and call the user's hook."""
@@ -354,7 +349,8 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         """
         if self.session.credential.ready is None and request.operation.credentials:
             return self._attempt_with_token(request, deadline, lane)
-        return self.send(request, self._record(request, deadline=deadline, lane=lane, not_after=None))
+        sending = self.session.transport.send(self._record(request, deadline, lane, None))
+        return sending if self.session.on_attempt is None else self._reported(request, sending)
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
         """Send *exchange*, of *request*. Its ``end`` is set even if the caller is cancelled."""
@@ -387,13 +383,14 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             except TimeoutError:
                 reason = f"{NO_TOKEN}. Nothing was sent: check the source."
                 raise NotSentError(f"{request.operation.name}: {reason}") from None
-        return self._record(request, deadline=deadline, lane=lane, not_after=not_after)
+        return self._record(request, deadline, lane, not_after)
 
-    def _record(self, request: Request, *, deadline: float, lane: Lane, not_after: float | None) -> Exchange:
+    def _record(self, request: Request, deadline: float, lane: Lane, not_after: float | None) -> Exchange:
         session, operation = self.session, request.operation
         write = operation.kind is _WRITE
         authorization = session.credential.ready if operation.credentials else None
-        headers = session.headers_for(authorization, write=write, has_body=request.has_body)
+        key = authorization, write, request.has_body
+        headers = session.prepared.get(key) or session.prepare(key)
         if self.headers is not None or session.trace is not None:
             with_own = CIMultiDict(headers)
             with_own.update(self.headers or {})
@@ -413,7 +410,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             for name, value in request.path.items():
                 text = value if _UNRESERVED(value) else quote(value, safe="")
                 path = path.replace(f"{{{name}}}", text)
-        team = self.team_of(request)
+        team = (request.team or self.team) if request.operation.connect else None
         query = {**request.query, "team": team} if team else request.query
         text = (
             f"{self.session.base_url}{path}?{urlencode(query)}" if query else f"{self.session.base_url}{path}"
@@ -437,7 +434,9 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             error = error_of(exchange, name)
             if error.status == 404 and request.operation.listed and not request.path:
                 _hint_at_base_url(error, self.session.base_url)
-            self._learn(stamp_of(error), exchange)
+            stamp = stamp_of(error)
+            if stamp is not None:
+                self.session.server_clock.learn(stamp, exchange.started, exchange.ended)
             raise error
         try:
             envelope = wire.read_success(
@@ -450,12 +449,9 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         except UnreadableResponseError as error:
             error.raw = _without_token(exchange, error.raw)
             raise error.with_traceback(None)  # noqa: B904 - its cause is set; its frames refer to the whole body
-        self._learn(envelope.stamp, exchange)
+        if envelope.stamp is not None:
+            self.session.server_clock.learn(envelope.stamp, exchange.started, exchange.ended)
         return envelope
-
-    def _learn(self, stamp: int | None, exchange: Exchange) -> None:
-        if stamp is not None:
-            self.session.server_clock.learn(stamp, exchange.started, exchange.ended)
 
     async def renew_token(self, exchange: Exchange, *, within: float | None = None) -> bool:
         """

@@ -19,6 +19,7 @@ import aiohttp
 from aiohttp import hdrs
 
 from invsvc_async.concurrency.clock import SystemClock
+from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.enums import End
@@ -38,6 +39,7 @@ __all__ = ["Download", "Exchange", "Transport"]
 
 BUILT_ON = f"aiohttp/{aiohttp.__version__}"
 CLOSED = "client: it is closed. Make a new one."
+OTHER_LOOP = "client: it belongs to the event loop that used it first. Make one client for each loop."
 MAX_RESPONSE_BYTES = 64 * 2**20
 CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
 _KEEP_IDLE = (
@@ -110,10 +112,11 @@ class Transport:
         self._cap = max_response_bytes
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._deadlines: Deadlines | None = (
+            None  # of its loop; a timer for each call costs as much as the gate
+        )
         self._in_flight: set[Gate] = set()
         self._emptied = asyncio.Event()
-        self._timer_at = inf  # when the timer fires: at the earliest deadline in flight, or before it
-        self._timer: asyncio.TimerHandle | None = None
         self._room: asyncio.TimerHandle | None = None
 
     def __del__(self) -> None:
@@ -132,20 +135,19 @@ class Transport:
             asyncio.CancelledError: The caller was cancelled.
 
         """
-        session = self._bind()
-        gate = self._gate(exchange)
+        loop, session = self._bind()
         limiter, lane = self._limiter, exchange.lane
+        exchange.started = self._clock.now()
+        gate = Gate(exchange, self._clock, loop)
+        self._in_flight.add(gate)
         try:
-            with gate.bounded(inf) as gate.scope:
-                gate.until = deadline = exchange.deadline
-                if deadline < self._timer_at:
-                    self._watch(deadline)
+            with Deadline(loop, exchange.deadline, self._deadlines) as gate.scope:
                 if not limiter.enter(lane):
                     if self._knee is not None:
                         self._make_room(self._knee, waits=True)
                     await limiter.wait(lane)
                 if self._knee is not None and lane == "call":
-                    self._knee.begin(gate, gate.now())
+                    self._knee.begin(gate, loop.time())
                     if limiter.has_waiting:
                         self._make_room(self._knee)
                 try:
@@ -158,7 +160,8 @@ class Transport:
                         )
                         exchange.end = _ANSWERED
                     finally:
-                        _close(response)
+                        if not response.closed:
+                            response.close()
                 finally:
                     if self._knee is not None:
                         self._knee.end(gate)
@@ -184,15 +187,17 @@ class Transport:
             ConfigurationError: As for :meth:`send`.
 
         """
-        session = self._bind()
-        gate = self._gate(exchange)
+        loop, session = self._bind()
         limiter, lane = self._limiter, exchange.lane
-        pause = exchange.deadline - gate.now()
+        exchange.started = self._clock.now()
+        gate = Gate(exchange, self._clock, loop)
+        self._in_flight.add(gate)
+        pause = exchange.deadline - loop.time()
         exchange.headers = {**exchange.headers, hdrs.ACCEPT_ENCODING: "identity"}
         async with AsyncExitStack() as undo:
             undo.callback(self._conclude, gate)
             try:
-                with gate.bounded(exchange.deadline) as gate.scope:
+                with Deadline(loop, exchange.deadline, self._deadlines) as gate.scope:
                     if not limiter.enter(lane):
                         await limiter.wait(lane)
                     undo.callback(limiter.leave, lane)
@@ -203,7 +208,7 @@ class Transport:
                 raise failure(gate) from None
             finally:
                 gate.scope = None
-            undo.callback(_close, response)
+            undo.callback(response.close)
             yield Download(response, gate, pause=pause, cap=self._cap)
 
     async def aclose(self) -> None:
@@ -222,9 +227,10 @@ class Transport:
             if self._loop is not None and not self._loop.is_closed():
                 await self._interrupt()
         finally:  # also if it is cancelled
-            for timer in (self._timer, self._room):
-                if timer is not None:
-                    timer.cancel()
+            if self._deadlines is not None:
+                self._deadlines.set_timer(inf)
+            if self._room is not None:
+                self._room.cancel()
             if self._session is not None and not self._user_supplied:
                 await self._session.close()
 
@@ -236,27 +242,25 @@ class Transport:
         if self._in_flight:
             await self._emptied.wait()
 
-    def _bind(self) -> aiohttp.ClientSession:
+    def _bind(self) -> tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession]:
+        """Return the running loop, which becomes that of the transport, and the session."""
+        loop, session = asyncio.get_running_loop(), self._session
         if self._closed:
             raise ConfigurationError(CLOSED)
         if self._loop is None:
-            self._adopt(asyncio.get_running_loop())
-        else:
-            self._refuse_other_loop()
-        session = self._session
+            if session is not None:
+                _refuse_unfit(session, loop)
+            # After one large block is freed, glibc keeps such blocks. Otherwise the memory of each long
+            # answer goes back to the system and is requested again, page by page.
+            bytes(_LONG_ANSWER)
+            self._loop, self._deadlines = loop, Deadlines(loop, every=_SHORTEST_WATCH)
+        elif loop is not self._loop:
+            raise ConfigurationError(OTHER_LOOP)
         if session is None:
             session = self._session = self._own_session()
         elif self._user_supplied and session.closed:
             raise ConfigurationError("session: the aiohttp session is closed. Pass an open one.")
-        return session
-
-    def _adopt(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._session is not None:
-            _refuse_unfit(self._session, loop)
-        # After one large block is freed, glibc keeps such blocks. Otherwise the memory of each long answer
-        # goes back to the system and is requested again, page by page.
-        bytes(_LONG_ANSWER)
-        self._loop = loop
+        return loop, session
 
     def check_loop(self, *, closing: bool = False) -> None:
         """
@@ -268,14 +272,10 @@ class Transport:
             ConfigurationError: It is another one.
 
         """
-        if self._loop is not None and not (closing and self._loop.is_closed()):
-            self._refuse_other_loop()
-
-    def _refuse_other_loop(self) -> None:
+        if self._loop is None or (closing and self._loop.is_closed()):
+            return
         if asyncio.get_running_loop() is not self._loop:
-            raise ConfigurationError(
-                "client: it belongs to the event loop that used it first. Make one client for each loop."
-            )
+            raise ConfigurationError(OTHER_LOOP)
 
     def _own_session(self) -> aiohttp.ClientSession:
         # aiohttp makes its TLS context at import, so no certificates are read on the loop.
@@ -287,36 +287,11 @@ class Transport:
             read_bufsize=_READ_AT_ONCE,
         )
 
-    def _gate(self, exchange: Exchange) -> Gate:
-        exchange.started = self._clock.now()
-        assert self._loop is not None
-        gate = Gate(exchange, self._clock, self._loop)
-        self._in_flight.add(gate)
-        return gate
-
-    def _watch(self, deadline: float) -> None:
-        """Make sure the shared timer fires by *deadline*. A timer per call costs as much as the gate."""
-        if deadline < self._timer_at and self._loop is not None:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at, self._timer = deadline, self._loop.call_at(deadline, self._expire_due)
-
-    def _expire_due(self) -> None:
-        """End the waits whose deadline has passed, and set the timer for the next."""
-        assert self._loop is not None
-        now, earliest = self._loop.time(), inf
-        for gate in self._in_flight:
-            if gate.until <= now:
-                gate.expire()
-            else:
-                earliest = min(earliest, gate.until)
-        self._timer_at, self._timer = inf, None
-        # Each check goes through all waits, and after an outage thousands may end one by one.
-        self._watch(max(earliest, now + _SHORTEST_WATCH) if earliest < inf else inf)
-
     def _request(self, session: aiohttp.ClientSession, gate: Gate) -> Awaitable[aiohttp.ClientResponse]:
         exchange, headers = gate.exchange, gate.exchange.headers
-        gate.refuse_late()
+        # An open connection would send the request at once.
+        if asyncio.get_running_loop().time() >= exchange.deadline:
+            raise TimeoutError
         proxy = self._proxy
         if proxy is None and self._trust_env:
             from invsvc_async.transport.proxy import proxy_of_environment
@@ -332,7 +307,7 @@ class Transport:
             exchange.url,
             data=gate if by_body else None,
             headers=headers,
-            timeout=_timeout(exchange.connect_timeout, self._user_supplied),
+            timeout=_timeout(exchange.connect_timeout, user_supplied=self._user_supplied),
             allow_redirects=False,
             raise_for_status=False,
             proxy=None if proxy is None else proxy.url,
@@ -374,7 +349,7 @@ class Transport:
             self._room = self._loop.call_at(due, self._make_room, knee)
 
     def _conclude(self, gate: Gate) -> None:
-        gate.seal()
+        gate.sealed = True
         exchange = gate.exchange
         exchange.ended = self._clock.now()
         self._in_flight.discard(gate)
@@ -387,20 +362,15 @@ class Transport:
 
 def _hear(gate: Gate, response: aiohttp.ClientResponse) -> None:
     if not gate.opened:  # Python 3.11: an answer that was there before the request was sent
-        gate.seal()
-        _close(response)
+        gate.sealed = True
+        response.close()
         raise RefusedError("the connection held a stale answer")
     gate.exchange.status = response.status
     gate.exchange.answer_headers = response.headers
 
 
-def _close(response: aiohttp.ClientResponse) -> None:
-    if not response.closed:
-        response.close()
-
-
 @lru_cache(maxsize=16)
-def _timeout(connect: float, user_supplied: bool) -> aiohttp.ClientTimeout:  # noqa: FBT001 - a key of the cache
+def _timeout(connect: float, *, user_supplied: bool) -> aiohttp.ClientTimeout:
     # No total: aiohttp rounds that up, and the deadline limits everything.  Waiting for a user-supplied
     # session's pool is not connecting.
     if user_supplied:

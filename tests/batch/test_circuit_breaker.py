@@ -18,26 +18,15 @@ from invsvc_async.writes import state_reads
 from tests.batch.conftest import POLICY, client_of
 from tests.batch.writing import all_of, creates
 from tests.support.door import Door
+from tests.support.virtual_time import LoopClock
 
 pytestmark = pytest.mark.loop_time
-
-
-class FastClock:
-    """A clock of which 20 seconds pass in each second of the running loop."""
-
-    def now(self):
-        """Return the time."""
-        return asyncio.get_running_loop().time() * 20
-
-    async def sleep(self, seconds):
-        """Sleep for *seconds* of it."""
-        await asyncio.sleep(seconds / 20)
 
 
 @pytest.fixture
 async def service():
     """Yield a simulator whose clock is as fast: the absence of a write proves nothing if clocks disagree."""
-    now = FastClock().now
+    now = LoopClock(rate=20).now
     async with Simulator(clock=ServiceClock(wall=lambda: 1_780_000_000.0 + now(), steady=now)) as running:
         yield running
 
@@ -45,7 +34,7 @@ async def service():
 def fast_client_of(service, **settings):
     """Make a client with that clock, whose writes have half a minute of real time for a verdict."""
     patient = attrs.evolve(POLICY, deadline=600.0)
-    return client_of(service, **{"clock": FastClock(), "reconcile": patient, **settings})
+    return client_of(service, **{"clock": LoopClock(rate=20), "reconcile": patient, **settings})
 
 
 @asynccontextmanager
@@ -216,7 +205,7 @@ async def test_provider_that_fails_while_a_write_is_settled(service, tmp_path):
     provider = TokenProvider(source, kind="oauth_token")
     service.script("webhooks.create", "apply, then hang")
     hurried = client_of(
-        service, credential=provider, clock=FastClock(), timeout=Timeouts(attempt=0.3),
+        service, credential=provider, clock=LoopClock(rate=20), timeout=Timeouts(attempt=0.3),
         reconcile=attrs.evolve(POLICY, deadline=10.0),
     )  # fmt: skip
     async with hurried as client, Batch.open(tmp_path / "run.db", client) as batch:

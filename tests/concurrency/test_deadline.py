@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 
 import pytest
 
@@ -82,6 +83,21 @@ async def test_timer_for_many_blocks(monkeypatch):
     open_one.cancel()
     with pytest.raises(asyncio.CancelledError):
         await open_one
+
+
+async def test_looks_at_deadlines_close_together(monkeypatch):
+    """The next comes no earlier than *every* allows, and there is none without a deadline."""
+    loop, timers = asyncio.get_running_loop(), []
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)
+    monkeypatch.setattr(loop, "call_at", lambda when, _: timers.append(when))
+    deadlines = Deadlines(loop, every=0.005)
+    with Deadline(loop, now + 0.001, deadlines), Deadline(loop, inf, deadlines):
+        deadlines._expire_due()
+    assert timers == [now + 0.001, now + 0.005]
+    with Deadline(loop, inf, deadlines):
+        deadlines._expire_due()
+    assert (timers[2:], deadlines.timer_at) == ([], inf)
 
 
 async def test_cancellation_in_a_block():

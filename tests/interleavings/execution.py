@@ -15,10 +15,11 @@ from invsvc_async import ApiKey, Client
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import ReadRetries, ReconcilePolicy, Timeouts
-from tests.interleavings.loop import RUN, START, ScriptedClock, ScriptedLoop
+from tests.interleavings.loop import RUN, START, ScriptedLoop
 from tests.interleavings.service import ATTEMPT, LONG, SHORT, WRITER, Service
 from tests.interleavings.wire import Wire
 from tests.support.naming import named
+from tests.support.virtual_time import LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -151,7 +152,7 @@ class Stage:
             reads=READS,
             reconcile=attrs.evolve(POLICY, **policy),
             journal=journal,
-            clock=ScriptedClock(self.loop),
+            clock=LoopClock(),
         )
         wire = Wire(self.service, name)
         client._view.session.transport = wire  # type: ignore[assignment]  # the lowest seam

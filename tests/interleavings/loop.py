@@ -159,21 +159,6 @@ class ScriptedLoop(asyncio.AbstractEventLoop):
         return {task.get_name() for task in tasks if isinstance(task, asyncio.Task)}
 
 
-class ScriptedClock:
-    """The client's clock: that of the loop."""
-
-    def __init__(self, loop: ScriptedLoop) -> None:
-        self._loop = loop
-
-    def now(self) -> float:
-        """Return the local time, s."""
-        return self._loop.now
-
-    async def sleep(self, seconds: float) -> None:
-        """Advance the time by *seconds*."""
-        await asyncio.sleep(seconds)
-
-
 def run_of(handle: asyncio.Handle) -> str:
     """Return the run whose step *handle* is."""
     context: Context = handle._context  # type: ignore[attr-defined]  # asyncio has no public name for it

@@ -19,8 +19,8 @@ from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.soak.records import attributed
-from tests.soak.virtual import LoopClock
 from tests.support.certificates import client_context
+from tests.support.virtual_time import LoopClock
 
 if TYPE_CHECKING:
     import random
@@ -161,7 +161,7 @@ class Program:
             journal=journal,
             on_unsettled=self._keep,
             on_decision=None if journal is None else self._decided,
-            clock=LoopClock(self._loop, self.ahead),
+            clock=LoopClock(ahead=self.ahead),
             ssl=client_context() if self._service.base_url.startswith("https") else None,
         )
         client._view.session.random = self._chance.random

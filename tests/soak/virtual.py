@@ -84,22 +84,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return _EPOCH + self.clockwork.now
 
 
-class LoopClock:
-    """The clock of one machine for ``Client(clock=…)``: that of the loop, *ahead* by some seconds."""
-
-    def __init__(self, loop: VirtualLoop, ahead: float = 0.0) -> None:
-        self._loop = loop
-        self.ahead = ahead
-
-    def now(self) -> float:
-        """Return the steady time of this machine, s."""
-        return self._loop.time() + self.ahead
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait *seconds*."""
-        await asyncio.sleep(seconds)
-
-
 def run_virtually(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
     """Run *main* to its end on a loop of its own."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:

@@ -8,7 +8,7 @@ import threading
 
 from invsvc_async.simulator.state import Clock as ServiceClock
 
-__all__ = ["LoopClock", "SteadyLoop", "VirtualTimeLoop", "service_clock"]
+__all__ = ["HandClock", "LoopClock", "SteadyLoop", "VirtualTimeLoop", "service_clock"]
 
 _LOOK = 0.001  # real s for which the sockets are watched before time advances
 _STEP = 0.05  # s by which it then advances at most: a packet delayed by 6 ms is no timeout of 0.3 s
@@ -63,15 +63,35 @@ class _Selector(selectors.DefaultSelector):
 
 
 class LoopClock:
-    """Clock of a client: the time of the running loop."""
+    """Clock of a client: the time of the running loop, *ahead* by some seconds, or *rate* times as fast."""
+
+    def __init__(self, *, ahead: float = 0.0, rate: float = 1.0) -> None:
+        self.ahead = ahead
+        self._rate = rate
 
     def now(self) -> float:
-        """Return the loop's time, in seconds."""
-        return asyncio.get_running_loop().time()
+        """Return the clock's time, in seconds."""
+        return asyncio.get_running_loop().time() * self._rate + self.ahead
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for *seconds* of the loop's time."""
-        await asyncio.sleep(seconds)
+        """Wait for *seconds* of the clock's time."""
+        await asyncio.sleep(seconds / self._rate)
+
+
+class HandClock:
+    """Clock that stands until it is set, or somebody sleeps by it."""
+
+    def __init__(self, time: float = 1_000.0) -> None:
+        self.time = time
+
+    def now(self) -> float:
+        """Return the time that was set, in seconds."""
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        """Advance the time by *seconds*, and let others run."""
+        self.time += seconds
+        await asyncio.sleep(0)
 
 
 def service_clock() -> ServiceClock:

@@ -21,21 +21,9 @@ from tests.support.raw_server import (
     server_tls,  # noqa: F401 - a fixture
     transport_for,
 )
+from tests.support.virtual_time import HandClock
 
 pytestmark = pytest.mark.every_python
-
-
-class HandClock:
-    """A clock that stands until it is set."""
-
-    def __init__(self):
-        self.time = 100.0
-
-    def now(self):
-        return self.time
-
-    async def sleep(self, seconds):
-        self.time += seconds
 
 
 async def silent(peer):
@@ -284,7 +272,7 @@ async def test_request_whose_deadline_passes_while_the_loop_stands_still(method)
                 time.sleep(0.02)
             return super().now()
 
-    async with RawServer(obliging) as server, transport_for(server, clock=Stalled()) as transport:
+    async with RawServer(obliging) as server, transport_for(server, clock=Stalled(100.0)) as transport:
         await transport.send(exchange := request_to(server, method, within=0.015))
 
         assert (exchange.end, server.arrivals) == (End.NOT_SENT, [])
@@ -307,7 +295,7 @@ async def test_request_whose_turn_does_not_come(method):
 @pytest.mark.parametrize(("late", "end"), [(0.0, End.ANSWERED), (0.001, End.NOT_SENT)])
 async def test_write_at_the_end_of_its_proof(late, end):
     """A proof holds up to its last moment; one instant later nothing leaves."""
-    clock = HandClock()
+    clock = HandClock(100.0)
     async with RawServer(obliging) as server, transport_for(server, clock=clock) as transport:
         exchange = request_to(server, not_after=105.0)
         clock.time = 105.0 + late
@@ -320,7 +308,7 @@ async def test_write_at_the_end_of_its_proof(late, end):
 
 async def test_write_whose_proof_expires_while_it_waits():
     """The proof is looked at when the request is about to leave, not when it was asked for."""
-    clock, go_on = HandClock(), asyncio.Event()
+    clock, go_on = HandClock(100.0), asyncio.Event()
 
     async def script(peer):
         while await peer.arrival():
@@ -345,7 +333,7 @@ async def test_write_whose_proof_expires_while_it_waits():
 
 async def test_exchange_tells_when_its_first_byte_could_leave():
     """``started`` is the moment before the first byte, after any wait; ``ended`` follows it."""
-    clock, go_on = HandClock(), asyncio.Event()
+    clock, go_on = HandClock(100.0), asyncio.Event()
 
     async def script(peer):
         while await peer.arrival():

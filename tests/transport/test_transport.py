@@ -13,7 +13,7 @@ from yarl import URL
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.errors import ConfigurationError, ResponseLostError
 from invsvc_async.reconcile.history import End
-from invsvc_async.transport.send_gate import RefusedError
+from invsvc_async.transport.send_gate import Gate, RefusedError
 from invsvc_async.transport.transport import Exchange, Transport, _hear, _timeout
 from tests.support.raw_server import OK, RawServer, obliging, request_to, transport_for
 from tests.transport.test_bytes_sent import FullQueue
@@ -111,28 +111,6 @@ async def test_deadlines_one_after_another():
     assert not complaints
 
 
-async def test_alarm_of_deadlines_close_together(monkeypatch):
-    """It rings at most every 5 ms, and not where no deadline is left."""
-    loop, transport = asyncio.get_running_loop(), Transport()
-    transport._bind()
-    now = loop.time()
-    monkeypatch.setattr(loop, "time", lambda: now)  # the deadline is not over, however slow the machine is
-    gate = transport._gate(Exchange(method="GET", url=URL("http://127.0.0.1/"), headers={}))
-    gate.until = now + 0.001
-    stream = transport._gate(gate.exchange)  # which no alarm ends
-    transport._expire_due()
-
-    assert transport._timer_at >= now + 0.005
-    assert transport._timer is not None
-
-    transport._timer.cancel()
-    transport._conclude(gate)
-    transport._expire_due()
-    transport._conclude(stream)
-    assert (transport._timer_at, transport._timer) == (inf, None)
-    await transport.aclose()
-
-
 async def failing(peer):
     while await peer.arrival():
         await peer.send(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
@@ -213,15 +191,13 @@ class Stale:
 
 async def test_answer_to_nothing_that_was_asked():
     """It is dropped with its connection, and the request is sealed: it never left."""
-    transport, stale = Transport(), Stale()
-    transport._bind()
-    gate = transport._gate(Exchange(method="PUT", url=URL("http://127.0.0.1/"), headers={}, write=True))
+    stale = Stale()
+    exchange = Exchange(method="PUT", url=URL("http://127.0.0.1/"), headers={}, write=True)
+    gate = Gate(exchange, SystemClock(), asyncio.get_running_loop())
     with pytest.raises(RefusedError, match=r"^the connection held a stale answer$"):
         _hear(gate, stale)
     assert stale.closed
-    assert gate._sealed
-    transport._conclude(gate)
-    await transport.aclose()
+    assert gate.sealed
 
 
 @pytest.mark.real_time
@@ -236,7 +212,7 @@ async def test_clock_of_the_system():
 @pytest.mark.parametrize("borrowed", [False, True])
 def test_timeouts_that_aiohttp_is_given(borrowed):
     """Only connecting is bounded, exactly; in a borrowed pool, waiting for a place does not count as connecting."""
-    given = _timeout(1.5, borrowed)
+    given = _timeout(1.5, user_supplied=borrowed)
     assert (given.total, given.ceil_threshold) == (None, inf)
     assert (given.connect, given.sock_connect) == ((None, 1.5) if borrowed else (1.5, None))
 
