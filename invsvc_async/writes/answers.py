@@ -41,16 +41,13 @@ class Answers(Generic[T]):
     done, and ``error`` the one of the last attempt that failed.
     """
 
-    def __init__(
-        self, spec: WriteSpec, request: Request, line: str | None, identity: Callable[[], str]
-    ) -> None:
+    def __init__(self, spec: WriteSpec, request: Request, line: str | None) -> None:
         self.value: T | None = None
         self.accepted: T | None = None
         self.error: InvsvcError | None = None
         self._spec = spec
         self._request = request
         self._line = line
-        self._identity = identity
         self._result: Result[T] = result_of(request.operation)
 
     def not_sent(self, error: InvsvcError, started: float, ended: float) -> Attempt:
@@ -58,8 +55,8 @@ class Answers(Generic[T]):
         self.error = error
         return Attempt(started=started, ended=ended, end=End.NOT_SENT, error=facts_of(error))
 
-    def attempt(self, exchange: Exchange, send: Send) -> Attempt:
-        """Return how an attempt ended. Keep its value or its error, and what it showed."""
+    def attempt(self, exchange: Exchange, send: Send, identity: Callable[[], str]) -> Attempt:
+        """Return how an attempt of the write with that *identity* ended. Keep its value, or its error."""
         assert exchange.end is not None
         readable, own, of_authentication, stamp, retry_after = False, False, False, None, None
         failure: InvsvcError | None = None
@@ -68,7 +65,7 @@ class Answers(Generic[T]):
             options.journal.answer = exchange.answer
         try:
             envelope = options.opened(self._request, exchange)
-            value = self._value_in(envelope)
+            value = self._value_in(envelope, identity)
             if _shows_mode(type(value)):
                 options.session.saw(getattr(value, "livemode", None))
             readable, stamp, own = True, envelope.stamp, True
@@ -99,7 +96,7 @@ class Answers(Generic[T]):
             timeout=send.attempt_timeout,
         )
 
-    def _value_in(self, envelope: Envelope) -> T | None:
+    def _value_in(self, envelope: Envelope, identity: Callable[[], str]) -> T | None:
         """
         Return the value in an answer.
 
@@ -109,11 +106,11 @@ class Answers(Generic[T]):
 
         """
         value = self._result.of_answer(envelope, self._request)
-        if self._spec.kind.creates and self._is_anothers(value):
+        if self._spec.kind.creates and self._is_anothers(value, identity):
             raise of_another(envelope, getattr(value, "id", None))
         return value
 
-    def _is_anothers(self, made: object) -> bool:
+    def _is_anothers(self, made: object, identity: Callable[[], str]) -> bool:
         """Return whether what the answer to a create shows, as a webhook with another URL, is another's."""
         kind = self._spec.kind
         name, normal = kind.found_by or "", kind.normal
@@ -123,7 +120,7 @@ class Answers(Generic[T]):
         if kind.has_secret and getattr(made, "secret", None) is None:  # only the answer has it
             return True
         claim = self._spec.options.session.writes.claims.get(getattr(made, "id", ""))
-        return claim is not None and claim[1] and claim[0] != self._identity()
+        return claim is not None and claim[1] and claim[0] != identity()
 
     def _learn(self, exchange: Exchange, stamp: int | None) -> None:
         """Keep what the answer showed, for the writes that follow."""

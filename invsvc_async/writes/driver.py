@@ -118,7 +118,7 @@ class Driver(Generic[T]):
         self.history: History = ()
         self._gathered: Known | None = None
         self.first: Send | None = None
-        self.answers: Answers[T] = Answers(spec, self.request, line, lambda: self.intent.identity)
+        self.answers: Answers[T] = Answers(spec, self.request, line)
         self.ending: Ending[T] = Ending(spec, self.answers)
         self._place = QueuePlace(session.writes, line)
         self._leaving: tuple[Send, float] | None = None  # what is being sent now, and since when
@@ -321,7 +321,7 @@ class Driver(Generic[T]):
         finally:
             self._leaving = None
             if exchange.end is not None:
-                self._add(self.answers.attempt(exchange, send))
+                self._add(self.answers.attempt(exchange, send, lambda: self.intent.identity))
             if overtaken and exchange.end in (None, End.NOT_SENT) and not self._known().sends:
                 self._place.reinstate(overtaken)
         if exchange.status == 401 and self._can_use_token() and await self._renewed(exchange, send):
