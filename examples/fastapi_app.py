@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 
-def create_app() -> FastAPI:
-    """Create the application."""
-    shop = Shop()
+def create_app(shop: Shop | None = None) -> FastAPI:
+    """Create the application; its tests pass a shop."""
+    shop = shop or Shop()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
