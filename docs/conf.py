@@ -53,7 +53,7 @@ DESCRIBED_BY_PAGES = {f"invsvc_async.{name}" for name in ("errors", "models", "s
 NOT_CONSTRUCTED = {f"invsvc_async.{name}" for name in ("Batch", "Outbox", "Pages", "Write")}
 nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [("py:exc", "says.")]  # wrapped
 nitpick_ignore_regex = [("py:.*", OUTSIDE), ("py:.*", INNER)]
-suppress_warnings = ["ref.python", "toc.empty_glob"]  # two classes are called `Entry`; figures may be missing
+suppress_warnings = ["ref.python"]  # two classes are called `Entry`
 
 smartquotes = False  # keep quotes as typed, for copying
 

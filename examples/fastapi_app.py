@@ -25,7 +25,7 @@ def create_app(shop: Shop | None = None) -> FastAPI:
             yield
 
     app = FastAPI(lifespan=lifespan)
-    app.add_route("/events", shop.receiver.asgi_app, methods=["POST"])  # type: ignore[arg-type]  # an ASGI app
+    app.add_route("/events", shop.receiver.asgi_app, methods=["POST"])  # type: ignore[arg-type]
 
     @app.get("/invoices")
     async def invoices() -> Page[Invoice]:
