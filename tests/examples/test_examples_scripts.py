@@ -40,11 +40,3 @@ def test_batch_job_with_a_refusal(service):
 
     assert ran.returncode == 1, ran.stderr
     assert ran.stdout.startswith("nowhere refused")
-
-
-def test_notebook(tmp_path):
-    """The notebook's cells run from top to bottom and show a story."""
-    ran = run("notebook.py")
-
-    assert ran.returncode == 0, ran.stderr
-    assert "applied after 1 request" in ran.stdout
