@@ -1,5 +1,7 @@
 """
-Tests of the FastAPI application: ``TEST_DATABASE_URL=postgresql://… pytest examples/test_shop.py``.
+Tests of the FastAPI application, with pytest-asyncio.
+
+``TEST_DATABASE_URL=postgresql://… python -m pytest -o asyncio_mode=auto examples``
 
 Each test has a database of its own, which needs the right to create one, and the embedded service, by the
 fixtures of this package's plugin.
