@@ -154,7 +154,7 @@ def chart(counted: list[tuple[str, int, int]]) -> str:
     key += '<text x="140" y="20">an ordinary client</text>'
     key += '<rect x="270" y="8" width="14" height="14" fill="#3f8f5b"/><text x="290" y="20">this one</text>'
     look = 'font-family="sans-serif" font-size="13" fill="#7a8699"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="540" viewBox="0 0 420 {y}" {look}>'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="420" viewBox="0 0 420 {y}" {look}>'
     return f"{head}{key}{''.join(parts)}</svg>\n"
 
 

@@ -65,6 +65,18 @@ def test_first_screen_of_page(page) -> None:
     assert "\n```" in first
 
 
+def test_pages_that_tell_what_goes_wrong() -> None:
+    """All do at their end, but those about types, forms and pages to look at."""
+    quiet = {"models-elsewhere", "observe", "own-dedupe-store", "own-reader", "see-the-service", "types"}
+    told = {
+        page.stem
+        for page in PAGES
+        if "\n## When it goes wrong\n\n| You see | Because | Do |\n" in page.read_text()
+    }
+
+    assert {page.stem for page in PAGES} - told == quiet
+
+
 def test_pages_with_a_program() -> None:
     """These are how-tos whose first block is a whole program, which a test below runs as a file."""
     assert {page.name for page in WHOLE} >= {
