@@ -79,7 +79,7 @@ async def _work(place: str, concurrency: int, sending: Sending) -> None:
 @app.command()
 def schema(
     place: Place, *,
-    role: Annotated[str | None, typer.Option(help="Grant it what applications need.", show_default=False)] = None,
+    role: Annotated[str | None, typer.Option(help="Grant it what applications need.", metavar="ROLE")] = None,
     profile: Profile = None,
 ) -> None:  # fmt: skip
     """
