@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 
@@ -179,7 +179,7 @@ def created(service):
 async def test_callers_that_disconnect(place, monkeypatch):
     """Their requests go on: each write gets its verdict, which is what the ledger has, and none is in doubt."""
     chance, statuses, ends = random.Random(31), {}, Counter()  # noqa: S311 - moments, no secrets
-    made = shops_of("fastapi", monkeypatch)
+    made, arrived = shops_of("fastapi", monkeypatch), defaultdict(asyncio.Event)
     app = fastapi_app.create_app()
 
     async def watched(scope, receive, send):
@@ -189,6 +189,8 @@ async def test_callers_that_disconnect(place, monkeypatch):
             await send(message)
 
         ends["begun"] += 1
+        if scope["type"] == "http":
+            arrived[scope["path"].split("/")[2]].set()
         try:
             await app(scope, receive, noting)
         except asyncio.CancelledError:
@@ -197,10 +199,12 @@ async def test_callers_that_disconnect(place, monkeypatch):
         ends["ended"] += 1
 
     async def leave(browser, journey):
-        with suppress(TimeoutError):
-            async with asyncio.timeout(chance.uniform(0.02, 0.5)):
-                await rename(browser, journey)
-                ends["stayed"] += 1
+        asked = asyncio.create_task(rename(browser, journey))
+        await arrived[journey].wait()
+        await asyncio.wait({asked}, timeout=chance.uniform(0.0, 0.2))
+        ends["stayed"] += not asked.cancel()
+        with suppress(asyncio.CancelledError):
+            await asked
 
     async with faulty(monkeypatch, 31) as service:
         async with web_server(watched) as browser:
