@@ -53,7 +53,7 @@ async def _measure(rounds: int) -> list[Row]:
             found = await at_once(ways, rounds=rounds, calls=_CALLS, together=_TOGETHER)
     return [
         _against_raw("GET", found, limit=1.20, reach=1.12),
-        _against_raw("PUT", found, limit=1.45, reach=1.20),  # see docs/performance-profile.md
+        _against_raw("PUT", found, limit=1.45, reach=1.20),  # see benchmarks/profile.md
         Row(
             what="a write",
             against="the bare GET of the SDK",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _WRITES = 20  # of each operation with each loss
 _LOSSES = {"applied": "apply, then reset", "absent": "reset", "late": "late 0.5, then reset"}
-_LIMITS = {"applied": 1.5, "absent": 5.0, "late": 1.5}  # for absent: see docs/performance-profile.md
+_LIMITS = {"applied": 1.5, "absent": 5.0, "late": 1.5}  # for absent: see benchmarks/profile.md
 _ORACLE = 2  # requests: the write, and a read or the write again
 _EVENTS = ["invoice.created"]
 _AGO = 10.0  # s before the write, its thing was read: longer than reads may lag
@@ -47,7 +47,7 @@ _LAGGING = {  # an older state may look as written, so a read counts later
 }
 _BATCH = 10_000
 _FAULTS = "rate=0.05,reads=0.05,hang=0.3"
-_BATCH_LIMITS = {"requests": 1.35, "CPU": 1.5}  # see docs/performance-profile.md
+_BATCH_LIMITS = {"requests": 1.35, "CPU": 1.5}  # see benchmarks/profile.md
 
 
 @attrs.frozen

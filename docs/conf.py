@@ -32,6 +32,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 python_use_unqualified_type_names = True
+maximum_signature_line_length = 110
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
@@ -53,7 +54,7 @@ DESCRIBED_BY_PAGES = {f"invsvc_async.{name}" for name in ("errors", "models", "s
 NOT_CONSTRUCTED = {f"invsvc_async.{name}" for name in ("Batch", "Outbox", "Pages", "Write")}
 nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [("py:exc", "says.")]  # wrapped
 nitpick_ignore_regex = [("py:.*", OUTSIDE), ("py:.*", INNER)]
-suppress_warnings = ["ref.python", "toc.empty_glob"]  # two classes are called `Entry`; figures may be missing
+suppress_warnings = ["ref.python"]  # two classes are called `Entry`
 
 smartquotes = False  # keep quotes as typed, for copying
 
@@ -88,9 +89,11 @@ def adjust_signature(
     arguments: str | None,
     result: str | None,
 ) -> tuple[str | None, str | None]:
-    """Hide constructors that users do not call; distinguish `date` from a field called date."""
+    """Hide constructors that users do not call, and what a table tells; distinguish `date` from a field."""
     if what == "class" and (name in NOT_CONSTRUCTED or name.startswith("invsvc_async.resources.")):
         return "", None
+    if name == "invsvc_async.Client":
+        return "(base_url: str, credential: Credential, **settings)", None
     if arguments is not None:
         arguments = arguments.replace("datetime | date ", "datetime.datetime | datetime.date ")
     return arguments, result

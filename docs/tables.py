@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from inspect import Parameter as Argument
+from inspect import signature
+
+from invsvc_async import Client
 from invsvc_async.api.operations import TABLE, Kind, Operation, Parameter
 from invsvc_async.settings import ParameterNames
 
@@ -49,6 +53,16 @@ def assumed() -> list[tuple[str, ...]]:
     seen = {each.assumed: each for row in TABLE for each in row.parameters if each.assumed}
     for setting, each in seen.items():
         rows.append((f"`{each.name}`", f"`{getattr(ASSUMED, setting)}`", f"`ParameterNames.{setting}`"))
+    return rows
+
+
+def client_settings() -> list[tuple[str, ...]]:
+    """Return a row for each argument of ``Client``."""
+    rows: list[tuple[str, ...]] = [("Argument", "Type", "Default")]
+    for name, each in signature(Client).parameters.items():
+        default = "required" if each.default is Argument.empty else f"`{each.default!r}`"
+        plain = default.partition("(")[0]
+        rows.append((f"`{name}`", f"`{each.annotation}`", default if len(default) < 40 else f"{plain}()`"))
     return rows
 
 

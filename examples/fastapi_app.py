@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 
-def create_app() -> FastAPI:
-    """Create the application."""
-    shop = Shop()
+def create_app(shop: Shop | None = None) -> FastAPI:
+    """Create the application; its tests pass a shop."""
+    shop = shop or Shop()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -25,7 +25,7 @@ def create_app() -> FastAPI:
             yield
 
     app = FastAPI(lifespan=lifespan)
-    app.add_route("/events", shop.receiver.asgi_app, methods=["POST"])  # type: ignore[arg-type]  # an ASGI app
+    app.add_route("/events", shop.receiver.asgi_app, methods=["POST"])  # type: ignore[arg-type]
 
     @app.get("/invoices")
     async def invoices() -> Page[Invoice]:

@@ -11,7 +11,10 @@ import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import asyncpg
+from sqlalchemy import update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from invsvc_async import Client, Outbox, ReconcilePolicy, Verdict
 from invsvc_async.events import InboxPolicy, Receiver, ResourceEvent, SharedHeader
@@ -30,8 +33,29 @@ POLICY = ReconcilePolicy(deadline=50.0)
 HANDLING = InboxPolicy(timeout=10.0)
 
 
+class Base(DeclarativeBase):
+    """The tables of the application."""
+
+
+class Customer(Base):
+    """A customer, with the verdict and the secret of its webhook."""
+
+    __tablename__ = "customers"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    verdict: Mapped[str | None]
+    secret: Mapped[str | None]
+
+
+class Handled(Base):
+    """An event that was handled."""
+
+    __tablename__ = "events"
+    key: Mapped[str] = mapped_column(primary_key=True)
+    body: Mapped[str]
+
+
 class Shop:
-    """The client, the outbox and the receiver of one process, and the pool of its database."""
+    """The client, the outbox and the receiver of one process, and the connections to its database."""
 
     def __init__(self) -> None:
         self._database = os.environ["DATABASE_URL"]
@@ -48,8 +72,9 @@ class Shop:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Open everything, and close it when the application stops."""
+        url = self._database.replace("postgresql:", "postgresql+asyncpg:", 1)
+        self.engine = create_async_engine(url, pool_size=5, max_overflow=0)
         async with (
-            asyncpg.create_pool(self._database, min_size=1, max_size=5) as self.pool,
             Client.from_env(journal=self._database, reconcile=POLICY) as self.client,
             Outbox.open(
                 self._database, self.client, on_secret=self._keep_secret
@@ -59,26 +84,32 @@ class Shop:
             self.outbox.dispatching(on_result=self._keep_verdict),
         ):
             yield
+        await self.engine.dispose()
 
     async def register(self, name: str) -> None:
         """Store a customer, and the webhook to be created: both are committed, or neither."""
-        async with self.pool.acquire() as connection, connection.transaction():
-            await connection.execute("INSERT INTO customers VALUES ($1)", name)
+        async with AsyncSession(self.engine) as session, session.begin():
+            session.add(Customer(name=name))
             url = f"https://me.example/customers/{name}"
             write = self.client.webhooks.create(url=url, events=["invoice.created"])
-            await self.outbox.enqueue(connection, write.keyed(name))
+            await self.outbox.enqueue(session, write.keyed(name))
 
     async def _keep_secret(self, name: str, hook: Webhook) -> None:
-        await self.pool.execute(
-            "UPDATE customers SET secret = $2 WHERE name = $1", name, hook.secret
-        )
+        await self._note(name, secret=hook.secret)
 
     async def _keep_verdict(self, result: Result) -> None:
         # The answer with the secret was lost: delete result.thing, and enqueue another create.
         verdict = "secret lost" if result.secret_lost else result.verdict
-        text = "UPDATE customers SET verdict = $2 WHERE name = $1"
-        await self.pool.execute(text, result.key, verdict)
+        await self._note(result.key, verdict=verdict)
+
+    async def _note(self, name: str, **values: str | None) -> None:
+        async with self.engine.begin() as connection:
+            changed = update(Customer).where(Customer.name == name).values(values)
+            await connection.execute(changed)
 
     async def _on_invoice(self, event: ResourceEvent) -> None:
-        text = "INSERT INTO events VALUES ($1, $2) ON CONFLICT DO NOTHING"  # the event may come again
-        await self.pool.execute(text, event.dedupe_key, event.to_json())
+        row = {"key": event.dedupe_key, "body": event.to_json()}
+        async with self.engine.begin() as connection:  # the event may come again
+            await connection.execute(
+                insert(Handled).values(row).on_conflict_do_nothing()
+            )

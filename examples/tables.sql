@@ -1,3 +1,3 @@
 -- The tables of the example applications.
 CREATE TABLE customers (name text PRIMARY KEY, verdict text, secret text);
-CREATE TABLE events (key text UNIQUE, body text);
+CREATE TABLE events (key text PRIMARY KEY, body text NOT NULL);

@@ -1,4 +1,4 @@
-"""Sphinx directive for tables of the operations."""
+"""Sphinx directive for tables that are made of the code."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class OperationsTable(SphinxDirective):
         "settling": tables.settling,
         "parameters": tables.parameters,
         "assumed": tables.assumed,
+        "client": tables.client_settings,
     }
 
     def run(self) -> list[nodes.Node]:

@@ -29,7 +29,7 @@ from invsvc_async.storage.postgres_pool import AT_ONCE, AWAY, DURABLY, Pool
 from invsvc_async.storage.table_version import check_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
@@ -223,6 +223,19 @@ class PostgresStore(Pool):
     def _own_schema(self, base_url: str, mine: str) -> str:
         digest = blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
         return f"invoicing_{self._kind}_{self._called}_{digest}"
+
+    def definition(self, session: ClientState) -> Iterator[str]:
+        """Yield the statements that create the store of *session*, the first of which creates its schema."""
+        base_url = session.base_url
+        schema = self._own_schema(base_url, session.credential.fingerprint(base_url) or "")
+        dialect = _dialect_in(schema, self.part, self._kind)
+        yield f"CREATE SCHEMA {schema}"
+        for text, values in create(lanes=self._lanes, counted=False, kind=self._kind, base_url=base_url):
+            if "{sqlite}" not in text:
+                statement, *arrays = dialect.translated(text, values)
+                for number, array in enumerate(arrays, 1):
+                    statement = statement.replace(f"${number}::", f"{_literal(array)}::")
+                yield statement
 
     def find(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str | None]:
         """
@@ -481,6 +494,11 @@ class PostgresStore(Pool):
         if fresh:
             await self.rows(COMMONS, fresh)
             self._stored_commons.update(number for number, _ in fresh)
+
+
+def _literal(array: list[str | None]) -> str:
+    texts = ("NULL" if text is None else "'{}'".format(text.replace("'", "''")) for text in array)
+    return f"ARRAY[{', '.join(texts)}]"
 
 
 def _dialect_in(schema: str, part: int | None, kind: str) -> PostgresDialect:

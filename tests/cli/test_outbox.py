@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import signal
 import time
 from functools import partial
@@ -12,7 +13,7 @@ import aiosqlite
 import asyncpg
 import pytest
 
-from invsvc_async import Outbox
+from invsvc_async import JournalError, Outbox
 from tests.batch.conftest import client_of
 from tests.cli.conftest import ENVIRONMENT, child
 from tests.outbox.conftest import outbox_at, verdict_of
@@ -121,3 +122,36 @@ async def test_outbox_of_another_credential(service, place, invsvc, monkeypatch)
     for _ in range(2):
         code, _, errors = await invsvc("list", place)
         assert (code, "it has no outbox" in errors) == (1, True)
+
+
+async def test_schema_for_a_role_that_may_not_create(service, invsvc, monkeypatch):
+    """The SQL is enough for it to enqueue, send and prune; without it, it is told what it may not do."""
+    role = f"app{secrets.token_hex(4)}"
+    place = outbox_at(role)
+    admin = await asyncpg.connect(database().address)
+    await admin.execute(f"CREATE ROLE {role} LOGIN")
+    its = place.replace("://postgres:@", f"://{role}@")
+    assert its != place
+    try:
+        async with client_of(service) as client:
+            with pytest.raises(JournalError, match="permission denied"):
+                await Outbox.open(its, client).__aenter__()
+            code, printed, _ = await invsvc("schema", place, "--role", role)
+            assert code == 0
+            await admin.execute(printed)
+            async with Outbox.open(its, client) as outbox, outbox.dispatching():
+                hook = service.seed_webhook().id
+                await outbox.send(client.webhooks.update(hook, description="of the role").keyed("one"))
+                assert await outbox.prune(older_than=0, unacknowledged=True) == 1
+        assert service.book().webhooks.items[hook].description == "of the role"
+    finally:
+        await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+        await admin.close()
+
+
+async def test_schema_of_a_file(invsvc, tmp_path):
+    """A file needs none."""
+    code, printed, said = await invsvc("schema", str(tmp_path / "app.db"))
+
+    assert (code, printed) == (2, "")
+    assert "is a file" in said

@@ -14,7 +14,7 @@ from tests.docs.pages import ROOT
 
 pytestmark = pytest.mark.untraced
 
-PAGE = (ROOT / "docs/limits.md").read_text()
+PAGE = (ROOT / "docs/reference/limits.md").read_text()
 WAYS = {"raw", "settable", "asked"}
 NAMES = "names of parameters"  # the table that is made of the operations' rows
 NOT_SHOWN = (

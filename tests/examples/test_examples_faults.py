@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 
@@ -99,7 +99,7 @@ async def test_two_applications_of_each_framework(place, monkeypatch, framework)
         async with asyncio.timeout(120):
             while not await is_done(tables, load.acknowledged):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.1)
-        assert [each.pool.get_size() <= 5 for each in made] == [True, True]
+        assert [each.engine.pool.size() + each.engine.pool.overflow() <= 5 for each in made] == [True, True]
         await service.settled()
         wrong, verdicts, committed = await judged(tables, service, load)
         await tables.close()
@@ -139,25 +139,29 @@ async def test_secrets_that_are_lost(place, monkeypatch):
                 wrong.append((result, made, deleted.explain()))
         if result.secret_lost or result.verdict is Verdict.NOT_APPLIED:
             again = opened.client.webhooks.create(url=URL + name, events=["invoice.created"])
-            async with opened.pool.acquire() as connection, connection.transaction():
+            async with pool.acquire() as connection, connection.transaction():
                 await opened.outbox.enqueue(connection, again.keyed(f"{name} {result.key}"))
         else:
             text = "UPDATE customers SET verdict = $2 WHERE name = $1"
-            await opened.pool.execute(text, name, result.verdict)
+            await pool.execute(text, name, result.verdict)
 
     async def keep_secret(key, hook):
         text = "UPDATE customers SET secret = $2 WHERE name = $1"
-        await opened.pool.execute(text, key.partition(" ")[0], hook.secret)
+        await pool.execute(text, key.partition(" ")[0], hook.secret)
 
     monkeypatch.setattr(opened, "_keep_verdict", keep_verdict)
     monkeypatch.setattr(opened, "_keep_secret", keep_secret)
-    async with faulty(monkeypatch, 30) as service, opened.running():
+    async with (
+        faulty(monkeypatch, 30) as service,
+        asyncpg.create_pool(place, min_size=1, max_size=5) as pool,
+        opened.running(),
+    ):
         for number in range(40):
             await opened.register(f"customer-{number}")
         async with asyncio.timeout(120):
-            while await opened.pool.fetch(OPEN):  # noqa: ASYNC110 - nothing tells
+            while await pool.fetch(OPEN):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.1)
-        rows = await opened.pool.fetch("SELECT * FROM customers WHERE verdict = $1", Verdict.APPLIED)
+        rows = await pool.fetch("SELECT * FROM customers WHERE verdict = $1", Verdict.APPLIED)
         await service.settled()
         gone = {entry.target for entry in service.ledger.effects("webhooks.delete")}
         live = [entry for entry in created(service) if entry.target not in gone]
@@ -175,7 +179,7 @@ def created(service):
 async def test_callers_that_disconnect(place, monkeypatch):
     """Their requests go on: each write gets its verdict, which is what the ledger has, and none is in doubt."""
     chance, statuses, ends = random.Random(31), {}, Counter()  # noqa: S311 - moments, no secrets
-    made = shops_of("fastapi", monkeypatch)
+    made, arrived = shops_of("fastapi", monkeypatch), defaultdict(asyncio.Event)
     app = fastapi_app.create_app()
 
     async def watched(scope, receive, send):
@@ -185,6 +189,8 @@ async def test_callers_that_disconnect(place, monkeypatch):
             await send(message)
 
         ends["begun"] += 1
+        if scope["type"] == "http":
+            arrived[scope["path"].split("/")[2]].set()
         try:
             await app(scope, receive, noting)
         except asyncio.CancelledError:
@@ -193,10 +199,12 @@ async def test_callers_that_disconnect(place, monkeypatch):
         ends["ended"] += 1
 
     async def leave(browser, journey):
-        with suppress(TimeoutError):
-            async with asyncio.timeout(chance.uniform(0.02, 0.5)):
-                await rename(browser, journey)
-                ends["stayed"] += 1
+        asked = asyncio.create_task(rename(browser, journey))
+        await arrived[journey].wait()
+        await asyncio.wait({asked}, timeout=chance.uniform(0.0, 0.2))
+        ends["stayed"] += not asked.cancel()
+        with suppress(asyncio.CancelledError):
+            await asked
 
     async with faulty(monkeypatch, 31) as service:
         async with web_server(watched) as browser:

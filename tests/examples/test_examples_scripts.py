@@ -46,14 +46,6 @@ def test_batch_job_with_a_refusal(service):
     assert ran.stdout.startswith("nowhere refused")
 
 
-def test_notebook(tmp_path):
-    """The notebook's cells run from top to bottom and show a story."""
-    ran = run("notebook.py")
-
-    assert ran.returncode == 0, ran.stderr
-    assert "applied after 1 request" in ran.stdout
-
-
 def test_template_of_a_ci(tmp_path, monkeypatch):
     """Its commands, without the installation, succeed in a project with the test of the page and README's program."""
     monkeypatch.chdir(tmp_path)

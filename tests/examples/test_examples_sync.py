@@ -35,9 +35,7 @@ async def test_outbox_in_the_thread(service, address):
 
 async def verdict_of(opened):
     async with asyncio.timeout(60):
-        while (verdict := await opened.pool.fetchval("SELECT verdict FROM customers")) is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-    return verdict
+        return (await opened.outbox.wait("ana")).verdict
 
 
 def test_script(service):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import AsyncExitStack
+from textwrap import dedent
+from typing import Annotated
 
 import typer
 
@@ -13,9 +15,11 @@ from invsvc_async.cli.commands.stores import OUTBOX, Place, attach
 from invsvc_async.cli.commands.upkeep import drop, prune, retry
 from invsvc_async.cli.commands.views import list_, show, workers
 from invsvc_async.cli.option_groups import expanded, group_of
-from invsvc_async.cli.options import check_outputs, handled, stop_signals
+from invsvc_async.cli.options import Profile, check_outputs, client_of, handled, stop_signals
 from invsvc_async.cli.output import emit_json, note
 from invsvc_async.cli.sending import Concurrency, Sending
+from invsvc_async.client import options_of
+from invsvc_async.errors import ConfigurationError
 
 __all__ = ["app"]
 
@@ -64,6 +68,37 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
         except asyncio.CancelledError:
             if not stopped.is_set():
                 raise
+
+
+@app.command()
+def schema(
+    place: Place, *,
+    role: Annotated[str | None, typer.Option(help="Grant it what applications need.", metavar="ROLE")] = None,
+    profile: Profile = None,
+) -> None:  # fmt: skip
+    """
+    Print the SQL that creates an outbox in PostgreSQL, for applications that may not create tables.
+
+    It is that of the base URL and credential of the environment or profile.  Nothing is connected to:
+    `invsvc outbox schema postgresql://db/shop --role shop | psql postgresql://admin@db/shop`.
+    """
+    from invsvc_async.outbox.places import store_of
+    from invsvc_async.outbox.postgres import PostgresOutbox
+
+    outbox = store_of(place)
+    if not isinstance(outbox, PostgresOutbox):
+        raise ConfigurationError(f"outbox: {place} is a file. Its tables are made when it is first opened.")
+    first, *others = outbox.store.definition(options_of(client_of(profile, None)).session)
+    name = first.split()[-1]
+    statements = [first, *others]
+    if role is not None:
+        to = '"{}"'.format(role.replace('"', '""'))
+        rights = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"
+        statements += [
+            f"GRANT USAGE ON SCHEMA {name} TO {to}", f"GRANT {rights} IN SCHEMA {name} TO {to}",
+            f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {name} TO {to}",
+        ]  # fmt: skip
+    typer.echo("\n".join(["BEGIN;", *(f"{dedent(each).strip()};" for each in statements), "COMMIT;"]))
 
 
 def _tell(state: str, words: str, *, as_json: bool) -> None:

@@ -1,0 +1,117 @@
+"""
+Tests of the FastAPI application, with pytest-asyncio.
+
+``TEST_DATABASE_URL=postgresql://… python -m pytest -o asyncio_mode=auto examples``
+
+Each test has a database of its own, which needs the right to create one, and the embedded service, by the
+fixtures of this package's plugin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import asyncpg
+import httpx
+import pytest
+
+from examples import shop
+from examples.fastapi_app import create_app
+from invsvc_async import ReconcilePolicy
+
+SERVER = os.environ.get("TEST_DATABASE_URL", "")
+pytestmark = [
+    pytest.mark.skipif(not SERVER, reason="TEST_DATABASE_URL is not set"),
+    pytest.mark.asyncio,
+]
+KEY = {"X-Events-Key": "a secret of the dashboard"}
+EVENT = {
+    "id": "evt_1",
+    "type": "invoice.created",
+    "created": 1780000000000,
+    "livemode": False,
+    "data": {"object": {"uuid": "4B1F", "total": 116.0}},
+}
+
+
+@pytest.fixture
+async def database():
+    """Give a database with the application's tables; the outbox makes its own."""
+    name = f"shop_{uuid4().hex[:12]}"
+    admin = await asyncpg.connect(SERVER)
+    await admin.execute(f"CREATE DATABASE {name}")
+    address = urlsplit(SERVER)._replace(path=f"/{name}").geturl()
+    connection = await asyncpg.connect(address)
+    await connection.execute(Path(__file__).with_name("tables.sql").read_text())
+    try:
+        yield address, connection
+    finally:
+        await connection.close()
+        await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        await admin.close()
+
+
+@pytest.fixture
+async def application(invsvc_service, database, monkeypatch):
+    """Run the application against the service, with short windows."""
+    monkeypatch.setenv("INVSVC_BASE_URL", invsvc_service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", invsvc_service.api_key)
+    monkeypatch.setenv("DATABASE_URL", database[0])
+    monkeypatch.setenv("EVENTS_KEY", KEY["X-Events-Key"])
+    quick = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2)
+    monkeypatch.setattr(shop, "POLICY", quick)
+    made = shop.Shop()
+    app = create_app(made)
+    wire = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=wire, base_url="http://shop") as browser,
+    ):
+        yield browser, made
+
+
+async def test_customer(application, database, invsvc_service):
+    """It is stored with one webhook, whose secret it gets."""
+    browser, shop = application
+    assert (await browser.post("/customers/ana")).status_code == 202
+    await shop.outbox.wait("ana")
+
+    assert await database[1].fetchval("SELECT secret FROM customers")
+    assert len(invsvc_service.ledger.effects("webhooks.create")) == 1
+
+
+async def test_customer_whose_answer_is_lost(application, invsvc_service):
+    """The webhook is found, and made once; its secret is lost."""
+    browser, shop = application
+    invsvc_service.script("webhooks.create", "apply, then reset")
+    await browser.post("/customers/ana")
+
+    assert (await shop.outbox.wait("ana")).secret_lost
+    assert len(invsvc_service.ledger.effects("webhooks.create")) == 1
+
+
+async def test_customer_that_is_rolled_back(application, invsvc_service):
+    """Nothing is sent for a second customer of that name."""
+    browser, shop = application
+    await browser.post("/customers/ana")
+    await shop.outbox.wait("ana")
+
+    assert (await browser.post("/customers/ana")).status_code == 500
+    assert invsvc_service.arrivals("webhooks.create") == 1
+
+
+async def test_event(application, database):
+    """It is handled once, however often it is delivered; a forged one is refused."""
+    browser, shop = application
+    answers = [
+        await browser.post("/events", json=EVENT, headers=key) for key in (KEY, KEY, {})
+    ]
+    while (await shop.receiver.store.counts())["open"]:
+        await asyncio.sleep(0.01)
+
+    assert [answer.status_code for answer in answers] == [200, 200, 401]
+    assert await database[1].fetchval("SELECT count(*) FROM events") == 1
