@@ -32,7 +32,9 @@ ENTRY: Final = (
 _NAMES: Final = tuple(name.partition(".")[2] for name in ENTRY.split(", "))
 # What changes in an entry, in the order of ``columns_of``.
 SENT: Final = "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
-columns_of = attrgetter("state", "common", "intent", "claim", "verdict", "outcome", "done_at")
+columns_of: attrgetter[tuple[Any, ...]] = attrgetter(  # Any: of each column its own
+    "state", "common", "intent", "claim", "verdict", "outcome", "done_at"
+)
 _LOST, _OVERTAKEN = '"lost":true', '"overtaken":true'  # in an outcome
 TAKER: Final = "taker"  # the fact that says in a file who gives the verdicts of what is sent now
 _COUNT: Final = """

@@ -18,7 +18,6 @@ from invsvc_async.cli.option_groups import expanded, group_of
 from invsvc_async.cli.options import Profile, check_outputs, client_of, handled, stop_signals
 from invsvc_async.cli.output import emit_json, note
 from invsvc_async.cli.sending import Concurrency, Sending
-from invsvc_async.client import options_of
 from invsvc_async.errors import ConfigurationError
 
 __all__ = ["app"]
@@ -74,6 +73,7 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
 def schema(
     place: Place, *,
     role: Annotated[str | None, typer.Option(help="Grant it what applications need.", metavar="ROLE")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print the statements as JSON.")] = False,
     profile: Profile = None,
 ) -> None:  # fmt: skip
     """
@@ -82,6 +82,7 @@ def schema(
     It is that of the base URL and credential of the environment or profile.  Nothing is connected to:
     `invsvc outbox schema postgresql://db/shop --role shop | psql postgresql://admin@db/shop`.
     """
+    from invsvc_async.client import options_of
     from invsvc_async.outbox.places import store_of
     from invsvc_async.outbox.postgres import PostgresOutbox
 
@@ -98,6 +99,9 @@ def schema(
             f"GRANT USAGE ON SCHEMA {name} TO {to}", f"GRANT {rights} IN SCHEMA {name} TO {to}",
             f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {name} TO {to}",
         ]  # fmt: skip
+    if json_:
+        emit_json({"statements": [dedent(each).strip() for each in statements]})
+        return
     typer.echo("\n".join(["BEGIN;", *(f"{dedent(each).strip()};" for each in statements), "COMMIT;"]))
 
 

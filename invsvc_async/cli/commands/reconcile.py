@@ -23,7 +23,9 @@ _LISTS = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}
 _SHOWN = 500  # differences on a terminal, and in a report
 _TITLES = ("difference", "key", "line", "field", "yours", "theirs")
 
-What = Annotated[str, typer.Argument(help="invoices, invoices.payment_complements or webhooks.")]
+What = Annotated[
+    str, typer.Argument(metavar="LIST", help="invoices, invoices.payment_complements or webhooks.")
+]
 Rows = Annotated[
     Path,
     typer.Argument(
