@@ -210,9 +210,10 @@ MUTANTS = (
         "credential",
     ),
     Mutant(
-        "namespace: none for a provider", _NAMES,
-        "if session.writes.is_of_one_mode else None",
-        "if True else None",
+        "namespace: none for a provider",
+        _NAMES,
+        "        if mine is None:\n",
+        '        mine = mine or ""\n        if False:\n',
         "provider",
     ),
     Mutant(
