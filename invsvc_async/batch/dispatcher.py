@@ -63,7 +63,6 @@ class Dispatcher:
         self._may_begin, self._on_unfit = may_begin, on_unfit
         self.earlier: Earlier = Earlier(sending, entries)
         self.leases: Leases = Leases(entries.store, options_of(sending.client).session.clock, gives=gives)
-        self.living: int = 1  # processes that send, this one included
         self.say: Callable[[int], str] | None = None  # what others are told of this process and its lanes
         self._held: dict[int, Lane] = {}  # by number: what is under way
         self._busy: Counter[Lane] = Counter()  # how much of it is of each lane
@@ -103,7 +102,7 @@ class Dispatcher:
         self._engine = engine
         pause = pause_of(self._entries.silence)
         await self._show()
-        if self.living > 1 and self._sending.rate is not None:
+        if self.leases.living > 1 and self._sending.rate is not None:
             await asyncio.sleep(_JOINED * pause)  # until the others have noticed, and leave a part of it
         self._beat_now.set()
         listening = asyncio.create_task(self._listen(engine))
@@ -116,7 +115,9 @@ class Dispatcher:
                 if self._is_idle and is_over is not None and await is_over():
                     return
                 self._become_hungry()
-                await set_within(self.woken, _LOOK if self.living > 1 and is_over is not None else pause)
+                await set_within(
+                    self.woken, _LOOK if self.leases.living > 1 and is_over is not None else pause
+                )
         finally:
             listening.cancel()
             await asyncio.wait([listening])
@@ -131,7 +132,7 @@ class Dispatcher:
         return self._has_divided and all(self._places.get(lane, 0) is None for lane in self.leases.lanes)
 
     def _become_hungry(self) -> None:
-        if self.living > 1 and not self._is_hungry and self._is_idle:
+        if self.leases.living > 1 and not self._is_hungry and self._is_idle:
             self._is_hungry = True
             self._beat_now.set()
 
@@ -140,7 +141,7 @@ class Dispatcher:
         self._engine = None
         if self.leases.lanes:
             await self.leases.leave()
-            if self.living > 1:
+            if self.leases.living > 1:
                 with suppress(JournalError):
                     async with self._entries.store.hurried():
                         await self._entries.store.tell("beat")
@@ -160,9 +161,9 @@ class Dispatcher:
     async def _show(self) -> None:
         """Store a sign of life; tell others at once if this process now sends, or has nothing to send."""
         sign, before = self._sign(), self._shown
-        self.living = await self.leases.beat(sign)
+        await self.leases.beat(sign)
         self._shown = sign
-        if self.living > 1 and (sign.sends > before.sends or sign.hungry > before.hungry):
+        if self.leases.living > 1 and (sign.sends > before.sends or sign.hungry > before.hungry):
             await self._entries.store.tell("beat")
 
     async def _beat(self) -> None:
@@ -199,8 +200,8 @@ class Dispatcher:
         Each process has its share. If others are hungry, one that has more to send than it can releases half
         of its lanes, and the hungry ones take more than their share.
         """
-        engine.share_pace(1 / self.living)
-        lanes, share = self.leases.lanes, ceil(self._entries.lanes / self.living)
+        engine.share_pace(1 / self.leases.living)
+        lanes, share = self.leases.lanes, ceil(self._entries.lanes / self.leases.living)
         staying = [lane for lane in lanes.values() if not lane.leaving]
         if self.leases.hungry:
             staying.sort(key=lambda lane: -self._busy[lane])
@@ -217,10 +218,10 @@ class Dispatcher:
             for lane in taken:
                 lane.on_doubt = self._beat_now.set
                 self._places.pop(lane.number, None)
-            if self.living > 1 or not all(lane.was_free for lane in taken):
+            if self.leases.living > 1 or not all(lane.was_free for lane in taken):
                 self.earlier.forget()  # others may have written to their things
         self._has_divided = True
-        if free and self.living > 1:
+        if free and self.leases.living > 1:
             await self._entries.store.tell("beat")
 
     def _lanes_to_send(self) -> dict[int, Lane]:

@@ -10,6 +10,7 @@ from collections import Counter, OrderedDict
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import msgspec
 
 from invsvc_async.batch.dispatcher import Dispatcher
@@ -17,10 +18,10 @@ from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.file_check import FileWrites, sound
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.item import Item
-from invsvc_async.batch.result import Progress
-from invsvc_async.batch.results import Results
+from invsvc_async.batch.result import Progress, Result
 from invsvc_async.batch.run_status import Pause, note_pause, note_status, note_total
 from invsvc_async.client import options_of
+from invsvc_async.durable.results import Consumer
 from invsvc_async.errors import InvalidRequestError, JournalError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.file_check import Checkpoint, Writes
-    from invsvc_async.batch.result import Result, Summary
+    from invsvc_async.batch.result import Summary
     from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.history import Verdict
     from invsvc_async.writes.spec import WriteSpec
@@ -40,6 +41,7 @@ log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
 _TICK = 0.2  # s between reports of progress
 _NOTED = 5  # ticks between notes of the status
+_PAGE = 128  # results that others have left, taken over at once
 _AHEAD = 8_000  # writes that are open before the input of a shared batch has to wait
 _LOOK = 0.02  # s between looks whether what the journal has was read
 _LOOK_AT_ALL = 0.2  # s between counts of what is open
@@ -69,9 +71,9 @@ class Run:
             batch.sending, batch.entries, Item, gives=True, may_begin=self._may_begin
         )
         self._dispatcher.say = self._say
-        clock = options_of(batch.client).session.clock
-        self._results = Results(batch.entries, self._dispatcher.leases, clock)
-        self._left: AsyncIterator[tuple[Entry, Result]] | None = None  # that others have left
+        self._results = Consumer(self._dispatcher.leases)
+        self._last: Entry | None = None  # the latest that was given: taken once the next one is asked for
+        self._left: AsyncIterator[Entry] | None = None  # those that others have left
         self._engine: Engine | None = None
         self._intake: Intake | None = None
         self._readers: OrderedDict[str, WriteSpec] = OrderedDict()  # writes of the input that have one
@@ -89,7 +91,9 @@ class Run:
         return self
 
     async def __anext__(self) -> Result:
-        self._results.take_last()
+        if self._last is not None:
+            self._results.acknowledge(self._last)
+            self._last = None
         if self._engine is None:
             if (earlier := await self._next_left()) is not None:
                 return earlier
@@ -100,10 +104,10 @@ class Run:
         while (item := await self._next_finished(self._engine)) is not None:
             assert item.finished is not None
             entry = item.finished[0]
-            if await self._results.is_mine(entry, entry.taker):
+            if await self._results.has(entry):
                 result = item.result()
                 self._verdicts[result.verdict] += 1
-                self._results.give(entry)
+                self._last = entry
                 return result
         if self._engine.complete and (late := await self._next_left(late=True)) is not None:
             return late
@@ -137,7 +141,7 @@ class Run:
                     await self._decided()
                 else:
                     await self._begin()
-                self._left = self._results.left()
+                self._left = self._left_by_others()
             found = await anext(self._left, None)
         except BaseException:  # cancelled, or the journal cannot be read: the rest is for the next run
             self.ended = True
@@ -145,8 +149,15 @@ class Run:
         if found is None:
             self._left = None
             return None
-        self._results.give(found[0])
-        return found[1]
+        self._last, result = found, Result.of(found)
+        # "not stored" is a state: a run that is over had the secret
+        return attrs.evolve(result, secret="lost") if result.secret == "not stored" else result  # noqa: S105, S106
+
+    async def _left_by_others(self) -> AsyncIterator[Entry]:
+        while page := await self._results.take(_PAGE):
+            for entry in page:
+                if await self._results.has(entry):
+                    yield entry
 
     async def _begin(self) -> None:
         if self._before is not None:
@@ -322,7 +333,7 @@ class Run:
     async def _room(self, engine: Engine) -> None:
         """Wait until more of the input is needed: by this process if it is alone, or by any."""
         while True:
-            if self._dispatcher.living > 1:
+            if self._dispatcher.leases.living > 1:
                 if await self._batch.entries.count_open() < _AHEAD:
                     return
                 await asyncio.sleep(_LOOK_AT_ALL)
@@ -361,7 +372,7 @@ class Run:
         fresh = [item for item in items if item.key in added.new]
         if added.is_next:
             numbers = [added.new[item.key] for item in fresh]
-            await dispatcher.add(fresh, numbers, since=reads, wait=dispatcher.living == 1)
+            await dispatcher.add(fresh, numbers, since=reads, wait=dispatcher.leases.living == 1)
         else:  # what others have stored comes first
             for item in fresh:
                 item.spec = None  # it refers to its item: break the cycle, so that both are freed at once

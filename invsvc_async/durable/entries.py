@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.last_writes import LastWrite
-from invsvc_async.durable.leases import show_life
 from invsvc_async.durable.restored import close_restored, note_fact
 from invsvc_async.durable.scripts import (
     KNOWN,
     drop,
     find_old,
-    keep_verdicts,
     prune,
     reopen,
-    take_verdicts,
 )
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.store import flags_in
@@ -203,42 +200,6 @@ class Entries:
         """Return the first entries that are not done."""
         found = await self.open_in(dict.fromkeys(range(1, self.lanes + 1), 0), (), limit)
         return sorted(found, key=attrgetter("seq"))[:limit]
-
-    # --- verdicts
-
-    async def show_life(self, name: str) -> None:
-        """Note that the consumer *name* lives."""
-        await self.store.run(lambda: show_life(name, self.silence))
-
-    async def leave(self, name: str) -> None:
-        """Note that the consumer *name* is gone: what it has not acknowledged is free at once."""
-        await self.store.rows("DELETE FROM {s}members WHERE name = $1", name)
-
-    async def take_verdicts(self, taker: str, limit: int) -> list[Entry]:
-        """Assign done entries to *taker*: those that nobody has acknowledged, and no living process has."""
-        seqs = await self.store.run(lambda: take_verdicts(taker, self.silence, limit))
-        if not seqs:
-            return []
-        # Not one that was reopened in between: it has no verdict any more.
-        where = f"e.seq {{any 1 bigint}} AND e.state = {State.DONE:d} ORDER BY e.seq"
-        return await self.store.entries(where, seqs)
-
-    async def keep_verdicts(self, taker: str, seqs: Sequence[int]) -> set[int]:
-        """Show that *taker* lives; return which of its verdicts nobody else has taken meanwhile."""
-        return await self.store.run(lambda: keep_verdicts(taker, self.silence, list(seqs)))
-
-    async def release_verdicts(self, taker: str, seqs: Sequence[int]) -> None:
-        """Return the verdicts of these entries that *taker* has, so that anybody may take them."""
-        text = (
-            "UPDATE {s}unheard SET taker = NULL WHERE seq {any 1 bigint} AND taker LIKE {arg 2 text} || '.%'"
-        )
-        await self.store.rows(text, list(seqs), taker)
-
-    async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
-        """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""
-        for some in slices(seqs, _AT_ONCE):
-            text = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"
-            await self.store.rows(text, list(some), taker)
 
     # --- for people
 

@@ -20,14 +20,13 @@ from urllib.parse import parse_qsl, urlencode
 
 import attrs
 
-from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
-from invsvc_async.durable.leases import BEATS, Leases, end_lane, new_lane
+from invsvc_async.durable.leases import Leases, end_lane, new_lane
 from invsvc_async.durable.records import (
     intent_of,
     is_answered,
@@ -69,6 +68,7 @@ _DEAD_AT_ONCE: Final = 20  # lanes of dead processes taken over in one transacti
 _KEYED: Final = (
     "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL AND digest <> ''"
 )
+_SILENT: Final = "Writes wait until this process has given a sign of life again."
 _OPEN, _DONE = f"e.state < {State.DONE:d}", f"e.state = {State.DONE:d}"
 
 
@@ -98,7 +98,6 @@ class ClientJournal:
             complete="complete" in named,
         )  # fmt: skip
         self.opened: float = 0.0  # local s
-        self._living = 1  # processes that use it
         self._leases: Leases | None = None
         self._lane: Lane | None = None
         self._closed = False
@@ -133,7 +132,7 @@ class ClientJournal:
     @property
     def has_company(self) -> bool:
         """Whether other processes use it now."""
-        return self._living > 1
+        return self._leases is not None and self._leases.living > 1
 
     @property
     def _credential(self) -> str:
@@ -163,7 +162,7 @@ class ClientJournal:
                 leases = Leases(self._store, clock)
                 try:
                     await leases.forget_the_dead()
-                    self._living = await leases.beat()
+                    await leases.beat()
                     lane = await self._new_lane(leases)
                     if not self.is_shared:
                         await self._take(leases, lane, None)
@@ -174,7 +173,7 @@ class ClientJournal:
                 if self.session is not None:
                     self.session.opened("journal", leases)
                 if self.is_shared:
-                    self._beating = asyncio.create_task(self._beat(leases))
+                    self._beating = asyncio.create_task(leases.live(warning=_SILENT))
 
     def _check_loop(self) -> None:
         if self._loop is not asyncio.get_running_loop():
@@ -186,15 +185,6 @@ class ClientJournal:
     async def _new_lane(self, leases: Leases) -> Lane:
         token = leases.token()
         return leases.hold(await self._store.run(lambda: new_lane(token, self._credential)), token)
-
-    async def _beat(self, leases: Leases) -> None:
-        while True:
-            await asyncio.sleep(self._store.silence / BEATS)
-            try:
-                self._living = await leases.beat()
-            except JournalError as error:
-                raise_if_cancelled()
-                log.warning("%s Writes wait until this process has given a sign of life again.", error)
 
     async def own_lane(self) -> Lane:
         """Return the lane of this process: a new one, if another process took it for dead."""

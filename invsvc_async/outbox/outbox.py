@@ -22,6 +22,7 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ende
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.intents import Commons
+from invsvc_async.durable.leases import Leases, Sign
 from invsvc_async.durable.results import Consumer
 from invsvc_async.errors import (
     ConfigurationError,
@@ -56,6 +57,7 @@ __all__ = ["Outbox"]
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
+_ONLOOKER = Sign(sends=False)
 _AT_ONCE = 16  # verdicts taken together
 _POLL = 1.0  # s between looks for verdicts of other processes
 _TELL = 0.05  # s between notices to other processes that verdicts were stored
@@ -416,10 +418,13 @@ class Outbox:
         *failed* has how often that was so.
         """
         self._check_open()
-        clock = options_of(self._client).session.clock
-        # Others may have what is not acknowledged: they are woken once the consumer has left.
+        leases = Leases(self._store.store, options_of(self._client).session.clock, gives=True)
+        consumer = Consumer(leases)
+        # Others may have what is not acknowledged: they are woken once this consumer has left.
         with self._woken() as event:
-            async with Consumer(self._store, clock) as consumer:
+            await leases.beat(_ONLOOKER)
+            living = asyncio.create_task(leases.live(_ONLOOKER))
+            try:
                 while self._open:
                     event.clear()
                     taken = await consumer.take(_AT_ONCE)
@@ -430,9 +435,13 @@ class Outbox:
                         if times := failed[entry.key]:
                             consumer.give_back(entry, _pause_after(times))
                         else:
-                            await consumer.acknowledge(entry)
+                            consumer.acknowledge(entry)
                     if not taken:
                         await set_within(event, _POLL)
+            finally:
+                living.cancel()
+                await consumer.save()
+                await leases.end()
 
     @contextmanager
     def _woken(self) -> Generator[asyncio.Event]:

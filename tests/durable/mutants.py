@@ -38,7 +38,7 @@ class Mutant(NamedTuple):
 
 _PUT, _FILE = "durable/postgres_store.py", "durable/sqlite_store.py"
 _SCRIPTS, _LEASES = "durable/scripts.py", "durable/leases.py"
-_ENTRIES, _DISPATCH = "durable/entries.py", "batch/dispatcher.py"
+_DISPATCH = "batch/dispatcher.py"
 _SQLITE, _POSTGRES = "outbox/sqlite.py", "outbox/postgres.py"
 MUTANTS = (
     Mutant("fence of a put", _PUT, " AND owned.owner = given.token %s", " %s"),
@@ -68,7 +68,7 @@ MUTANTS = (
     ),
     Mutant(
         "acknowledge without taker",
-        _ENTRIES,
+        "durable/results.py",
         '"DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"',
         '"DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND {arg 2 text} IS NOT NULL"',
     ),

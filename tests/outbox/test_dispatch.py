@@ -18,6 +18,7 @@ from invsvc_async.batch.entries import workers_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.results import Consumer
 from invsvc_async.outbox import dispatch
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage import postgres_pool
@@ -189,14 +190,14 @@ async def test_callback_outlives_a_database_that_fails(
     service, client, outbox, connection, monkeypatch, caplog
 ):
     """If the verdicts cannot be read for a while, that is logged, and they are given later."""
-    given, take, failures = asyncio.Event(), outbox._store.take_verdicts, iter([True])
+    given, take, failures = asyncio.Event(), Consumer.take, iter([True])
 
     async def failing(*arguments):
         if next(failures, False):
             raise JournalError("it is away")
         return await take(*arguments)
 
-    monkeypatch.setattr(outbox._store, "take_verdicts", failing)
+    monkeypatch.setattr(Consumer, "take", failing)
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
         async with outbox.dispatching(on_result=lambda _: given.set()), asyncio.timeout(60):
             write = client.webhooks.update(service.seed_webhook().id, description="x")
