@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN
+from invsvc_async.batch.entries import BEGUN, workers_of
 from invsvc_async.batch.places import entries_of
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Result, outcome_in
@@ -131,9 +131,9 @@ class Batch:
         try:
             await self.entries.open()
             await self._check_place()
-            self.sending.epoch = str(await self.entries.fact_or("epoch", token_hex(16)))
-            await self.entries.fact_or(BEGUN, str(time.time_ns() // 1_000_000))
-            self.sending.restored = await restored_of(self.entries.fact, self.client)
+            self.sending.epoch = str(await self.entries.facts.get_or("epoch", token_hex(16)))
+            await self.entries.facts.get_or(BEGUN, str(time.time_ns() // 1_000_000))
+            self.sending.restored = await restored_of(self.entries.facts, self.client)
         except BaseException:
             self._is_open = False
             await self.entries.aclose()
@@ -230,7 +230,7 @@ class Batch:
             ConfigurationError: The journal is a file, which only one process can use.
 
         """
-        return await self.entries.workers()
+        return await workers_of(self.entries)
 
     async def results(self, *, verdict: Verdict | str | None = None) -> AsyncIterator[Result]:
         """
@@ -259,7 +259,7 @@ class Batch:
         entry = await self.entries.entry(key)
         if entry is None or entry.state is not State.DONE:
             return None
-        return attrs.evolve(outcome_in(entry, self.entries.commons), replayed=True)
+        return attrs.evolve(outcome_in(entry, self.entries.store.commons), replayed=True)
 
     async def retry(
         self,
@@ -331,13 +331,13 @@ class Batch:
     async def _check_place(self) -> None:
         """Check that the client has the base URL and credential with which the batch was begun."""
         session = options_of(self.client).session
-        base_url = await self.entries.fact_or("base_url", session.base_url)
+        base_url = await self.entries.facts.get_or("base_url", session.base_url)
         if base_url != session.base_url:
             raise InvalidRequestError(
                 f"client: this batch was begun at {base_url}, but this client uses {session.base_url}"
             )
         mine = session.credential.fingerprint(session.base_url)
-        begun_with = await self.entries.fact_or("credential", mine)
+        begun_with = await self.entries.facts.get_or("credential", mine)
         if None not in (mine, begun_with) and mine != begun_with and not self.sending.same_mode:
             raise InvalidRequestError(
                 "client: this batch was begun with another credential",

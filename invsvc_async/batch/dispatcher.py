@@ -21,6 +21,7 @@ from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import LostLaneError
+from invsvc_async.durable.last_writes import in_flight_of
 from invsvc_async.durable.leases import Leases, Sign, pause_of
 from invsvc_async.durable.records import verdict_of_unfit
 from invsvc_async.errors import InvalidRequestError, JournalError
@@ -61,7 +62,7 @@ class Dispatcher:
     ) -> None:  # fmt: skip
         self._sending, self._entries, self._item_type = sending, entries, item_type
         self._may_begin, self._on_unfit = may_begin, on_unfit
-        self.earlier: Earlier = Earlier(sending, entries)
+        self.earlier: Earlier = Earlier(sending, entries.store)
         self.leases: Leases = Leases(entries.store, options_of(sending.client).session.clock, gives=gives)
         self.say: Callable[[int], str] | None = None  # what others are told of this process and its lanes
         self._held: dict[int, Lane] = {}  # by number: what is under way
@@ -100,7 +101,7 @@ class Dispatcher:
 
         """
         self._engine = engine
-        pause = pause_of(self._entries.silence)
+        pause = pause_of(self._entries.store.silence)
         await self._show()
         if self.leases.living > 1 and self._sending.rate is not None:
             await asyncio.sleep(_JOINED * pause)  # until the others have noticed, and leave a part of it
@@ -186,7 +187,7 @@ class Dispatcher:
                         raise
                     log.warning("%s Nothing is sent until it is back.", error)
                 raise_if_cancelled()
-                await set_within(self._beat_now, pause_of(self._entries.silence))
+                await set_within(self._beat_now, pause_of(self._entries.store.silence))
         except Exception as error:  # noqa: BLE001 - any error ends the run
             if self._engine is not None:
                 self._engine.fail(error)
@@ -249,7 +250,7 @@ class Dispatcher:
             self._beat_now.set()
         elif what.isdecimal():
             self.read_again([int(what)], after)
-        else:
+        elif not what:
             self.read_again(self.leases.lanes)
 
     def read_again(self, lanes: Iterable[int], after: int = 0) -> None:
@@ -317,7 +318,7 @@ class Dispatcher:
         note_in_flight(in_flight, entries, items)
         if any(self._places.get(lane) is not None for lane in lanes):  # others may be behind them
             things = sorted({item.thing for item in items if item.thing is not None})
-            in_flight |= await self._entries.in_flight_of(things)
+            in_flight |= await in_flight_of(self._entries.store, things)
         await self.earlier.mark(entries, items, in_flight)
         for item, entry in zip(items, entries, strict=True):
             await engine.room()
@@ -363,7 +364,7 @@ class Dispatcher:
         self.reads += 1
         self._read_last.update(dict.fromkeys(places, self.reads))
         each = ceil(_AT_ONCE / len(places))
-        found = await self._entries.open_in(places, list(self._held), each)
+        found = await self._entries.store.open_in(places, list(self._held), each)
         counts, last = Counter(entry.lane for entry in found), {entry.lane: entry.place for entry in found}
         for lane in places:
             if counts[lane] == each:
@@ -392,7 +393,7 @@ class Dispatcher:
 
     def _item(self, entry: Entry) -> Item:
         """Make the item of an entry that is not done."""
-        sending, intent = self._sending, intent_in(entry, self._entries)
+        sending, intent = self._sending, intent_in(entry, self._entries.store)
         if sending.restored is not None:
             intent = sending.restored.of_entry(entry.seq, intent)
         return self._item_type(

@@ -21,6 +21,7 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.result import Progress, Result
 from invsvc_async.batch.run_status import Pause, note_pause, note_status, note_total
 from invsvc_async.client import options_of
+from invsvc_async.durable.restored import close_restored
 from invsvc_async.durable.results import Consumer
 from invsvc_async.errors import InvalidRequestError, JournalError
 
@@ -173,7 +174,7 @@ class Run:
         await entries.store.tell("beat")  # those that live say so at once
         while await entries.is_undecided(now, self._dispatcher.leases.name):
             await asyncio.sleep(pause)
-            pause = min(2 * pause, entries.silence / 4)
+            pause = min(2 * pause, entries.store.silence / 4)
 
     async def stop(self, grace: float) -> None:
         """Begin nothing more, let what is under way end within *grace* seconds, and shelve the rest."""
@@ -268,7 +269,7 @@ class Run:
             await self._feed_all(engine)
             restored, skipped = self._batch.sending.restored, self._intake.skipped if self._intake else 0
             if restored is not None and restored.is_open and (restored.met or skipped):
-                await self._batch.entries.close_restored()  # what comes later is new
+                await self._batch.entries.store.run(close_restored)  # what comes later is new
             engine.finish()
         except JournalError as error:
             engine.fail(error)
@@ -359,7 +360,7 @@ class Run:
         if self._batch.sending.on_secret is None and any(item.creates_webhook for item in items):
             options_of(self._batch.client).session.warn_once("secrets of a batch", _NO_SECRETS)
         for item in items:
-            entry = item.new_entry(entries.commons)
+            entry = item.new_entry(entries.store.commons)
             entry.lane = entries.lane_of(item.key, item.thing)
             made.append(entry)
         reads = dispatcher.reads

@@ -93,12 +93,12 @@ def note_status(
         is_paused=progress.paused is not None, next_probe=progress.next_probe, seconds=seconds,
     )  # fmt: skip
     with suppress(JournalError):  # of a batch that is closed
-        entries.put_fact(f"{_STATUS}{status.host}:{status.pid}", msgspec.json.encode(status).decode())
+        entries.facts.put(f"{_STATUS}{status.host}:{status.pid}", msgspec.json.encode(status).decode())
 
 
 def note_total(entries: BatchEntries, writes: object) -> None:
     """Store how many writes the input has, if it is a file. Otherwise nobody knows before its end."""
-    entries.put_fact(TOTAL, str(writes.total) if isinstance(writes, FileWrites) else None)
+    entries.facts.put(TOTAL, str(writes.total) if isinstance(writes, FileWrites) else None)
 
 
 def statuses_in(facts: Mapping[str, str]) -> list[Status]:

@@ -27,6 +27,7 @@ from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
 from invsvc_async.durable.leases import Leases, end_lane, new_lane
+from invsvc_async.durable.places import store_at
 from invsvc_async.durable.records import (
     intent_of,
     is_answered,
@@ -38,7 +39,6 @@ from invsvc_async.durable.restored import FACT, last_of
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.address import is_postgres
 from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class ClientJournal:
 
     def __init__(self, address: str | Path) -> None:
         address, named = without_names(address)
-        self._store: Store = _store_of(address)
+        self._store: Store = store_at(address, "journal")
         self.session: ClientState | None = None
         self.keys: Keys = Keys(
             self, self._store, namespace=named.get("namespace"), same_mode="same_mode" in named,
@@ -555,17 +555,3 @@ def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
             raise ConfigurationError(f"journal: {name} is invalid. Use {name}=true, or leave it out.")
     rest = urlencode([pair for pair in asked if pair[0] not in named], safe="/,:@")
     return (f"{place}?{rest}" if rest else place) if mark and named else address, named
-
-
-def _store_of(address: str | Path) -> Store:
-    if not is_postgres(str(address)):
-        return SqliteStore(address, "the journal of a client")
-    try:
-        from invsvc_async.durable.postgres_store import PostgresStore
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"journal: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
-        ) from error
-    store = PostgresStore(str(address), "journal")
-    store.patience = _PATIENCE
-    return store

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import astuple
 
@@ -18,7 +18,7 @@ from invsvc_async.durable.epoch import Epoch, fact
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.store import ENTRY, SENT, columns_of, entry_in, keep
-from invsvc_async.durable.tables import create
+from invsvc_async.durable.tables import check_lanes, create
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect
@@ -55,6 +55,11 @@ DIALECT = SqliteDialect(
 _APPLICATION = 0x1A5C_BA7C  # marks the file as one of this package
 _CANNOT_WRITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 _PATIENCE = 5.0  # s to wait for a lock of another program
+_IN_USE = {
+    "the journal of an outbox": "Call retry, drop or prune of the outbox in that process, or stop it first. "
+    "The commands list and show, and Outbox.open(…, reading=True), work beside it."
+}
+_IN_USE_OTHERWISE = "Wait for that process, stop it, or use another path."
 _LOOK_EVERY = 10_000  # steps of SQLite, a millisecond, between looks whether the opening was given up
 # The lock of the file shows that whoever had it before is dead.
 _FREE = "UPDATE lanes SET owner = NULL"
@@ -86,7 +91,6 @@ class SqliteStore:
     With *reading*, nothing is changed, and another process may own the file.
     """
 
-    in_use: ClassVar[str] = "Wait for that process, stop it, or use another path."
     silence: float = inf
     marks: int = 0  # at its opening alone
 
@@ -99,11 +103,11 @@ class SqliteStore:
         self._name = f"journal {self.path}"
         self._kind, self._reading = kind, reading
         self._same = SameFile(self.path, self._name, "all that use it")
-        self._lock = FileLock(self.path, self._name, self.in_use)
+        self._lock = FileLock(self.path, self._name, _IN_USE.get(kind, _IN_USE_OTHERWISE))
         self._writer: Writer | None = None
         self._starting: Writer | None = None  # its connection is being opened
         self._given_up = threading.Event()  # the opening: the check of a large file takes a minute
-        self._lanes = lanes
+        self.lanes: int = lanes
         self.part: int | None = 0 if counted else None
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
@@ -316,6 +320,7 @@ class SqliteStore:
             check_file(connection, self._name)  # a key that an index lost would be sent again as new
         if (kind := fact(connection, "kind")) != self._kind:
             raise JournalError(f"{self._name}: it is {kind}, not {self._kind}. Choose another path.")
+        check_lanes(self._name, connection.execute("SELECT count(*) FROM lanes").fetchone()[0], self.lanes)
         self._load_commons(connection)
         if not self._reading:
             connection.execute("INSERT OR REPLACE INTO facts VALUES ('open', ?)", (opened_as(self.path),))
@@ -330,7 +335,7 @@ class SqliteStore:
     def _create(self, connection: sqlite3.Connection) -> None:
         with transaction(connection, "BEGIN IMMEDIATE"):
             counted = self.part is not None
-            self._do(lambda: create(lanes=self._lanes, counted=counted, kind=self._kind), connection)
+            self._do(lambda: create(lanes=self.lanes, counted=counted, kind=self._kind), connection)
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
 
     def _load_commons(self, connection: sqlite3.Connection) -> None:

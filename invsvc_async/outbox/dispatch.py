@@ -17,6 +17,7 @@ from invsvc_async.batch.restored import restored_of
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.durable.records import verdict_record
+from invsvc_async.durable.restored import close_restored
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -123,8 +124,8 @@ async def _leave(
 
 async def _recall_restore(sending: Sending, entries: OutboxEntries) -> None:
     """Learn which entries may have been sent after the copy from which the outbox was restored."""
-    restored = sending.restored = await restored_of(entries.fact, sending.client)
+    restored = sending.restored = await restored_of(entries.facts, sending.client)
     if restored is not None:
         left = await entries.not_done(1)
         if not left or left[0].seq > restored.through:
-            await entries.close_restored()
+            await entries.store.run(close_restored)

@@ -186,9 +186,9 @@ MUTANTS = (
     ),
     Mutant(
         "note of what was enqueued",
-        _POSTGRES,
-        "            await self.rows(_NOTE_LAST, await self.ask(self._note))\n",
-        "",
+        _PUT,
+        "await self.rows(_NOTE_LAST, await self.ask(self._note))",
+        "pass",
     ),
     Mutant("lock of a thing", _POSTGRES, "lock=_NO_LOCK if new.thing is None else _LOCK", "lock=_NO_LOCK"),
     Mutant("place", "outbox/outbox.py", "        await self._store.store.check_place()\n", ""),

@@ -72,7 +72,7 @@ class StoreModel(RuleBasedStateMachine):
     async def open(self):
         """Begin as a new process, which takes what others have left."""
         self.store = store_of(self.kind, self.folder, self.name, lanes=3 if self.kind != "SQLite" else 1)
-        self.entries = BatchEntries(self.store, lanes=self.store._lanes)
+        self.entries = BatchEntries(self.store)
         await self.entries.open()
         self.leases = Leases(self.store, SystemClock())
         await self.leases.beat()
@@ -352,7 +352,7 @@ class DatabaseModel(StoreModel):
 
     async def silent(self):
         """Wait until the server has ended what was asked for, and the process counts as dead."""
-        other = store_of(self.kind, self.folder, self.name)
+        other = store_of(self.kind, self.folder, self.name, lanes=3)
         await other.open_for(None, same_mode=False)
         while await other.rows(BUSY):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.001)
@@ -380,7 +380,7 @@ class DatabaseModel(StoreModel):
             await store.aclose()
 
         self.done(take_over())
-        assert len(self.leases.lanes) == self.store._lanes
+        assert len(self.leases.lanes) == self.store.lanes
 
 
 COMMON = settings(

@@ -57,7 +57,7 @@ async def shared(service, address, number, *, latency, **settings):
         asyncio.timeout(300),
     ):
         helping = asyncio.create_task(work(two))
-        await until(one.entries.workers)
+        await until(one.workers)
         first = await all_of(one, creates(client, number))
         await two.stop()
         second = await helping
@@ -84,7 +84,7 @@ async def test_idle_worker_asks_seldom(client, address, monkeypatch):
     asked = []
     async with Batch.open(address, client, **SECRETS) as batch:
         running = asyncio.create_task(work(batch))
-        await until(batch.entries.workers)
+        await until(batch.workers)
         steadily = batch.entries.store.steadily
         monkeypatch.setattr(batch.entries.store, "steadily", lambda act: asked.append(act) or steadily(act))
         await until(lambda: asks_seldom(asked, 8 * SHORT / 4))
@@ -112,7 +112,7 @@ async def test_idle_worker_is_told_of_work(service, client, address):
         asyncio.timeout(300),
     ):
         helping = asyncio.create_task(work(two))
-        await until(one.entries.workers)
+        await until(one.workers)
         assert len(await all_of(one, creates(client, 60))) < 60
         await two.stop()
         assert await helping

@@ -578,7 +578,7 @@ async def test_drop_in_another_session_of_a_pooler(service, client, connection, 
         noted = NOTED.replace("INTO facts", f"INTO {here}facts").replace("ON entries", f"ON {here}entries")
         await outbox._store.store.ask(lambda connection: connection.execute(noted))
         assert await outbox.drop(key)
-        assert await outbox._store.fact("DELETE") == "on"
+        assert await outbox._store.facts.get("DELETE") == "on"
 
 
 async def test_client_that_is_closed_too_early(service, connection, address, caplog):
@@ -640,7 +640,7 @@ async def test_new_entries_while_older_ones_are_read(outbox, monkeypatch):
             for seq in range(first, first + each)
         ]
 
-    monkeypatch.setattr(outbox._store, "open_in", open_in)
+    monkeypatch.setattr(outbox._store.store, "open_in", open_in)
     for _ in range(2):
         await run._read([1])
     assert calls == [{1: 0}, {1: dispatcher._AT_ONCE}]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN
+from invsvc_async.batch.entries import BEGUN, workers_of
 from invsvc_async.batch.places import entries_of, is_shared, name_of
 from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups
 from invsvc_async.batch.result import Result
@@ -70,8 +70,8 @@ class Watch:
 
         """
         entries, summary = self._entries, await self._entries.summary()
-        facts, began = await entries.facts(RUN), await entries.fact(BEGUN)
-        workers = await entries.workers() if self._file is None else None
+        facts, began = await entries.facts.beginning(RUN), await entries.facts.get(BEGUN)
+        workers = await workers_of(entries) if self._file is None else None
         runs = statuses_in(facts)
         if self._file is not None:  # only one process has it, so that the others are gone
             del runs[1:]

@@ -62,9 +62,9 @@ MUTANTS = (
            "for number in ()],)", "file: killed: two renames", 0),
     # windows
     Mutant("the windows of unknown ones are not asked for", "earlier",
-           "await self._close_lines(await self._entries.unknown_of(fresh))", "pass", "file: unknown", 11),
+           "await self._close_lines(await unknown_of(self._store, fresh))", "pass", "file: unknown", 11),
     Mutant("the windows of other workers are not asked for", "earlier",
-           "await self._close_lines(await self._entries.unknown_of(fresh))", "pass", "database: unknown", 11),
+           "await self._close_lines(await unknown_of(self._store, fresh))", "pass", "database: unknown", 11),
     Mutant("a window is taken as over", "earlier", "if known.free_at > resumed.at:", "if False:", "file: unknown", 11),
     # order
     Mutant("newer writes are not looked at", "earlier", "if max(last_done, in_flight.get(item.thing, 0)) > entry.place:",
@@ -112,7 +112,7 @@ MUTANTS = (
            "        self.met += 1\n        return in_doubt(intent, self.earliest)", "        return intent", "file: restored", 3),
     Mutant("writes that a copy lacks are only in doubt until a kill", "run",
            "            await self._feed_all(engine)\n            restored, skipped",
-           "            await self._batch.entries.close_restored()\n            await self._feed_all(engine)\n"
+           "            await self._batch.entries.store.run(close_restored)\n            await self._feed_all(engine)\n"
            "            restored, skipped", "file: restored: two creates", 3),
     Mutant("a restored journal has the newest writes", ".durable.intents", "newest = None if intent.newest else intent.newest",
            "newest = intent.newest", "file: restored: fed slowly", 8),
