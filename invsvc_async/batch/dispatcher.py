@@ -115,7 +115,9 @@ class Dispatcher:
                     continue
                 if self._is_idle and is_over is not None and await is_over():
                     return
-                self._become_hungry()
+                if self.leases.living > 1 and not self._is_hungry and self._is_idle:
+                    self._is_hungry = True
+                    self._beat_now.set()
                 await set_within(
                     self.woken, _LOOK if self.leases.living > 1 and is_over is not None else pause
                 )
@@ -131,11 +133,6 @@ class Dispatcher:
     def is_caught_up(self) -> bool:
         """Whether all lanes of this process were read to their ends."""
         return self._has_divided and all(self._places.get(lane, 0) is None for lane in self.leases.lanes)
-
-    def _become_hungry(self) -> None:
-        if self.leases.living > 1 and not self._is_hungry and self._is_idle:
-            self._is_hungry = True
-            self._beat_now.set()
 
     async def leave(self) -> None:
         """Release the lanes. What was under way must have ended."""
@@ -225,16 +222,13 @@ class Dispatcher:
         if free and self.leases.living > 1:
             await self._entries.store.tell("beat")
 
-    def _lanes_to_send(self) -> dict[int, Lane]:
-        """
-        Return the lanes whose entries may be added, by number.
-
-        Not those that were lost and acquired again, as long as something is under way that was added before:
-        it ends without a verdict, so what is newer would be sent before it.
-        """
-        return {number: lane for number, lane in self.leases.lanes.items() if self._may_send(lane)}
-
     def _may_send(self, lane: Lane) -> bool:
+        """
+        Return whether entries of *lane* may be added.
+
+        Not those of one that was lost and acquired again, as long as something is under way that was added
+        before: it ends without a verdict, so what is newer would be sent before it.
+        """
         return not (lane.leaving or lane.doubtful) and self._in_lane[lane.number] == self._busy[lane]
 
     # --- feeding
@@ -298,7 +292,7 @@ class Dispatcher:
             return await self._fetched(engine)
 
     async def _fetched(self, engine: Engine) -> bool:
-        lanes = self._lanes_to_send()
+        lanes = {number: lane for number, lane in self.leases.lanes.items() if self._may_send(lane)}
         found = await self._read(lanes)
         items: list[Item] = []
         entries: list[Entry] = []
@@ -325,15 +319,12 @@ class Dispatcher:
             lane = lanes[entry.lane]
             if lane.leaving or self.leases.lanes.get(lane.number) is not lane:
                 continue  # the next owner sends it
-            if self._may_take_in(item):
+            name = item.thing or item.key
+            if name not in self._waiting and self._may_begin is not None and not self._may_begin(item):
+                self._waiting[name] = item.key
+            if name not in self._waiting:
                 self._take_in(engine, item, entry.place)
         return True
-
-    def _may_take_in(self, item: Item) -> bool:
-        name = item.thing or item.key
-        if name not in self._waiting and self._may_begin is not None and not self._may_begin(item):
-            self._waiting[name] = item.key
-        return name not in self._waiting
 
     def meet(self, key: str | None) -> bool:
         """Allow the write of *key* (None: any) to begin, if it waits for that; return whether it did."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +20,7 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import JOURNEY_READER
 from invsvc_async.transport.session import ClientOptions
 from invsvc_async.writes.new_intent import intent_of
+from invsvc_async.writes.results import secret_passed_on
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -216,14 +216,10 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         """Pass the secret on, and return the outcome, which says who has it."""
         if self.on_secret is discard_secret and outcome.secret is not None:
             return attrs.evolve(outcome, secret="not stored")  # noqa: S106 - a state
-        if outcome.secret != "returned":  # noqa: S105 - the same
-            return outcome
         if self.on_secret is None:
-            return outcome if self.secret_in_results else attrs.evolve(outcome, secret="lost")  # noqa: S106
-        handed = self.on_secret(self.key, outcome.value)
-        if handed is not None and inspect.isawaitable(handed):
-            await handed
-        return attrs.evolve(outcome, secret="delivered")  # noqa: S106 - the same
+            lost = outcome.secret == "returned" and not self.secret_in_results  # noqa: S105 - the same
+            return attrs.evolve(outcome, secret="lost") if lost else outcome  # noqa: S106 - the same
+        return await secret_passed_on(outcome, self.key, self.on_secret)
 
     def _stored(self, outcome: Outcome[Any], record: Record) -> str:  # noqa: ARG002 - for subclasses
         return encoded(record)

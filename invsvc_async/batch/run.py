@@ -322,7 +322,11 @@ class Run:
             async with aclosing(chunks(writes)) as source:
                 async for some in source:
                     reached = writes.reached() if isinstance(writes, FileWrites) else None
-                    await self._store(intake, await self._taken(intake, some), reached)
+                    try:
+                        items = await intake.take(some)
+                    except InvalidRequestError as error:  # it says what happened to the writes before it
+                        raise InvalidRequestError(error.problems, hint=_AMID) from error
+                    await self._store(intake, items, reached)
                     await self._room(engine)
             await entries.end_input(name)
         finally:
@@ -342,13 +346,6 @@ class Run:
                 await engine.room()
                 return
             await asyncio.sleep(_LOOK)
-
-    async def _taken(self, intake: Intake, writes: list[Write[Any]]) -> list[Item]:  # Any: of any operation
-        """Return the items of *writes*. An error says what happened to the writes before it."""
-        try:
-            return await intake.take(writes)
-        except InvalidRequestError as error:
-            raise InvalidRequestError(error.problems, hint=_AMID) from error
 
     async def _store(self, intake: Intake, items: list[Item], reached: Checkpoint | None) -> None:
         """Store new writes, and add those that this process sends."""

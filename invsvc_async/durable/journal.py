@@ -235,13 +235,17 @@ class ClientJournal:
         self._reopen(identity)
         while True:
             try:
-                return await self._store_send(intent, lane)
+                await self.hold(lane)
+                packed = self._sent[identity] = pack(intent, self._store.commons)
+                await lane.put(self._entry(State.SENDING, intent, packed))
             except LostLaneError:
                 lost = lane
                 if is_new:  # nothing of it was stored, if only the lane belongs to another process
                     lane = self._mine[identity] = await self.own_lane()
                 if lane is lost:
                     raise
+            else:
+                return lane.until
 
     async def hold(self, lane: Lane) -> None:
         """
@@ -262,12 +266,6 @@ class ClientJournal:
                 "the journal's database is away (this process could not give a sign of life). Check that its "
                 "server can be reached."
             ) from None
-
-    async def _store_send(self, intent: Intent, lane: Lane) -> float:
-        await self.hold(lane)
-        packed = self._sent[intent.identity] = pack(intent, self._store.commons)
-        await lane.put(self._entry(State.SENDING, intent, packed))
-        return lane.until
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """
@@ -335,19 +333,17 @@ class ClientJournal:
         try:
             while waiting := frozenset(self._heard):
                 await set_within(self._closing, _HEARD_AFTER)
-                await self._remove_these(waiting & self._heard, task)
+                heard = waiting & self._heard
+                self._heard -= heard
+                self._removed_by.update(dict.fromkeys(heard, task))
+                self._done -= heard
+                for key in heard:  # no longer what another process has left
+                    self._left.pop(key, None)
+                    if self._lane is not None:
+                        self._mine.setdefault(key, self._lane)
+                await self._remove(heard)
         finally:
             self._is_removing = False
-
-    async def _remove_these(self, heard: AbstractSet[str], task: asyncio.Task[None]) -> None:
-        self._heard -= heard
-        self._removed_by.update(dict.fromkeys(heard, task))
-        self._done -= heard
-        for key in heard:  # no longer what another process has left
-            self._left.pop(key, None)
-            if self._lane is not None:
-                self._mine.setdefault(key, self._lane)
-        await self._remove(heard)
 
     async def _remove(self, keys: AbstractSet[str]) -> None:
         """Delete entries, once what is pending for them is stored."""
@@ -475,15 +471,12 @@ class ClientJournal:
             await asyncio.sleep(0)  # the application is about to get what was just returned
         finally:
             if self._loop is not None and self._loop.is_closed():
-                await self._close_elsewhere()
+                # Connections cannot be used in another loop: others notice that this process is silent.
+                was_closed, self._closed = self._closed, True
+                if isinstance(self._store, SqliteStore) and self._leases is not None and not was_closed:
+                    self._store.forget([*self._heard])
+                    await self._store.aclose()
             await self._close()
-
-    async def _close_elsewhere(self) -> None:
-        """Close a file in another loop. Connections cannot be used there: others notice that it is silent."""
-        was_closed, self._closed = self._closed, True
-        if isinstance(self._store, SqliteStore) and self._leases is not None and not was_closed:
-            self._store.forget([*self._heard])
-            await self._store.aclose()
 
     async def _close(self) -> None:
         if self._closed:

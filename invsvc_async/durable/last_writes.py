@@ -142,24 +142,15 @@ def learn(writes: WriteRegister, rows: Iterable[LastWrite]) -> None:
         if row.state is None:
             continue
         known = writes.last_state(row.team, row.thing)
-        if known is not None and not _is_later(row.stamp, known.stamp):
+        if known is not None and (row.stamp or 0) <= (inf if known.stamp is None else known.stamp):
             continue
         state, weight = _state_of(row), len(row.state)
         lasts = not state or version_of(state) is not None  # what was deleted stays so
-        if lasts or _is_recent(row.stamp):
+        # A clock that is wrong costs certainty, not truth.
+        if lasts or (row.stamp is not None and time.time() - row.stamp / 1000 < _RECENT):
             writes.learn_state(
                 row.team, row.thing, state, -inf, -inf, stamp=row.stamp, weight=weight, written=True
             )
-
-
-def _is_later(stamp: int | None, known: int | None) -> bool:
-    """Return whether another worker's answer is surely later than the one that this client had."""
-    return stamp is not None and known is not None and stamp > known
-
-
-def _is_recent(stamp: int | None) -> bool:
-    """Return whether it is some minutes ago at most; a clock that is wrong costs certainty, not truth."""
-    return stamp is not None and time.time() - stamp / 1000 < _RECENT
 
 
 def _state_of(row: LastWrite) -> Wire:

@@ -447,7 +447,9 @@ class PostgresStore(Pool):
         before = self._pending.get(name := (entry.key, entry.seq))
         self._pending[name] = _Given(entry, lane, left, done)
         if before is not None:  # replaced before it was stored: the later one counts
-            done.add_done_callback(lambda later: _follow(before.done, later))
+            done.add_done_callback(
+                lambda later: _settle(before.done, None if later.cancelled() else later.exception())
+            )
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         return done
@@ -493,20 +495,16 @@ class PostgresStore(Pool):
             text, values = keep(new)
             stored.update((key, 0) for (key,) in await self.rows(text, *values))
         if sent := [each for each in given if each.entry.seq]:
-            seqs = await self._update(sent)
+            rows = [
+                (each.entry.seq, each.lane.number, each.lane.token, each.entry.taker, *columns_of(each.entry))
+                for each in sent
+            ]
+            lanes = list({each.lane.number for each in sent})
+            left = [(each.entry.seq, *astuple(each.left)) for each in sent if each.left is not None]
+            text = f"{_PUT[self.part is not None]}{_LEFT if left else ''} SELECT seq FROM stored"  # noqa: S608 - our own text
+            seqs = {seq for (seq,) in await self.rows(text, rows, lanes, *([left] if left else []))}
             stored.update((each.entry.key, each.entry.seq) for each in sent if each.entry.seq in seqs)
         return stored
-
-    async def _update(self, given: list[_Given]) -> set[int]:
-        """Update entries by their numbers; return the numbers of those that are stored."""
-        rows = [
-            (each.entry.seq, each.lane.number, each.lane.token, each.entry.taker, *columns_of(each.entry))
-            for each in given
-        ]
-        lanes = list({each.lane.number for each in given})
-        left = [(each.entry.seq, *astuple(each.left)) for each in given if each.left is not None]
-        text = f"{_PUT[self.part is not None]}{_LEFT if left else ''} SELECT seq FROM stored"  # noqa: S608 - our own text
-        return {seq for (seq,) in await self.rows(text, rows, lanes, *([left] if left else []))}
 
     async def store_commons(self) -> None:
         """Store the common parts of intents that the database may not have yet."""
@@ -570,7 +568,3 @@ def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
     else:
         done.set_exception(error)
         done.exception()  # mark it as retrieved: the waiter may have been cancelled
-
-
-def _follow(earlier: asyncio.Future[None], later: asyncio.Future[None]) -> None:
-    _settle(earlier, None if later.cancelled() else later.exception())

@@ -158,7 +158,7 @@ class SqliteStore:
         writer, self._writer, self._starting = self._writer or self._starting, None, None
         if writer is not None:
             if not self._reading:
-                writer.act(_note_closed)
+                writer.act(lambda connection: connection.execute("DELETE FROM facts WHERE name = 'open'"))
             try:
                 await writer.stop()
             except asyncio.CancelledError:  # its thread still stores what was requested
@@ -294,13 +294,6 @@ class SqliteStore:
             raise
         return connection
 
-    def _make_private(self) -> None:
-        """Set the file's mode to 0600, once it is known to be a journal: its log gets the same mode."""
-        try:
-            make_database_private(self.path)
-        except OSError as error:
-            raise in_words(self._name, error) from error
-
     def _prepare(self, connection: sqlite3.Connection) -> None:
         empty = self._check_application(connection)
         if not empty:
@@ -310,7 +303,12 @@ class SqliteStore:
         if self._reading:
             connection.execute("PRAGMA query_only = 1")
         else:
-            self._make_private()
+            try:
+                make_database_private(
+                    self.path
+                )  # it is known to be a journal, and its log gets the same mode
+            except OSError as error:
+                raise in_words(self._name, error) from error
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
@@ -359,9 +357,14 @@ class SqliteStore:
         lost: set[tuple[str, int]] = set()
         # Usually it is one statement, which is its own transaction.
         is_one = not new and len(sent) <= MOST and all(left is None for _, left in sent)
-        is_one = is_one and len(self._stored_commons) == len(self.commons.texts)
-        with nullcontext() if is_one else transaction(connection):
-            self._store_commons(connection)
+        has_new_commons = len(self._stored_commons) < len(self.commons.texts)
+        with nullcontext() if is_one and not has_new_commons else transaction(connection):
+            if has_new_commons:
+                fresh = [
+                    each for each in [*self.commons.texts.items()] if each[0] not in self._stored_commons
+                ]
+                connection.executemany("INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh)
+                self._storing = [number for number, _ in fresh]
             for some in slices(new, MOST):
                 kept = {key for (key,) in connection.execute(*DIALECT.translated(*keep(some)))}
                 lost.update((entry.key, 0) for entry, _ in some if entry.key not in kept)
@@ -370,14 +373,11 @@ class SqliteStore:
         self._sends += sum(
             entry.state is State.SENDING and name not in lost for name, (entry, *_) in last.items()
         )
-        return [_dropped(entry.key) if (entry.key, entry.seq) in lost else None for entry, *_ in values]
-
-    def _store_commons(self, connection: sqlite3.Connection) -> None:
-        if len(self._stored_commons) == len(self.commons.texts):
-            return
-        fresh = [each for each in [*self.commons.texts.items()] if each[0] not in self._stored_commons]
-        connection.executemany("INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh)
-        self._storing = [number for number, _ in fresh]
+        return [
+            LostLaneError(f"entry {entry.key!r} was dropped, or is done. Nothing is sent for it.")
+            if (entry.key, entry.seq) in lost else None
+            for entry, *_ in values
+        ]  # fmt: skip
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
         """Repeat beside the file how many sends a group has stored."""
@@ -403,11 +403,3 @@ def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[tuple[str, 
     if left := [(seq, *astuple(each)) for seq, each in kept]:
         yield _LEFT, (left,)
     return {(entry.key, entry.seq) for entry, _ in given if entry.seq in lost}
-
-
-def _note_closed(connection: sqlite3.Connection) -> None:
-    connection.execute("DELETE FROM facts WHERE name = 'open'")
-
-
-def _dropped(key: str) -> LostLaneError:
-    return LostLaneError(f"entry {key!r} was dropped, or is done. Nothing is sent for it.")

@@ -46,16 +46,13 @@ class OutboxItem(Item, kw_only=True, eq=False):
 
     async def settled(self, outcome: Outcome[Any]) -> None:  # Any: of any operation
         """Pass the secret on, then store the outcome; or put the write back."""
-        if self._is_sent_again(outcome):
-            self._put_back(outcome)
-            return
-        await super().settled(outcome)
-
-    def _is_sent_again(self, outcome: Outcome[Any]) -> bool:  # Any: as above
         policy = outcome.started_as.policy
         absent = outcome.verdict is Verdict.NOT_APPLIED and outcome.evidence.cause == "absent"
         may = policy.resend != "never" and policy.max_resends > 0
-        return absent and may and self.times_put_back + 1 < MOST_ROUNDS
+        if absent and may and self.times_put_back + 1 < MOST_ROUNDS:
+            self._put_back(outcome)
+        else:
+            await super().settled(outcome)
 
     def _stored(self, outcome: Outcome[Any], record: Record) -> str:  # noqa: ARG002 - it makes a fuller one
         return verdict_record(outcome)
@@ -75,7 +72,11 @@ async def dispatch(
         TransportError: The outbox was restored from a copy, and the service cannot be reached.
 
     """
-    await _recall_restore(sending, entries)
+    restored = sending.restored = await restored_of(entries.facts, sending.client)
+    if restored is not None:
+        left = await entries.not_done(1)
+        if not left or left[0].seq > restored.through:
+            await entries.store.run(close_restored)
     engine, began, done = Engine(sending), time.monotonic(), 0
 
     def say(lanes: int) -> str:
@@ -120,12 +121,3 @@ async def _leave(
     on_verdict()
     await dispatcher.leave()
     await dispatcher.end()
-
-
-async def _recall_restore(sending: Sending, entries: OutboxEntries) -> None:
-    """Learn which entries may have been sent after the copy from which the outbox was restored."""
-    restored = sending.restored = await restored_of(entries.facts, sending.client)
-    if restored is not None:
-        left = await entries.not_done(1)
-        if not left or left[0].seq > restored.through:
-            await entries.store.run(close_restored)
