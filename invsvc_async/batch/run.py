@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections import Counter, OrderedDict
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import msgspec
 
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.engine import Engine
@@ -21,6 +18,7 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.result import Progress, Result
 from invsvc_async.batch.run_status import Pause, note_pause, note_status, note_total
 from invsvc_async.client import options_of
+from invsvc_async.durable.leases import status_of
 from invsvc_async.durable.restored import close_restored
 from invsvc_async.durable.results import Consumer
 from invsvc_async.errors import InvalidRequestError, JournalError
@@ -253,14 +251,8 @@ class Run:
         session.tell(self._batch.on_progress, self.progress())
 
     def _say(self, lanes: int) -> str:
-        """Return what others see of this process, as JSON."""
         progress = self.progress()
-        rate = 0.0 if self.ended else round(progress.rate, 3)
-        said = {
-            "host": socket.gethostname(), "pid": os.getpid(), "done": progress.done, "rate": rate,
-            "lanes": lanes,
-        }  # fmt: skip
-        return msgspec.json.encode(said).decode()
+        return status_of(progress.done, 0.0 if self.ended else progress.rate, lanes)
 
     # --- feeding
 

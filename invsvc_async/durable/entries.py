@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import sys
-from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from operator import attrgetter
@@ -201,8 +200,7 @@ class Entries:
         if not rows or rows[0][0] is None:
             return None
         if isinstance(self.store, SqliteStore):  # one process has all lanes
-            said = _said(self.store.path.with_name(f"{self.store.path.name}.owner"))
-            return Owner(*said, _lives(*said))
+            return _owner_of_file(self.store.path)
         _, status, silent, silence, sends = rows[0]
         said = json.loads(status or "{}")
         alive = silent is not None and sends != -1 and silent < silence
@@ -314,20 +312,16 @@ def attempts_of(entry: Entry) -> int:
         return 0
 
 
-def _said(beside: Path) -> tuple[str | None, int | None]:
-    """Return the host and the process that the lock file *beside* a store names."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        said = json.loads(beside.read_bytes())
-        return str(said["host"]), int(said["pid"])
-    return None, None
-
-
-def _lives(host: str | None, pid: int | None) -> bool:
-    """Return whether a process may live: it runs, or it is on another machine."""
-    if pid is None or host != socket.gethostname() or sys.platform == "win32":  # where signal 0 would end it
-        return True
+def _owner_of_file(path: Path) -> Owner:
+    """Return the process that the lock file of *path* names; on another machine, it may live."""
     try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)
-    return True
+        said = json.loads(path.with_name(f"{path.name}.owner").read_bytes())
+        host, pid = str(said["host"]), int(said["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return Owner(None, None, alive=True)
+    if host == socket.gethostname() and sys.platform != "win32":  # where signal 0 would end it
+        try:
+            os.kill(pid, 0)
+        except OSError as error:
+            return Owner(host, pid, not isinstance(error, ProcessLookupError))
+    return Owner(host, pid, alive=True)

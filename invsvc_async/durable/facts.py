@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from invsvc_async.errors import InvalidRequestError
 from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script
+    from invsvc_async.transport.session import ClientState
 
 __all__ = ["FIND", "SET", "Facts", "note_fact"]
 
@@ -48,6 +50,29 @@ class Facts:
             text = "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
             await self._store.rows(text, name, value)
         return await self.get(name)
+
+    async def check_client(
+        self, session: ClientState, what: str, *, same_mode: bool, reading: bool = False
+    ) -> None:
+        """
+        Check that *session* has the base URL and credential with which *what* was begun, or note them.
+
+        Raises:
+            InvalidRequestError: It has another one; of credentials, *same_mode* asserts that they are alike.
+
+        """
+        base_url = await self.get_or("base_url", None if reading else session.base_url)
+        if base_url not in (None, session.base_url):
+            raise InvalidRequestError(
+                f"client: this {what} was begun at {base_url}, but this client uses {session.base_url}"
+            )
+        mine = session.credential.fingerprint(session.base_url)
+        begun_with = await self.get_or("credential", None if reading else mine)
+        if None not in (mine, begun_with) and mine != begun_with and not same_mode:
+            raise InvalidRequestError(
+                f"client: this {what} was begun with another credential",
+                hint="If this one has the same team and mode, pass same_mode=True (invsvc: --same-mode).",
+            )
 
     async def beginning(self, prefix: str) -> dict[str, str]:
         """Return those whose names begin with *prefix*."""

@@ -15,7 +15,7 @@ import re
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 import attrs
@@ -42,11 +42,11 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from invsvc_async.durable.intents import Packed
+    from invsvc_async.durable.intents import Commons, Packed
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.intent import Intent
@@ -60,6 +60,7 @@ __all__ = ["ClientJournal", "without_names"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
+T = TypeVar("T")
 _PAGE: Final = 256  # entries read or removed at once
 _PATIENCE: Final = 10.0  # s that a write waits for a database that is away
 _NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an address
@@ -429,35 +430,32 @@ class ClientJournal:
         await self.open()
         found = await self._store.rows("SELECT value FROM {s}facts WHERE name = $1", FACT)
         through = last_of(found[0][0] if found else None)
-        async for entry in self._walk(_OPEN):
-            try:
-                intent = intent_of(entry, self._store.commons)
-                if intent.newest and self.is_shared:  # others may have written to the same thing since
-                    intent = attrs.evolve(intent, newest=None)
-                yield in_doubt(intent) if entry.seq <= through else intent
-            except JournalError as error:
-                if not self.is_shared:
-                    raise
-                log.error("left in the journal: %s", error)  # noqa: TRY400 - the message is enough
+        async for entry, intent in self._walk(_OPEN, intent_of):
+            if intent.newest and self.is_shared:  # others may have written to the same thing since
+                intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same
+            yield in_doubt(intent) if entry.seq <= through else intent
 
     async def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: the operation says what its value is
         """Iterate over the verdicts that were taken over, oldest first; unreadable ones are logged."""
-        async for entry in self._walk(_DONE):
+        async for entry, outcome in self._walk(_DONE, outcome_of):
             self._done.add(entry.key)
-            try:
-                yield outcome_of(entry, self._store.commons)
-            except JournalError as error:
-                if not self.is_shared:
-                    raise
-                log.error("left in the journal: %s", error)  # noqa: TRY400 - the message is enough
+            yield outcome
 
-    async def _walk(self, which: str) -> AsyncIterator[Entry]:
+    async def _walk(self, which: str, read: Callable[[Entry, Commons], T]) -> AsyncIterator[tuple[Entry, T]]:
         await self.open()
         keys = [key for key in self._left if key not in self._heard]
         for some in slices(keys, _PAGE):
             for entry in await self._store.entries(f"e.key {{any 1 text}} AND {which} ORDER BY e.seq", some):
-                if entry.key in self._left and entry.key not in self._heard:  # heard of meanwhile
-                    yield entry
+                if entry.key not in self._left or entry.key in self._heard:  # heard of meanwhile
+                    continue
+                try:
+                    found = read(entry, self._store.commons)
+                except JournalError as error:
+                    if not self.is_shared:
+                        raise
+                    log.error("left in the journal: %s", error)  # noqa: TRY400 - the message is enough
+                else:
+                    yield entry, found
 
     async def aclose(self) -> None:
         """

@@ -15,7 +15,10 @@ In a file, the lock of the file shows it: what an earlier process left is free.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
+import socket
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEASE", "Lane", "Leases", "Sign", "dead", "end_lane", "living", "new_lane", "pause_of",
-    "show_life",
+    "show_life", "status_of",
 ]  # fmt: skip
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
@@ -101,6 +104,18 @@ _FREE: Final = f"""
 SELECT id, owner FROM {{s}}lanes AS l WHERE (owner IS NULL OR {dead("l.owner")}) AND credential LIKE $3
     ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
 """  # noqa: S608 - our own text
+
+
+def status_of(done: int, rate: float, lanes: int) -> str:
+    """Return the status of a process that has finished *done* writes, *rate* a second, and has *lanes*."""
+    said = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "done": done,
+        "rate": round(rate, 3),
+        "lanes": lanes,
+    }
+    return json.dumps(said)
 
 
 def member_of(token: str) -> str:

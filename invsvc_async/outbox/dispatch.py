@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import time
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.engine import Engine
@@ -16,6 +12,7 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import until_ended
+from invsvc_async.durable.leases import status_of
 from invsvc_async.durable.records import verdict_record
 from invsvc_async.durable.restored import close_restored
 from invsvc_async.reconcile.history import Verdict
@@ -80,9 +77,7 @@ async def dispatch(
     engine, began, done = Engine(sending), time.monotonic(), 0
 
     def say(lanes: int) -> str:
-        rate = round(done / max(time.monotonic() - began, 1.0), 3)
-        said = {"host": socket.gethostname(), "pid": os.getpid(), "done": done, "rate": rate, "lanes": lanes}
-        return msgspec.json.encode(said).decode()
+        return status_of(done, done / max(time.monotonic() - began, 1.0), lanes)
 
     dispatcher = Dispatcher(sending, entries, OutboxItem, gives=False, on_unfit=on_verdict)
     dispatcher.say = say

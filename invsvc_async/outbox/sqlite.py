@@ -22,7 +22,7 @@ from invsvc_async.durable.records import verdict_of_lost
 from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.scripts import KNOWN, add, may_drop
 from invsvc_async.durable.sqlite_store import DIALECT
-from invsvc_async.errors import InvalidRequestError, JournalError, KeyConflictError
+from invsvc_async.errors import JournalError, KeyConflictError
 from invsvc_async.outbox.caller_connections import run
 from invsvc_async.outbox.entries import OutboxEntries, not_there
 from invsvc_async.storage.same_file import SameFile
@@ -167,24 +167,16 @@ class SqliteOutbox(OutboxEntries):
             )
         try:
             await super().open()
-            await self._check_credential()
+            assert self._session is not None
+            await self.facts.check_client(
+                self._session, "outbox", same_mode=self._same_mode, reading=self._reading
+            )
             await self._table.open(reading=self._reading)
             if not self._reading:
                 await self._belongs_together()
         except BaseException:
             await self.aclose()
             raise
-
-    async def _check_credential(self) -> None:
-        assert self._session is not None
-        mine = self._session.credential.fingerprint(self._base_url)
-        theirs = await self.facts.get_or("credential", None if self._reading else mine)
-        if None not in (mine, theirs) and mine != theirs and not self._same_mode:
-            raise InvalidRequestError(
-                "client: this outbox was begun with another credential",
-                hint="If this one has the same team and data mode, pass same_mode=True "
-                "(invsvc: --same-mode).",
-            )
 
     async def _belongs_together(self) -> None:
         """
