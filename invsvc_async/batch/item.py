@@ -169,7 +169,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """Store how far it got."""
         state = State.SENDING if sent else State.TO_DO
-        self._lane.shelve(self._entry(state, intent, self._packed(intent)))
+        self._lane.put(self._entry(state, intent, self._packed(intent)))
 
     @property
     def _lane(self) -> Lane:
@@ -177,7 +177,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         return self.lane
 
     def _packed(self, intent: Intent) -> Packed:
-        return pack(intent, self._lane.commons)
+        return pack(intent, self._lane.leases.store.commons)
 
     async def settled(self, outcome: Outcome[Any]) -> None:
         """
@@ -239,7 +239,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         self.is_put_back = True
         self.times_put_back += 1
         state = State.SENDING if in_doubt else State.TO_DO
-        self._lane.shelve(self._entry(state, self.intent, self._packed(self.intent)))
+        self._lane.put(self._entry(state, self.intent, self._packed(self.intent)))
 
     def heard(self, identity: str) -> None:
         """Do nothing: the entries of a batch stay."""

@@ -15,19 +15,14 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.file_check import Checkpoint
 
-__all__ = ["checkpoint_at", "entries_of", "is_shared", "name_of"]
+__all__ = ["checkpoint_at", "entries_of", "name_of"]
 
 _SHOWN = ("host", "port", "batch", "outbox", "journal")  # the options that say which one it is
 
 
-def is_shared(path: str | Path) -> bool:
-    """Return whether *path* is the address of a PostgreSQL database, which machines may share."""
-    return is_postgres(str(path))
-
-
 def name_of(path: str | Path) -> str:
     """Return *path* for display and for commands: an address without its login and most of its options."""
-    if not is_shared(path):
+    if not is_postgres(str(path)):
         return str(path)
     place = without_login(str(path))
     if place is None:

@@ -78,10 +78,6 @@ class Commons:
         self._known: dict[tuple[object, ...], tuple[int, Intent]] = {}
         self._parts: dict[int, tuple[dict[str, Any], ReconcilePolicy, Timeouts]] = {}
 
-    def load(self, number: int, text: str) -> None:
-        """Add one from the store."""
-        self.texts[number] = text
-
     def number_of(self, intent: Intent) -> int:
         """Return the number of *intent*'s common part."""
         if (known := self._known.get(_short(intent))) is not None:
@@ -90,7 +86,7 @@ class Commons:
         del whole["scope"]["credential"]
         text = envelope.dumps({name: whole[name] for name in ("schema", *_COMMON)}).decode()
         number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
-        self.load(number, text)
+        self.texts[number] = text
         return self.note(intent, number)
 
     def note(self, intent: Intent, number: int) -> int:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.intents import Commons
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script
@@ -224,11 +223,6 @@ class Lane:
         """Who returns the verdicts of its entries; None: any consumer."""
         return self.leases.taker
 
-    @property
-    def commons(self) -> Commons:
-        """The common parts of intents."""
-        return self.leases.store.commons
-
     async def hold(self) -> None:
         """
         Wait until the lease is valid: it may have run out only because a sign of life is late.
@@ -247,10 +241,6 @@ class Lane:
     def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
         """Store *entry* and the state in which it *left* its thing, if the lane is still owned."""
         return self.leases.store.put(entry, self, left)
-
-    def shelve(self, entry: Entry) -> None:
-        """Store *entry* without waiting."""
-        self.put(entry)
 
     def doubt(self) -> None:
         """Note that something was not stored, so another process may have the lane."""

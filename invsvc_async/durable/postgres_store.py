@@ -397,7 +397,7 @@ class PostgresStore(Pool):
         made = [entry_in(row[:-1]) for row in map(tuple, found)]
         if any(entry.common not in self.commons.texts for entry in made if entry.common is not None):
             for number, common in await self.rows("SELECT number, text FROM {s}commons"):
-                self.commons.load(number, common)
+                self.commons.texts[number] = common
                 self._stored_commons.add(number)
         return made
 

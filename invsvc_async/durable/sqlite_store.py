@@ -338,7 +338,7 @@ class SqliteStore:
 
     def _load_commons(self, connection: sqlite3.Connection) -> None:
         for number, text in connection.execute("SELECT number, text FROM commons"):
-            self.commons.load(number, text)
+            self.commons.texts[number] = text
             self._stored_commons.add(number)
 
     def _release(self) -> None:

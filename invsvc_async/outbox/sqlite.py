@@ -118,7 +118,7 @@ class _Table:
             _ROWS + where, self._base_url, *values
         ):
             if common:
-                self._commons.load(number, common)
+                self._commons.texts[number] = common
             entries.append(
                 Entry(
                     seq=seq, key=key, thing=thing, digest=digest, operation=operation, state=State.TO_DO,
