@@ -319,6 +319,7 @@ class SqliteStore:
         if (kind := fact(connection, "kind")) != self._kind:
             raise JournalError(f"{self._name}: it is {kind}, not {self._kind}. Choose another path.")
         check_lanes(self._name, connection.execute("SELECT count(*) FROM lanes").fetchone()[0], self.lanes)
+        self._stored_commons.clear()  # of an earlier opening: it may be an older copy now
         self._load_commons(connection)
         if not self._reading:
             connection.execute("INSERT OR REPLACE INTO facts VALUES ('open', ?)", (opened_as(self.path),))
