@@ -36,10 +36,6 @@ _LOOKED_AT = 5000  # of which one transaction of a prune looks at the rows
 _CHECKPOINT = "checkpoint"  # the fact that says how far the latest input was taken in
 _INPUT = "input "  # a fact for each input that is being read, by the member that reads it
 _ANY_OPEN = "SELECT 1 FROM {s}entries WHERE done_at IS NULL LIMIT 1"
-_OPEN = "SELECT 1 FROM {s}entries WHERE done_at IS NULL LIMIT 1"
-_COUNTS = """
-SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
-"""
 _OPEN = f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE state < {State.DONE:d}"  # noqa: S608 - our own text
 _INPUTS = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"  # noqa: S608 - our own text
 _BEGIN = """

@@ -38,7 +38,7 @@ async def process(store, clock, number, chance):
         ]  # fmt: skip
         await entries.add(new, leases.name, None)
         await leases.take(store.lanes)
-        found = await entries.open_in(dict.fromkeys(leases.lanes, 0), (), 5) if leases.lanes else []
+        found = await store.open_in(dict.fromkeys(leases.lanes, 0), (), 5) if leases.lanes else []
         for state in (State.SENDING, State.DONE):
             stored = [put(leases, entry, state, chance) for entry in found if chance.random() < 0.8]
             for error in await asyncio.gather(*stored, return_exceptions=True):
