@@ -24,7 +24,7 @@ from invsvc_async.durable.results import Consumer
 from invsvc_async.errors import InvalidRequestError, JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Iterable
+    from collections.abc import AsyncIterable, Iterable
 
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.file_check import Checkpoint, Writes
@@ -72,7 +72,7 @@ class Run:
         self._dispatcher.say = self._say
         self._results = Consumer(self._dispatcher.leases)
         self._last: Entry | None = None  # the latest that was given: taken once the next one is asked for
-        self._left: AsyncIterator[Entry] | None = None  # those that others have left
+        self._gives_left = False  # those that others have left
         self._engine: Engine | None = None
         self._intake: Intake | None = None
         self._readers: OrderedDict[str, WriteSpec] = OrderedDict()  # writes of the input that have one
@@ -135,28 +135,19 @@ class Run:
         if self.ended and not late:
             return None
         try:
-            if self._left is None:
-                if late:
-                    await self._decided()
-                else:
-                    await self._begin()
-                self._left = self._left_by_others()
-            found = await anext(self._left, None)
+            if not self._gives_left:
+                await (self._decided() if late else self._begin())
+                self._gives_left = True
+            found = await self._results.next(_PAGE)
         except BaseException:  # cancelled, or the journal cannot be read: the rest is for the next run
             self.ended = True
             raise
         if found is None:
-            self._left = None
+            self._gives_left = False
             return None
         self._last, result = found, Result.of(found)
         # "not stored" is a state: a run that is over had the secret
         return attrs.evolve(result, secret="lost") if result.secret == "not stored" else result  # noqa: S105, S106
-
-    async def _left_by_others(self) -> AsyncIterator[Entry]:
-        while page := await self._results.take(_PAGE):
-            for entry in page:
-                if await self._results.has(entry):
-                    yield entry
 
     async def _begin(self) -> None:
         if self._before is not None:

@@ -40,6 +40,7 @@ class Consumer:
             "",
             None,
         )  # its taker, and the process's then
+        self._taken: list[Entry] = []  # and not given yet, the next one last
         self._heard: defaultdict[str, list[int]] = defaultdict(list)  # numbers to be stored, by taker
         self._timer: asyncio.TimerHandle | None = None
         self._saving: set[asyncio.Task[None]] = set()
@@ -69,6 +70,15 @@ class Consumer:
         for entry in found:
             entry.taker = taker
         return found
+
+    async def next(self, at_once: int) -> Entry | None:
+        """Return the next of these verdicts, of which it takes so many *at_once*; ``None``: there is none."""
+        while True:
+            self._taken = self._taken or [*reversed(await self.take(at_once))]
+            if not self._taken:
+                return None
+            if await self.has(entry := self._taken.pop()):
+                return entry
 
     async def has(self, entry: Entry) -> bool:
         """Return whether *entry*, which this process has taken or finished, is still its to give."""

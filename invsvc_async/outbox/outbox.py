@@ -431,17 +431,15 @@ class Outbox:
             try:
                 while self._open:
                     event.clear()
-                    taken = await consumer.take(_AT_ONCE)
-                    for entry in taken:
-                        if not await consumer.has(entry):
-                            continue
-                        yield result_in(entry, self._store.store.commons)
-                        if times := failed[entry.key]:
-                            consumer.give_back(entry, _pause_after(times))
-                        else:
-                            consumer.acknowledge(entry)
-                    if not taken:
+                    entry = await consumer.next(_AT_ONCE)
+                    if entry is None:
                         await set_within(event, _POLL)
+                        continue
+                    yield result_in(entry, self._store.store.commons)
+                    if times := failed[entry.key]:
+                        consumer.give_back(entry, _pause_after(times))
+                    else:
+                        consumer.acknowledge(entry)
             finally:
                 living.cancel()
                 await consumer.save()
