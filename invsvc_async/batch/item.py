@@ -47,14 +47,6 @@ def discard_secret(_key: str, _webhook: object) -> None:
     """Throw a secret away, as an ``on_secret``. It counts as not stored: nobody wants it."""
 
 
-def _claim_of(webhook_id: str | None, *, answered: bool) -> str | None:
-    """Return the id of the webhook that was made, marked if an answer gave it."""
-    if webhook_id is None:
-        return None
-    webhook_id = webhook_id.replace("\0", "\ufffd")  # PostgreSQL would refuse it, and all stored with it
-    return f"{ANSWERED}{webhook_id}" if answered else webhook_id
-
-
 class Item(msgspec.Struct, eq=False, kw_only=True):
     """
     One write of a batch, with its ``intent``, and its ``spec`` if it is new.
@@ -198,7 +190,12 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             outcome, left = self.restored.judged(outcome, left)
         intent = outcome.started_as if applied else outcome.intent
         untagged = applied and intent.operation == "webhooks.create" and not is_unique(intent.tag)
-        record = record_of(outcome)
+        record, claim = record_of(outcome), None
+        if untagged and record.thing is not None:
+            webhook_id = record.thing.replace(
+                "\0", "\ufffd"
+            )  # PostgreSQL would refuse all that is stored with it
+            claim = f"{ANSWERED}{webhook_id}" if answered else webhook_id
         entry = self._entry(
             State.DONE,
             intent,
@@ -206,7 +203,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             taker=self._lane.taker,
             verdict=outcome.verdict.value,
             outcome=self._stored(outcome, record),
-            claim=_claim_of(record.thing, answered=answered) if untagged else None,
+            claim=claim,
             done_at=time.time_ns() // 1_000_000,
         )
         self.storing = self._lane.put(entry, left)

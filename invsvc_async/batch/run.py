@@ -16,7 +16,7 @@ from invsvc_async.batch.file_check import FileWrites, sound
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.result import Progress, Result
-from invsvc_async.batch.run_status import Pause, note_pause, note_status, note_total
+from invsvc_async.batch.run_status import TOTAL, Pause, note_pause, note_status
 from invsvc_async.client import options_of
 from invsvc_async.durable.leases import status_of
 from invsvc_async.durable.restored import close_restored
@@ -136,7 +136,14 @@ class Run:
             return None
         try:
             if not self._gives_left:
-                await (self._decided() if late else self._begin())
+                if late:
+                    await self._decided()
+                else:
+                    if self._before is not None:
+                        await self._before.end()
+                        self._before = None
+                    await self._dispatcher.begin()
+                    options_of(self._batch.client).session.opened("batch", self._dispatcher.leases)
                 self._gives_left = True
             found = await self._results.next(_PAGE)
         except BaseException:  # cancelled, or the journal cannot be read: the rest is for the next run
@@ -148,13 +155,6 @@ class Run:
         self._last, result = found, Result.of(found)
         # "not stored" is a state: a run that is over had the secret
         return attrs.evolve(result, secret="lost") if result.secret == "not stored" else result  # noqa: S105, S106
-
-    async def _begin(self) -> None:
-        if self._before is not None:
-            await self._before.end()
-            self._before = None
-        await self._dispatcher.begin()
-        options_of(self._batch.client).session.opened("batch", self._dispatcher.leases)
 
     async def _decided(self) -> None:
         """Wait until it is certain which other runs have ended: most end together."""
@@ -264,7 +264,8 @@ class Run:
         async with sound(self._writes, self._batch.client, entries.checkpoint) as writes:
             summary = await entries.summary()
             self._dispatcher.earlier.any = summary.done > 0
-            note_total(entries, writes)
+            # Of another input than a file, nobody knows how many writes it has before its end.
+            entries.facts.put(TOTAL, str(writes.total) if isinstance(writes, FileWrites) else None)
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._dispatcher.feed(engine, self._is_over))

@@ -261,19 +261,16 @@ class SqliteOutbox(OutboxEntries):
                 before, more = await self.move()
                 if before is not None:
                     woken("1", before)
-                if not more:
-                    await self._changed()
+                if more:
+                    continue
+                fast = asyncio.get_running_loop().time() < self._fast_until
+                self._enqueued.clear()
+                await set_within(self._enqueued, _FAST if fast else _SLOW)
+                if not fast and self._enqueued.is_set():
+                    await asyncio.sleep(_FAST)
         finally:
             reopened.cancel()
             await asyncio.wait([reopened])
-
-    async def _changed(self) -> None:
-        """Wait until it is time to look for new rows."""
-        fast = asyncio.get_running_loop().time() < self._fast_until
-        self._enqueued.clear()
-        await set_within(self._enqueued, _FAST if fast else _SLOW)
-        if not fast and self._enqueued.is_set():
-            await asyncio.sleep(_FAST)
 
     async def move(self) -> tuple[int | None, bool]:
         """Move new rows; return the number before those of new entries, and whether any were moved."""
