@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
-STORIES = [
+STORIES = ["--hypothesis-profile=mutants"]
+STORIES += [
     f"tests/durable/test_{name}.py" for name in ("stores", "leases", "counts", "model", "lost_replies")
 ]
 TESTS = (("0", STORIES), ("4", ["tests/outbox"]))  # workers, and what they run
