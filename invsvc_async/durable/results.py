@@ -36,10 +36,8 @@ class Consumer:
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
-        self._page: tuple[str, str | None] = (
-            "",
-            None,
-        )  # its taker, and the process's then
+        # The taker of the page that was taken last, and that of the process then.
+        self._page: tuple[str, str | None] = "", None
         self._taken: list[Entry] = []  # and not given yet, the next one last
         self._heard: defaultdict[str, list[int]] = defaultdict(list)  # numbers to be stored, by taker
         self._timer: asyncio.TimerHandle | None = None
@@ -74,7 +72,8 @@ class Consumer:
     async def next(self, at_once: int) -> Entry | None:
         """Return the next of these verdicts, of which it takes so many *at_once*; ``None``: there is none."""
         while True:
-            self._taken = self._taken or [*reversed(await self.take(at_once))]
+            if not self._taken:
+                self._taken[:0] = reversed(await self.take(at_once))  # another task may do so meanwhile
             if not self._taken:
                 return None
             if await self.has(entry := self._taken.pop()):
