@@ -142,7 +142,12 @@ async def test_reopening(store, lane):
     await end(lane, unknown, "unknown")
     again = set()
     lanes = await store.run(
-        lambda: reopen(["applied", "refused", "unknown", "open", "none"], NOT_APPLIED, again, part=store.part)
+        lambda: reopen(
+            ["applied", "refused", "unknown", "open", "none"],
+            [*NOT_APPLIED, "applied"],
+            again,
+            part=store.part,
+        )
     )
     assert (lanes, again) == ({1}, {"refused", "unknown"})
     found = {entry.key: entry for entry in await store.entries("true")}
