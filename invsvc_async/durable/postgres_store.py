@@ -242,7 +242,7 @@ class PostgresStore(Pool):
         schema = self._own_schema(base_url, session.credential.fingerprint(base_url) or "")
         dialect = _dialect_in(schema, self.part, self._kind)
         yield f"CREATE SCHEMA {schema}"
-        for text, values in create(lanes=self._lanes, counted=False, kind=self._kind, base_url=base_url):
+        for text, values in create(lanes=self.lanes, counted=False, kind=self._kind, base_url=base_url):
             if "{sqlite}" not in text:
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):

@@ -46,20 +46,20 @@ class PostgresOutbox(OutboxEntries):
 
     def __init__(self, base: PostgresStore, session: ClientState, *, same_mode: bool) -> None:
         super().__init__(base, session, same_mode=same_mode)
-        self._base = base
+        self.base: PostgresStore = base
 
     async def insert(self, connection: object | None, new: NewWrite) -> bool:
         """Enqueue *new* in the transaction of *connection*, or in one of its own."""
-        await self._base.store_commons()  # on a connection of our own, and only if it is new
-        script = partial(self.enqueue, self._base.schema, new)
+        await self.base.store_commons()  # on a connection of our own, and only if it is new
+        script = partial(self.enqueue, self.base.schema, new)
         if connection is None:
-            return await self._base.run(script)
+            return await self.base.run(script)
         return await run(connection, self.database, script())
 
     def find(self, session: ClientState, new: NewWrite) -> Script[str]:
         """Return the schema of the outbox of *session*, and store the common part of *new* there."""
         base_url, mine = session.base_url, session.credential.fingerprint(session.base_url) or ""
-        schema = yield from self._base.find(base_url, mine, same_mode=self._same_mode)
+        schema = yield from self.base.find(base_url, mine, same_mode=self._same_mode)
         if schema is None:
             raise not_there(session)
         yield _COMMON.format(schema=schema), (new.common, new.common_text)
