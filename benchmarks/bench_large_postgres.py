@@ -104,7 +104,7 @@ async def measure(address: str) -> None:
     await leases.beat()
     await leases.take(journal.lanes)
     await timed("add 200 writes", journal.add(new, leases.name, None))
-    await timed("read them", journal.open_in(dict.fromkeys(leases.lanes, 0), (), 200))
+    await timed("read them", store.open_in(dict.fromkeys(leases.lanes, 0), (), 200))
 
     async def finish() -> None:
         numbers = await journal.known([entry.key for entry in new])

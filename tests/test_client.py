@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import warnings
 import pickle
+import warnings
 
 import pytest
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN
+from invsvc_async.batch.entries import BEGUN, workers_of
 from invsvc_async.batch.places import entries_of
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Result, outcome_in
-from invsvc_async.batch.run import Run
 from invsvc_async.batch.sending import Sending
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import State
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.file_check import Writes
     from invsvc_async.batch.result import Progress, Summary, Worker
+    from invsvc_async.batch.run import Run
     from invsvc_async.client import Client
     from invsvc_async.reconcile.outcome import Outcome
 
@@ -130,10 +130,11 @@ class Batch:
         self._is_open = True
         try:
             await self.entries.open()
-            await self._check_place()
-            self.sending.epoch = str(await self.entries.fact_or("epoch", token_hex(16)))
-            await self.entries.fact_or(BEGUN, str(time.time_ns() // 1_000_000))
-            self.sending.restored = await restored_of(self.entries.fact, self.client)
+            session = options_of(self.client).session
+            await self.entries.facts.check_client(session, "batch", same_mode=self.sending.same_mode)
+            self.sending.epoch = str(await self.entries.facts.get_or("epoch", token_hex(16)))
+            await self.entries.facts.get_or(BEGUN, str(time.time_ns() // 1_000_000))
+            self.sending.restored = await restored_of(self.entries.facts, self.client)
         except BaseException:
             self._is_open = False
             await self.entries.aclose()
@@ -178,8 +179,7 @@ class Batch:
 
         """
         self._check_idle("run", "Take all its results first, or stop it.")
-        self._run = Run(self, writes, lasting=False, before=self._run)
-        return self._run
+        return self._begun(writes, lasting=False)
 
     def work(self) -> AsyncIterator[Result]:
         """
@@ -193,7 +193,12 @@ class Batch:
             raise ConfigurationError(
                 "work: a journal in a file cannot be shared. Use run(), or a journal at postgresql://…."
             )
-        self._run = Run(self, (), lasting=True, before=self._run)
+        return self._begun((), lasting=True)
+
+    def _begun(self, writes: Writes, *, lasting: bool) -> Run:
+        from invsvc_async.batch.run import Run  # with all that sends
+
+        self._run = Run(self, writes, lasting=lasting, before=self._run)
         return self._run
 
     async def stop(self, grace: float = 10.0) -> None:
@@ -230,7 +235,7 @@ class Batch:
             ConfigurationError: The journal is a file, which only one process can use.
 
         """
-        return await self.entries.workers()
+        return await workers_of(self.entries)
 
     async def results(self, *, verdict: Verdict | str | None = None) -> AsyncIterator[Result]:
         """
@@ -259,7 +264,7 @@ class Batch:
         entry = await self.entries.entry(key)
         if entry is None or entry.state is not State.DONE:
             return None
-        return attrs.evolve(outcome_in(entry, self.entries.commons), replayed=True)
+        return attrs.evolve(outcome_in(entry, self.entries.store.commons), replayed=True)
 
     async def retry(
         self,
@@ -327,22 +332,6 @@ class Batch:
         if done_before.tzinfo is None:
             raise InvalidRequestError("done_before: must be a datetime with a time zone")
         return await self.entries.prune(round(done_before.timestamp() * 1000))
-
-    async def _check_place(self) -> None:
-        """Check that the client has the base URL and credential with which the batch was begun."""
-        session = options_of(self.client).session
-        base_url = await self.entries.fact_or("base_url", session.base_url)
-        if base_url != session.base_url:
-            raise InvalidRequestError(
-                f"client: this batch was begun at {base_url}, but this client uses {session.base_url}"
-            )
-        mine = session.credential.fingerprint(session.base_url)
-        begun_with = await self.entries.fact_or("credential", mine)
-        if None not in (mine, begun_with) and mine != begun_with and not self.sending.same_mode:
-            raise InvalidRequestError(
-                "client: this batch was begun with another credential",
-                hint="If this one has the same team and mode, pass same_mode=True (invsvc: --same-mode).",
-            )
 
 
 def _is_limit(value: object) -> bool:

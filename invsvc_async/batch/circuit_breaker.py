@@ -78,7 +78,7 @@ def cause_of(outcome: Outcome[Any], outage: Cause | None) -> Cause | None:  # An
                 return Cause(_refused(last.status), _MOST_REFUSED, at_once=True)
             if (lacks := _lacking_plan(outcome)) is not None:
                 return Cause(lacks, stops=True)
-        case Verdict.NOT_APPLIED if not _is_overtaken(outcome):
+        case Verdict.NOT_APPLIED if getattr(_last(outcome, Resumed), "newest", None) is not False:
             last = _last(outcome, Attempt)
             if last is not None and last.end is End.NOT_SENT:
                 return Cause(_unreachable(outcome.error))
@@ -108,11 +108,6 @@ def _cause_of_doubt(outcome: Outcome[Any], outage: Cause | None) -> Cause | None
 
 def _last(outcome: Outcome[Any], kind: type[Any]) -> Any:  # Any: an event of that kind, or None
     return next((event for event in reversed(outcome.history) if isinstance(event, kind)), None)
-
-
-def _is_overtaken(outcome: Outcome[Any]) -> bool:  # Any: of any operation
-    resumed = _last(outcome, Resumed)
-    return resumed is not None and resumed.newest is False
 
 
 def _lacking_plan(outcome: Outcome[Any]) -> str | None:  # Any: of any operation

@@ -21,6 +21,7 @@ from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import LostLaneError
+from invsvc_async.durable.last_writes import in_flight_of
 from invsvc_async.durable.leases import Leases, Sign, pause_of
 from invsvc_async.durable.records import verdict_of_unfit
 from invsvc_async.errors import InvalidRequestError, JournalError
@@ -61,9 +62,8 @@ class Dispatcher:
     ) -> None:  # fmt: skip
         self._sending, self._entries, self._item_type = sending, entries, item_type
         self._may_begin, self._on_unfit = may_begin, on_unfit
-        self.earlier: Earlier = Earlier(sending, entries)
+        self.earlier: Earlier = Earlier(sending, entries.store)
         self.leases: Leases = Leases(entries.store, options_of(sending.client).session.clock, gives=gives)
-        self.living: int = 1  # processes that send, this one included
         self.say: Callable[[int], str] | None = None  # what others are told of this process and its lanes
         self._held: dict[int, Lane] = {}  # by number: what is under way
         self._busy: Counter[Lane] = Counter()  # how much of it is of each lane
@@ -101,9 +101,9 @@ class Dispatcher:
 
         """
         self._engine = engine
-        pause = pause_of(self._entries.silence)
+        pause = pause_of(self._entries.store.silence)
         await self._show()
-        if self.living > 1 and self._sending.rate is not None:
+        if self.leases.living > 1 and self._sending.rate is not None:
             await asyncio.sleep(_JOINED * pause)  # until the others have noticed, and leave a part of it
         self._beat_now.set()
         listening = asyncio.create_task(self._listen(engine))
@@ -115,8 +115,12 @@ class Dispatcher:
                     continue
                 if self._is_idle and is_over is not None and await is_over():
                     return
-                self._become_hungry()
-                await set_within(self.woken, _LOOK if self.living > 1 and is_over is not None else pause)
+                if self.leases.living > 1 and not self._is_hungry and self._is_idle:
+                    self._is_hungry = True
+                    self._beat_now.set()
+                await set_within(
+                    self.woken, _LOOK if self.leases.living > 1 and is_over is not None else pause
+                )
         finally:
             listening.cancel()
             await asyncio.wait([listening])
@@ -130,17 +134,12 @@ class Dispatcher:
         """Whether all lanes of this process were read to their ends."""
         return self._has_divided and all(self._places.get(lane, 0) is None for lane in self.leases.lanes)
 
-    def _become_hungry(self) -> None:
-        if self.living > 1 and not self._is_hungry and self._is_idle:
-            self._is_hungry = True
-            self._beat_now.set()
-
     async def leave(self) -> None:
         """Release the lanes. What was under way must have ended."""
         self._engine = None
         if self.leases.lanes:
             await self.leases.leave()
-            if self.living > 1:
+            if self.leases.living > 1:
                 with suppress(JournalError):
                     async with self._entries.store.hurried():
                         await self._entries.store.tell("beat")
@@ -160,9 +159,9 @@ class Dispatcher:
     async def _show(self) -> None:
         """Store a sign of life; tell others at once if this process now sends, or has nothing to send."""
         sign, before = self._sign(), self._shown
-        self.living = await self.leases.beat(sign)
+        await self.leases.beat(sign)
         self._shown = sign
-        if self.living > 1 and (sign.sends > before.sends or sign.hungry > before.hungry):
+        if self.leases.living > 1 and (sign.sends > before.sends or sign.hungry > before.hungry):
             await self._entries.store.tell("beat")
 
     async def _beat(self) -> None:
@@ -185,7 +184,7 @@ class Dispatcher:
                         raise
                     log.warning("%s Nothing is sent until it is back.", error)
                 raise_if_cancelled()
-                await set_within(self._beat_now, pause_of(self._entries.silence))
+                await set_within(self._beat_now, pause_of(self._entries.store.silence))
         except Exception as error:  # noqa: BLE001 - any error ends the run
             if self._engine is not None:
                 self._engine.fail(error)
@@ -199,8 +198,8 @@ class Dispatcher:
         Each process has its share. If others are hungry, one that has more to send than it can releases half
         of its lanes, and the hungry ones take more than their share.
         """
-        engine.share_pace(1 / self.living)
-        lanes, share = self.leases.lanes, ceil(self._entries.lanes / self.living)
+        engine.share_pace(1 / self.leases.living)
+        lanes, share = self.leases.lanes, ceil(self._entries.lanes / self.leases.living)
         staying = [lane for lane in lanes.values() if not lane.leaving]
         if self.leases.hungry:
             staying.sort(key=lambda lane: -self._busy[lane])
@@ -217,22 +216,19 @@ class Dispatcher:
             for lane in taken:
                 lane.on_doubt = self._beat_now.set
                 self._places.pop(lane.number, None)
-            if self.living > 1 or not all(lane.was_free for lane in taken):
+            if self.leases.living > 1 or not all(lane.was_free for lane in taken):
                 self.earlier.forget()  # others may have written to their things
         self._has_divided = True
-        if free and self.living > 1:
+        if free and self.leases.living > 1:
             await self._entries.store.tell("beat")
 
-    def _lanes_to_send(self) -> dict[int, Lane]:
-        """
-        Return the lanes whose entries may be added, by number.
-
-        Not those that were lost and acquired again, as long as something is under way that was added before:
-        it ends without a verdict, so what is newer would be sent before it.
-        """
-        return {number: lane for number, lane in self.leases.lanes.items() if self._may_send(lane)}
-
     def _may_send(self, lane: Lane) -> bool:
+        """
+        Return whether entries of *lane* may be added.
+
+        Not those of one that was lost and acquired again, as long as something is under way that was added
+        before: it ends without a verdict, so what is newer would be sent before it.
+        """
         return not (lane.leaving or lane.doubtful) and self._in_lane[lane.number] == self._busy[lane]
 
     # --- feeding
@@ -248,7 +244,7 @@ class Dispatcher:
             self._beat_now.set()
         elif what.isdecimal():
             self.read_again([int(what)], after)
-        else:
+        elif not what:
             self.read_again(self.leases.lanes)
 
     def read_again(self, lanes: Iterable[int], after: int = 0) -> None:
@@ -296,7 +292,7 @@ class Dispatcher:
             return await self._fetched(engine)
 
     async def _fetched(self, engine: Engine) -> bool:
-        lanes = self._lanes_to_send()
+        lanes = {number: lane for number, lane in self.leases.lanes.items() if self._may_send(lane)}
         found = await self._read(lanes)
         items: list[Item] = []
         entries: list[Entry] = []
@@ -316,22 +312,19 @@ class Dispatcher:
         note_in_flight(in_flight, entries, items)
         if any(self._places.get(lane) is not None for lane in lanes):  # others may be behind them
             things = sorted({item.thing for item in items if item.thing is not None})
-            in_flight |= await self._entries.in_flight_of(things)
+            in_flight |= await in_flight_of(self._entries.store, things)
         await self.earlier.mark(entries, items, in_flight)
         for item, entry in zip(items, entries, strict=True):
             await engine.room()
             lane = lanes[entry.lane]
             if lane.leaving or self.leases.lanes.get(lane.number) is not lane:
                 continue  # the next owner sends it
-            if self._may_take_in(item):
+            name = item.thing or item.key
+            if name not in self._waiting and self._may_begin is not None and not self._may_begin(item):
+                self._waiting[name] = item.key
+            if name not in self._waiting:
                 self._take_in(engine, item, entry.place)
         return True
-
-    def _may_take_in(self, item: Item) -> bool:
-        name = item.thing or item.key
-        if name not in self._waiting and self._may_begin is not None and not self._may_begin(item):
-            self._waiting[name] = item.key
-        return name not in self._waiting
 
     def meet(self, key: str | None) -> bool:
         """Allow the write of *key* (None: any) to begin, if it waits for that; return whether it did."""
@@ -362,7 +355,7 @@ class Dispatcher:
         self.reads += 1
         self._read_last.update(dict.fromkeys(places, self.reads))
         each = ceil(_AT_ONCE / len(places))
-        found = await self._entries.open_in(places, list(self._held), each)
+        found = await self._entries.store.open_in(places, list(self._held), each)
         counts, last = Counter(entry.lane for entry in found), {entry.lane: entry.place for entry in found}
         for lane in places:
             if counts[lane] == each:
@@ -391,7 +384,7 @@ class Dispatcher:
 
     def _item(self, entry: Entry) -> Item:
         """Make the item of an entry that is not done."""
-        sending, intent = self._sending, intent_in(entry, self._entries)
+        sending, intent = self._sending, intent_in(entry, self._entries.store)
         if sending.restored is not None:
             intent = sending.restored.of_entry(entry.seq, intent)
         return self._item_type(

@@ -11,7 +11,7 @@ import attrs
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.client import options_of
 from invsvc_async.durable.intents import Packed, unpack, was_seen_undone, without_lost_sends
-from invsvc_async.durable.last_writes import learn, take_claims
+from invsvc_async.durable.last_writes import claims_of, last_writes, learn, take_claims, unknown_of
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.sending import Sending
-    from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.history import Reading
     from invsvc_async.reconcile.intent import Intent
 
@@ -41,8 +41,8 @@ class Earlier:
     ``any`` is whether others than this process may have made some, so that new writes must be looked up too.
     """
 
-    def __init__(self, sending: Sending, entries: Entries) -> None:
-        self._sending, self._entries = sending, entries
+    def __init__(self, sending: Sending, store: Store) -> None:
+        self._sending, self._store = sending, store
         self._known: set[str] = set()  # things that were looked up
         self._clock_reading: Reading | None = None  # shows the service's clock
         self.any: bool = True
@@ -67,10 +67,10 @@ class Earlier:
         self._known.update(fresh)
         writes = options_of(self._sending.client).session.writes
         if fresh:
-            await self._close_lines(await self._entries.unknown_of(fresh))
+            await self._close_lines(await unknown_of(self._store, fresh))
         if urls := [thing for thing in fresh if thing.startswith("url ")]:
-            take_claims(writes, await self._entries.claims_of(urls))
-        rows = await self._entries.last_writes(things)
+            take_claims(writes, await claims_of(self._store, urls))
+        rows = await last_writes(self._store, things)
         learn(writes, rows)
         if self._sending.restored is not None:
             for row in rows:
@@ -120,7 +120,7 @@ class Earlier:
         session, reading = view.session, self._clock_reading
         if reading is not None and reading.ended < session.clock.now() - _CLOCKS_AGREE:
             reading = None
-        intent = intent_in(entry, self._entries)
+        intent = intent_in(entry, self._store)
         operation = BY_NAME[intent.operation]
         if reading is None and operation.reader is not None:
             looks = StateReader(view.without_team(), intent, partial(_same, intent), own=None)
@@ -141,7 +141,7 @@ class Earlier:
             await options.session.clock.sleep(min(longest - since, longest))
 
 
-def intent_in(entry: Entry, entries: Entries) -> Intent:
+def intent_in(entry: Entry, store: Store) -> Intent:
     """
     Return the intent of an entry.
 
@@ -151,7 +151,7 @@ def intent_in(entry: Entry, entries: Entries) -> Intent:
     """
     if entry.common is None or entry.intent is None:
         raise JournalError(f"entry {entry.key!r}: it is open but has no intent. The journal is damaged.")
-    return unpack(entry.key, Packed(common=entry.common, text=entry.intent), entries.commons)
+    return unpack(entry.key, Packed(common=entry.common, text=entry.intent), store.commons)
 
 
 def note_in_flight(last: dict[str, int], entries: Sequence[Entry], items: Sequence[Item]) -> None:

@@ -246,24 +246,19 @@ class Engine:
             task.add_done_callback(self._ended)
 
     def _next(self) -> Item | None:
-        """Return the first ready item, if there is a slot for it."""
+        """Return the first ready item, if there is a slot for it, or it cannot be sent at once."""
         if self._stopped or not (self._ready and self.breaker.allows(self._slots.in_use)):
             return None
-        if not self._has_slot(self._ready[0]):
+        item = self._ready[0]
+        # Another write to its thing may still land, so that it has to wait.
+        is_held_up = item.thing is not None and self._writes.lines.opens_at(item.thing) > self._clock.now()
+        needs_no_slot = item.in_doubt or is_held_up
+        item.in_slot = not needs_no_slot and self._slots.take(item)
+        if not (item.in_slot or needs_no_slot):
             return None
         if self._is_asked:
             self._changed.set()
         return self._ready.popleft()
-
-    def _has_slot(self, item: Item) -> bool:
-        """Reserve a slot for *item*, unless it cannot be sent at once. Return whether it may start."""
-        needs_no_slot = item.in_doubt or self._is_held_up(item)
-        item.in_slot = not needs_no_slot and self._slots.take(item)
-        return item.in_slot or needs_no_slot
-
-    def _is_held_up(self, item: Item) -> bool:
-        """Return whether another write to the same thing may still land, so that *item* has to wait."""
-        return item.thing is not None and self._writes.lines.opens_at(item.thing) > self._clock.now()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -14,8 +14,8 @@ from invsvc_async.batch.file_check import Checkpoint
 from invsvc_async.batch.result import Summary, Worker
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import State
+from invsvc_async.durable.facts import SET
 from invsvc_async.durable.leases import dead
-from invsvc_async.durable.restored import SET
 from invsvc_async.durable.scripts import KNOWN, add, empty
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.history import Verdict
@@ -28,18 +28,14 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["BEGUN", "LANES", "Added", "BatchEntries", "Known", "summary_of", "workers_of"]
+__all__ = ["BEGUN", "Added", "BatchEntries", "Known", "summary_of", "workers_of"]
 
-LANES = 64  # in a database; a file has one
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
 _AT_ONCE = 200  # entries added or reopened together
 _LOOKED_AT = 5000  # of which one transaction of a prune looks at the rows
 _CHECKPOINT = "checkpoint"  # the fact that says how far the latest input was taken in
 _INPUT = "input "  # a fact for each input that is being read, by the member that reads it
 _ANY_OPEN = "SELECT 1 FROM {s}entries WHERE done_at IS NULL LIMIT 1"
-_COUNTS = """
-SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
-"""
 _OPEN = f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE state < {State.DONE:d}"  # noqa: S608 - our own text
 _INPUTS = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"  # noqa: S608 - our own text
 _BEGIN = """
@@ -89,46 +85,11 @@ class Added:
 
 
 class BatchEntries(Entries):
-    """The writes of one batch. With *reading*, nothing is changed, and nothing is sent."""
+    """The writes of one batch."""
 
-    def __init__(self, store: Store, *, lanes: int, reading: bool = False) -> None:
-        super().__init__(lanes)
-        self._store = store
-        self._reading = reading
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
         self._last_number = -1  # that this process gave; -1: none yet
-
-    @property
-    def store(self) -> Store:
-        """What has them."""
-        return self._store
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether several processes may work on it."""
-        return self.lanes > 1
-
-    async def open(self) -> None:
-        """
-        Open the store, or create it.
-
-        Raises:
-            JournalError: It cannot be used, is of another version, or may lack sends that were made.
-
-        """
-        await self.store.open_for(None, same_mode=False)
-        if not self._reading:
-            try:
-                await self.store.check_place()
-            except BaseException:
-                await self.aclose()
-                raise
-
-    async def fact_or(self, name: str, value: str | None) -> str | None:
-        """Return a fact about the whole batch; set it to *value* first if it is unknown."""
-        if value is not None:
-            text = "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
-            await self.store.rows(text, name, value)
-        return await self.fact(name)
 
     # --- the input
 
@@ -148,7 +109,7 @@ class BatchEntries(Entries):
         """
         ours: set[int] = set()
         script = partial(
-            _add, entries, self.commons.texts, reader, checkpoint, part=self.store.part, ours=ours
+            _add, entries, self.store.commons.texts, reader, checkpoint, part=self.store.part, ours=ours
         )
         found = {key: Known(*known) for key, known in (await self.store.run(script)).items()}
         is_next = not self.is_shared or min(ours, default=0) == self._last_number + 1
@@ -161,7 +122,7 @@ class BatchEntries(Entries):
 
     async def checkpoint(self) -> Checkpoint | None:
         """Return how far the latest input was taken in, if all its lines have keys."""
-        return Checkpoint.decoded(await self.fact(_CHECKPOINT))
+        return Checkpoint.decoded(await self.facts.get(_CHECKPOINT))
 
     async def begin_input(self, reader: str) -> float:
         """Note that the process *reader* reads an input; return the time of the store's clock, in seconds."""
@@ -179,7 +140,7 @@ class BatchEntries(Entries):
         Only those that were begun *before* a time of the store's clock, in seconds.
         """
         closed: set[str] = set()  # by all tries
-        await self.store.run(partial(_close_inputs, self.silence, before, closed))
+        await self.store.run(partial(_close_inputs, self.store.silence, before, closed))
         return len(closed)
 
     async def open_inputs(self) -> int:
@@ -204,7 +165,7 @@ class BatchEntries(Entries):
 
         One that has neither results nor an input does not matter.
         """
-        return bool(await self.store.rows(_UNDECIDED, self.silence, since, name))
+        return bool(await self.store.rows(_UNDECIDED, self.store.silence, since, name))
 
     async def creates_webhooks(self) -> bool:
         """Return whether a write that is not done creates a webhook."""
@@ -217,27 +178,14 @@ class BatchEntries(Entries):
         """Return the counts of entries."""
         return summary_of(await self.counts(), await self.open_inputs())
 
-    async def counts(self) -> Sequence[Any]:  # Any: as the columns
-        """Return the kept counts of entries by state, verdict (or "") and flags."""
-        return await self.store.rows(_COUNTS)
-
-    async def workers(self) -> list[Worker]:
-        """
-        Return the workers of the last day, the longest-running first.
-
-        Raises:
-            ConfigurationError: The journal is a file, which only one process can use.
-
-        """
-        return await workers_of(self)
-
-    async def prune(self, before: int) -> int:
+    async def prune(self, before: int, *, unacknowledged: bool = False) -> int:
         """
         Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many.
 
         Not UNKNOWN ones, nor those whose result was not taken. It takes many short transactions. If it is
         stopped, what they did stays, and another call does the rest.
         """
+        del unacknowledged  # not of a batch
         count = 0
         async for after, last in self.parts(_LOOKED_AT):
             emptied: set[int] = set()  # by all tries
@@ -275,12 +223,12 @@ async def workers_of(entries: Entries) -> list[Worker]:
         ConfigurationError: They are in a file, which only one process can use.
 
     """
-    if entries.lanes == 1:
+    if not entries.is_shared:
         raise ConfigurationError(
             "workers: a file has none, as only one process can use it. Use postgresql://…."
         )
     rows = await entries.store.rows(_MEMBERS)
-    return [_worker(row, _SILENT * entries.silence) for row in rows]
+    return [_worker(row, _SILENT * entries.store.silence) for row in rows]
 
 
 def _worker(row: Sequence[Any], silence: float) -> Worker:  # Any: as the columns

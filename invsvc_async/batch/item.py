@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +20,7 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import JOURNEY_READER
 from invsvc_async.transport.session import ClientOptions
 from invsvc_async.writes.new_intent import intent_of
+from invsvc_async.writes.results import secret_passed_on
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -45,14 +45,6 @@ __all__ = ["Item", "ItemOptions", "discard_secret"]
 
 def discard_secret(_key: str, _webhook: object) -> None:
     """Throw a secret away, as an ``on_secret``. It counts as not stored: nobody wants it."""
-
-
-def _claim_of(webhook_id: str | None, *, answered: bool) -> str | None:
-    """Return the id of the webhook that was made, marked if an answer gave it."""
-    if webhook_id is None:
-        return None
-    webhook_id = webhook_id.replace("\0", "\ufffd")  # PostgreSQL would refuse it, and all stored with it
-    return f"{ANSWERED}{webhook_id}" if answered else webhook_id
 
 
 class Item(msgspec.Struct, eq=False, kw_only=True):
@@ -169,7 +161,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """Store how far it got."""
         state = State.SENDING if sent else State.TO_DO
-        self._lane.shelve(self._entry(state, intent, self._packed(intent)))
+        self._lane.put(self._entry(state, intent, self._packed(intent)))
 
     @property
     def _lane(self) -> Lane:
@@ -177,7 +169,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         return self.lane
 
     def _packed(self, intent: Intent) -> Packed:
-        return pack(intent, self._lane.commons)
+        return pack(intent, self._lane.leases.store.commons)
 
     async def settled(self, outcome: Outcome[Any]) -> None:
         """
@@ -198,7 +190,12 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             outcome, left = self.restored.judged(outcome, left)
         intent = outcome.started_as if applied else outcome.intent
         untagged = applied and intent.operation == "webhooks.create" and not is_unique(intent.tag)
-        record = record_of(outcome)
+        record, claim = record_of(outcome), None
+        if untagged and record.thing is not None:
+            webhook_id = record.thing.replace(
+                "\0", "\ufffd"
+            )  # PostgreSQL would refuse all that is stored with it
+            claim = f"{ANSWERED}{webhook_id}" if answered else webhook_id
         entry = self._entry(
             State.DONE,
             intent,
@@ -206,7 +203,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             taker=self._lane.taker,
             verdict=outcome.verdict.value,
             outcome=self._stored(outcome, record),
-            claim=_claim_of(record.thing, answered=answered) if untagged else None,
+            claim=claim,
             done_at=time.time_ns() // 1_000_000,
         )
         self.storing = self._lane.put(entry, left)
@@ -216,14 +213,10 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         """Pass the secret on, and return the outcome, which says who has it."""
         if self.on_secret is discard_secret and outcome.secret is not None:
             return attrs.evolve(outcome, secret="not stored")  # noqa: S106 - a state
-        if outcome.secret != "returned":  # noqa: S105 - the same
-            return outcome
         if self.on_secret is None:
-            return outcome if self.secret_in_results else attrs.evolve(outcome, secret="lost")  # noqa: S106
-        handed = self.on_secret(self.key, outcome.value)
-        if handed is not None and inspect.isawaitable(handed):
-            await handed
-        return attrs.evolve(outcome, secret="delivered")  # noqa: S106 - the same
+            lost = outcome.secret == "returned" and not self.secret_in_results  # noqa: S105 - the same
+            return attrs.evolve(outcome, secret="lost") if lost else outcome  # noqa: S106 - the same
+        return await secret_passed_on(outcome, self.key, self.on_secret)
 
     def _stored(self, outcome: Outcome[Any], record: Record) -> str:  # noqa: ARG002 - for subclasses
         return encoded(record)
@@ -243,7 +236,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         self.is_put_back = True
         self.times_put_back += 1
         state = State.SENDING if in_doubt else State.TO_DO
-        self._lane.shelve(self._entry(state, self.intent, self._packed(self.intent)))
+        self._lane.put(self._entry(state, self.intent, self._packed(self.intent)))
 
     def heard(self, identity: str) -> None:
         """Do nothing: the entries of a batch stay."""

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
-from invsvc_async.batch.entries import LANES, BatchEntries
-from invsvc_async.durable.sqlite_store import SqliteStore
+from invsvc_async.batch.entries import BatchEntries
+from invsvc_async.durable.places import store_at
 from invsvc_async.errors import ConfigurationError, JournalError
-from invsvc_async.storage.address import check_path, is_postgres, without_login
+from invsvc_async.storage.address import is_postgres, without_login
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from invsvc_async.batch.file_check import Checkpoint
 
-__all__ = ["checkpoint_at", "entries_of", "is_shared", "name_of"]
+__all__ = ["checkpoint_at", "entries_of", "name_of"]
 
-_IT = "the batch"  # what errors advise to run
 _SHOWN = ("host", "port", "batch", "outbox", "journal")  # the options that say which one it is
-
-
-def is_shared(path: str | Path) -> bool:
-    """Return whether *path* is the address of a PostgreSQL database, which machines may share."""
-    return is_postgres(str(path))
 
 
 def name_of(path: str | Path) -> str:
     """Return *path* for display and for commands: an address without its login and most of its options."""
-    if not is_shared(path):
+    if not is_postgres(str(path)):
         return str(path)
     place = without_login(str(path))
     if place is None:
@@ -49,42 +44,14 @@ async def checkpoint_at(path: str | Path) -> Checkpoint | None:
         await entries.aclose()
 
 
-def entries_of(
-    path: str | Path,
-    *,
-    create: bool = True,
-    reading: bool = False,
-    restored: bool = False,
-    moved: bool = False,
-) -> BatchEntries:
+def entries_of(path: str | Path, **settings: bool) -> BatchEntries:
     """
-    Return the entries at *path*, not open yet; with *reading*, another process may own them.
-
-    *restored* and *moved* are as in ``Batch.open``.
+    Return the entries at *path*, not open yet, as :func:`store_at` does.
 
     Raises:
         ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed; or an
             address of another form.
-        JournalError: It does not exist, and *create* is false or *reading* is true.
+        JournalError: It does not exist, and is not to be created.
 
     """
-    if is_shared(path):
-        try:
-            from invsvc_async.durable.postgres_store import PostgresStore
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"journal {name_of(path)}: {error.name} is not installed. "
-                "Run: pip install 'invsvc-async[postgres]'"
-            ) from error
-        shared = PostgresStore(
-            str(path), "batch", it=_IT, lanes=LANES, counted=True, create=create and not reading,
-            restored=restored, moved=moved,
-        )  # fmt: skip
-        return BatchEntries(shared, lanes=LANES, reading=reading)
-    check_path(str(path), "journal")
-    if (reading or not create) and not Path(path).exists():
-        raise JournalError(f"journal {path}: the file does not exist. Check the path.")
-    store = SqliteStore(
-        path, "a batch", it=_IT, lanes=1, counted=True, reading=reading, restored=restored, moved=moved
-    )
-    return BatchEntries(store, lanes=1, reading=reading)
+    return BatchEntries(store_at(path, "batch", **settings))

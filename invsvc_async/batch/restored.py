@@ -25,10 +25,9 @@ from invsvc_async.reconcile.compare import same
 from invsvc_async.reconcile.history import Reading, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from invsvc_async.client import Client
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.durable.facts import Facts
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
 
@@ -108,9 +107,9 @@ class Restored:
         return all(same(value, seen.get(name)) for name, value in known.items())
 
 
-async def restored_of(fact: Callable[[str], Awaitable[str | None]], client: Client) -> Restored | None:
+async def restored_of(facts: Facts, client: Client) -> Restored | None:
     """
-    Return the doubts of a journal with these facts; ``None`` if it was not restored.
+    Return the doubts of a journal with these *facts*; ``None`` if it was not restored.
 
     While its input was not read again, this reads the service's clock.
 
@@ -118,7 +117,7 @@ async def restored_of(fact: Callable[[str], Awaitable[str | None]], client: Clie
         TransportError: The service cannot be reached.
 
     """
-    text = await fact(FACT)
+    text = await facts.get(FACT)
     if text is None:
         return None
     found = msgspec.json.decode(text, type=Mark)

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections import Counter, OrderedDict
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+import attrs
 
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.file_check import FileWrites, sound
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.item import Item
-from invsvc_async.batch.result import Progress
-from invsvc_async.batch.results import Results
-from invsvc_async.batch.run_status import Pause, note_pause, note_status, note_total
+from invsvc_async.batch.result import Progress, Result
+from invsvc_async.batch.run_status import TOTAL, Pause, note_pause, note_status
 from invsvc_async.client import options_of
+from invsvc_async.durable.leases import status_of
+from invsvc_async.durable.restored import close_restored
+from invsvc_async.durable.results import Consumer
 from invsvc_async.errors import InvalidRequestError, JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Iterable
+    from collections.abc import AsyncIterable, Iterable
 
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.file_check import Checkpoint, Writes
-    from invsvc_async.batch.result import Result, Summary
+    from invsvc_async.batch.result import Summary
     from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.history import Verdict
     from invsvc_async.writes.spec import WriteSpec
@@ -40,6 +40,7 @@ log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
 _TICK = 0.2  # s between reports of progress
 _NOTED = 5  # ticks between notes of the status
+_PAGE = 128  # results that others have left, taken over at once
 _AHEAD = 8_000  # writes that are open before the input of a shared batch has to wait
 _LOOK = 0.02  # s between looks whether what the journal has was read
 _LOOK_AT_ALL = 0.2  # s between counts of what is open
@@ -69,9 +70,9 @@ class Run:
             batch.sending, batch.entries, Item, gives=True, may_begin=self._may_begin
         )
         self._dispatcher.say = self._say
-        clock = options_of(batch.client).session.clock
-        self._results = Results(batch.entries, self._dispatcher.leases, clock)
-        self._left: AsyncIterator[tuple[Entry, Result]] | None = None  # that others have left
+        self._results = Consumer(self._dispatcher.leases)
+        self._last: Entry | None = None  # the latest that was given: taken once the next one is asked for
+        self._gives_left = False  # those that others have left
         self._engine: Engine | None = None
         self._intake: Intake | None = None
         self._readers: OrderedDict[str, WriteSpec] = OrderedDict()  # writes of the input that have one
@@ -89,7 +90,9 @@ class Run:
         return self
 
     async def __anext__(self) -> Result:
-        self._results.take_last()
+        if self._last is not None:
+            self._results.acknowledge(self._last)
+            self._last = None
         if self._engine is None:
             if (earlier := await self._next_left()) is not None:
                 return earlier
@@ -100,10 +103,10 @@ class Run:
         while (item := await self._next_finished(self._engine)) is not None:
             assert item.finished is not None
             entry = item.finished[0]
-            if await self._results.is_mine(entry, entry.taker):
+            if await self._results.has(entry):
                 result = item.result()
                 self._verdicts[result.verdict] += 1
-                self._results.give(entry)
+                self._last = entry
                 return result
         if self._engine.complete and (late := await self._next_left(late=True)) is not None:
             return late
@@ -132,28 +135,26 @@ class Run:
         if self.ended and not late:
             return None
         try:
-            if self._left is None:
+            if not self._gives_left:
                 if late:
                     await self._decided()
                 else:
-                    await self._begin()
-                self._left = self._results.left()
-            found = await anext(self._left, None)
+                    if self._before is not None:
+                        await self._before.end()
+                        self._before = None
+                    await self._dispatcher.begin()
+                    options_of(self._batch.client).session.opened("batch", self._dispatcher.leases)
+                self._gives_left = True
+            found = await self._results.next(_PAGE)
         except BaseException:  # cancelled, or the journal cannot be read: the rest is for the next run
             self.ended = True
             raise
         if found is None:
-            self._left = None
+            self._gives_left = False
             return None
-        self._results.give(found[0])
-        return found[1]
-
-    async def _begin(self) -> None:
-        if self._before is not None:
-            await self._before.end()
-            self._before = None
-        await self._dispatcher.begin()
-        options_of(self._batch.client).session.opened("batch", self._dispatcher.leases)
+        self._last, result = found, Result.of(found)
+        # "not stored" is a state: a run that is over had the secret
+        return attrs.evolve(result, secret="lost") if result.secret == "not stored" else result  # noqa: S105, S106
 
     async def _decided(self) -> None:
         """Wait until it is certain which other runs have ended: most end together."""
@@ -162,7 +163,7 @@ class Run:
         await entries.store.tell("beat")  # those that live say so at once
         while await entries.is_undecided(now, self._dispatcher.leases.name):
             await asyncio.sleep(pause)
-            pause = min(2 * pause, entries.silence / 4)
+            pause = min(2 * pause, entries.store.silence / 4)
 
     async def stop(self, grace: float) -> None:
         """Begin nothing more, let what is under way end within *grace* seconds, and shelve the rest."""
@@ -241,14 +242,8 @@ class Run:
         session.tell(self._batch.on_progress, self.progress())
 
     def _say(self, lanes: int) -> str:
-        """Return what others see of this process, as JSON."""
         progress = self.progress()
-        rate = 0.0 if self.ended else round(progress.rate, 3)
-        said = {
-            "host": socket.gethostname(), "pid": os.getpid(), "done": progress.done, "rate": rate,
-            "lanes": lanes,
-        }  # fmt: skip
-        return msgspec.json.encode(said).decode()
+        return status_of(progress.done, 0.0 if self.ended else progress.rate, lanes)
 
     # --- feeding
 
@@ -257,7 +252,7 @@ class Run:
             await self._feed_all(engine)
             restored, skipped = self._batch.sending.restored, self._intake.skipped if self._intake else 0
             if restored is not None and restored.is_open and (restored.met or skipped):
-                await self._batch.entries.close_restored()  # what comes later is new
+                await self._batch.entries.store.run(close_restored)  # what comes later is new
             engine.finish()
         except JournalError as error:
             engine.fail(error)
@@ -269,7 +264,8 @@ class Run:
         async with sound(self._writes, self._batch.client, entries.checkpoint) as writes:
             summary = await entries.summary()
             self._dispatcher.earlier.any = summary.done > 0
-            note_total(entries, writes)
+            # Of another input than a file, nobody knows how many writes it has before its end.
+            entries.facts.put(TOTAL, str(writes.total) if isinstance(writes, FileWrites) else None)
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._dispatcher.feed(engine, self._is_over))
@@ -310,7 +306,11 @@ class Run:
             async with aclosing(chunks(writes)) as source:
                 async for some in source:
                     reached = writes.reached() if isinstance(writes, FileWrites) else None
-                    await self._store(intake, await self._taken(intake, some), reached)
+                    try:
+                        items = await intake.take(some)
+                    except InvalidRequestError as error:  # it says what happened to the writes before it
+                        raise InvalidRequestError(error.problems, hint=_AMID) from error
+                    await self._store(intake, items, reached)
                     await self._room(engine)
             await entries.end_input(name)
         finally:
@@ -322,7 +322,7 @@ class Run:
     async def _room(self, engine: Engine) -> None:
         """Wait until more of the input is needed: by this process if it is alone, or by any."""
         while True:
-            if self._dispatcher.living > 1:
+            if self._dispatcher.leases.living > 1:
                 if await self._batch.entries.count_open() < _AHEAD:
                     return
                 await asyncio.sleep(_LOOK_AT_ALL)
@@ -330,13 +330,6 @@ class Run:
                 await engine.room()
                 return
             await asyncio.sleep(_LOOK)
-
-    async def _taken(self, intake: Intake, writes: list[Write[Any]]) -> list[Item]:  # Any: of any operation
-        """Return the items of *writes*. An error says what happened to the writes before it."""
-        try:
-            return await intake.take(writes)
-        except InvalidRequestError as error:
-            raise InvalidRequestError(error.problems, hint=_AMID) from error
 
     async def _store(self, intake: Intake, items: list[Item], reached: Checkpoint | None) -> None:
         """Store new writes, and add those that this process sends."""
@@ -348,7 +341,7 @@ class Run:
         if self._batch.sending.on_secret is None and any(item.creates_webhook for item in items):
             options_of(self._batch.client).session.warn_once("secrets of a batch", _NO_SECRETS)
         for item in items:
-            entry = item.new_entry(entries.commons)
+            entry = item.new_entry(entries.store.commons)
             entry.lane = entries.lane_of(item.key, item.thing)
             made.append(entry)
         reads = dispatcher.reads
@@ -361,7 +354,7 @@ class Run:
         fresh = [item for item in items if item.key in added.new]
         if added.is_next:
             numbers = [added.new[item.key] for item in fresh]
-            await dispatcher.add(fresh, numbers, since=reads, wait=dispatcher.living == 1)
+            await dispatcher.add(fresh, numbers, since=reads, wait=dispatcher.leases.living == 1)
         else:  # what others have stored comes first
             for item in fresh:
                 item.spec = None  # it refers to its item: break the cycle, so that both are freed at once

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from invsvc_async.batch.file_check import FileWrites
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.result import Progress
 
-__all__ = ["RUN", "TOTAL", "Pause", "Status", "note_pause", "note_status", "note_total", "statuses_in"]
+__all__ = ["RUN", "TOTAL", "Pause", "Status", "note_pause", "note_status", "statuses_in"]
 
 RUN = "run "  # the facts that begin so are about runs
 TOTAL = f"{RUN}total"  # the number of writes in the input that is read
@@ -93,12 +92,7 @@ def note_status(
         is_paused=progress.paused is not None, next_probe=progress.next_probe, seconds=seconds,
     )  # fmt: skip
     with suppress(JournalError):  # of a batch that is closed
-        entries.put_fact(f"{_STATUS}{status.host}:{status.pid}", msgspec.json.encode(status).decode())
-
-
-def note_total(entries: BatchEntries, writes: object) -> None:
-    """Store how many writes the input has, if it is a file. Otherwise nobody knows before its end."""
-    entries.put_fact(TOTAL, str(writes.total) if isinstance(writes, FileWrites) else None)
+        entries.facts.put(f"{_STATUS}{status.host}:{status.pid}", msgspec.json.encode(status).decode())
 
 
 def statuses_in(facts: Mapping[str, str]) -> list[Status]:

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_DOCTOR = "Check what the specification leaves open in a deployment, with reads only, and print matching settings, or store them"
+_DOCTOR = (
+    "Check what the specification leaves open in a deployment, with reads only, and print matching settings, "
+    "or store them"
+)
 # Command name: module in `commands`, which has a function `command`, or an `app` with subcommands; first
 # sentence of its help.  Only the requested command is imported; the list of commands imports none.
 COMMANDS = {

@@ -1,63 +1,46 @@
-"""The writes of a batch or outbox: who sends them, who gets their verdicts, what people see and change."""
+"""The writes of a batch, an outbox or a journal: who sends them, and what people see and change."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
 import sys
-from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from invsvc_async.durable.entry import State
-from invsvc_async.durable.last_writes import LastWrite
-from invsvc_async.durable.leases import show_life
-from invsvc_async.durable.restored import close_restored, note_fact
-from invsvc_async.durable.scripts import (
-    KNOWN,
-    drop,
-    find_old,
-    keep_verdicts,
-    prune,
-    reopen,
-    take_verdicts,
-)
+from invsvc_async.durable.facts import Facts
+from invsvc_async.durable.scripts import KNOWN, drop, find_old, prune, reopen
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.store import flags_in
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.intents import Commons
     from invsvc_async.durable.store import Store
+    from invsvc_async.transport.session import ClientState
 
 __all__ = ["Entries", "Owner", "attempts_of"]
 
 NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIED)
 _AT_ONCE = 200  # rows that one transaction changes
-_IN_FLIGHT = f"""
-SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_at IS NULL
-    AND state = {State.SENDING:d} AND thing NOT LIKE 'url %' GROUP BY thing
-"""  # noqa: S608 - our own text
 _PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
 _OF_VERDICT = """
 SELECT seq, key FROM {s}entries WHERE verdict = $1 AND verdict <> 'applied' AND intent IS NOT NULL
     AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
 """
-_UNTOLD = "e.seq IN (SELECT seq FROM {s}unheard ORDER BY seq LIMIT $1)"
 _WHICH: dict[str | None, str] = {
     None: "true",
     "open": f"e.done_at IS NULL AND e.state < {State.DONE:d}",
     "applied": "e.verdict = 'applied'",
-    "untold": _UNTOLD,
+    "untold": "e.seq IN (SELECT seq FROM {s}unheard ORDER BY seq LIMIT $1)",
 }
 _VERDICT = "e.verdict = $2 AND e.verdict <> 'applied'"  # as an index needs it
 _TOLD = """
@@ -72,6 +55,9 @@ SELECT count(*), min(added_at) FROM (
 _COUNTS = f"""
 SELECT state, coalesce(verdict, ''), {flags_in("e")}, count(*) FROM {{s}}entries AS e GROUP BY 1, 2, 3
 """  # noqa: S608 - our own text
+_KEPT_COUNTS = """
+SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
+"""
 _OWNER = """
 SELECT l.owner, m.status, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
     LEFT JOIN {s}members AS m ON l.owner LIKE m.name || '.%' WHERE l.id = $1
@@ -88,32 +74,37 @@ class Owner(NamedTuple):
 
 
 class Entries:
-    """The writes in a store, whose *lanes* the sending processes divide among themselves."""
+    """
+    The writes in *store*, whose *lanes* the sending processes divide among themselves.
 
-    lanes: int
+    Opened for the client of *session*, they are those of its base URL and credential; with *same_mode* also
+    what an older credential has left.
+    """
 
-    def __init__(self, lanes: int) -> None:
-        self.lanes = lanes
-        self._noting: set[asyncio.Task[None]] = set()
+    def __init__(self, store: Store, session: ClientState | None = None, *, same_mode: bool = False) -> None:
+        self.store: Store = store
+        self.facts: Facts = Facts(store)
+        self.lanes: int = store.lanes
+        self._session, self._same_mode = session, same_mode
 
-    @property
-    def store(self) -> Store:
-        """What has them."""
-        raise NotImplementedError
+    async def open(self) -> None:
+        """
+        Open the store, or create it.
 
-    @property
-    def silence(self) -> float:
-        """After how many seconds without a sign of life a process counts as dead."""
-        return self.store.silence
+        Raises:
+            JournalError: It cannot be used, is of another version, or may lack sends that were made.
 
-    @property
-    def commons(self) -> Commons:
-        """The common parts of intents."""
-        return self.store.commons
+        """
+        await self.store.open_for(self._session, same_mode=self._same_mode)
 
     async def aclose(self) -> None:
         """Store everything and close it."""
         await self.store.aclose()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes may send them."""
+        return self.lanes > 1
 
     def lane_of(self, key: str, thing: str | None) -> int:
         """Return the lane of a write: all writes to one thing are in the same."""
@@ -122,123 +113,26 @@ class Entries:
         name = (thing or key).encode(errors="surrogatepass")
         return 1 + int.from_bytes(blake2b(name, digest_size=8).digest()) % self.lanes
 
-    # --- sending
-
-    async def hear(self, woken: Callable[[str, int], None]) -> None:
+    async def hear(self, woken: Callable[..., None]) -> None:
         """
         Call *woken* with the number of each lane that has something new, until cancelled.
 
-        Its second argument is the number after which to look. ``""`` and ``"beat"`` are as in the store.
+        Its second argument is the number after which to look, if that is known. Other words are as in the
+        store.
 
         Raises:
             JournalError: The application's file cannot be used.
 
         """
-        await self.store.hear(lambda what: woken(what, 0))
-
-    async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
-        """Return entries that are not done: see :meth:`Store.open_in`."""
-        return await self.store.open_in(places, held, each)
-
-    async def in_flight_of(self, things: Sequence[str]) -> dict[str, int]:
-        """Return the last entry of each of *things* that may have been sent, and is not done; no creates."""
-        return dict(map(tuple, await self.store.rows(_IN_FLIGHT, list(things))))
-
-    async def last_writes(self, things: Sequence[str]) -> list[LastWrite]:
-        """Return the last finished write to each of *things*, and the state it left."""
-        text = "SELECT thing, place, team, state, stamp FROM {s}states WHERE thing {any 1 text}"
-        return [
-            LastWrite(thing=thing, seq=place, team=team, state=state, stamp=stamp)
-            for thing, place, team, state, stamp in await self.store.rows(text, list(things))
-        ]
-
-    async def unknown_of(self, things: Sequence[str]) -> list[Entry]:
-        """Return the entries of *things* with the verdict UNKNOWN."""
-        return await self.store.entries(
-            f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}", list(things)
-        )
-
-    async def claims_of(self, things: Sequence[str]) -> list[tuple[str, str]]:
-        """Return (webhook id, key) of the untagged creates of *things*, which are URLs."""
-        text = "SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq"
-        return [(claim, key) for claim, key in await self.store.rows(text, list(things))]
-
-    # --- facts
-
-    async def fact(self, name: str) -> str | None:
-        """Return a fact about the whole outbox."""
-        found = await self.store.rows("SELECT value FROM {s}facts WHERE name = $1", name)
-        return found[0][0] if found else None
-
-    async def facts(self, prefix: str) -> dict[str, str]:
-        """Return the facts whose names begin with *prefix*."""
-        text = "SELECT name, value FROM {s}facts WHERE name LIKE {arg 1 text} || '%'"
-        return dict(map(tuple, await self.store.rows(text, prefix)))
-
-    async def facts_of(self, names: Iterable[str]) -> dict[str, str]:
-        """Return those of the facts *names* that there are."""
-        found: dict[str, str] = {}
-        for some in slices([*names], _AT_ONCE):
-            text = "SELECT name, value FROM {s}facts WHERE name {any 1 text}"
-            found |= dict(map(tuple, await self.store.rows(text, some)))
-        return found
-
-    def put_fact(self, name: str, value: str | None) -> asyncio.Task[None]:
-        """Set a fact about the whole outbox to *value*, or delete it, soon; it need not be awaited."""
-        noting = asyncio.create_task(self.store.run(lambda: note_fact(name, value)))
-        self._noting.add(noting)
-        noting.add_done_callback(self._noted)
-        return noting
-
-    def _noted(self, noting: asyncio.Task[None]) -> None:
-        self._noting.discard(noting)
-        if not noting.cancelled():
-            noting.exception()  # mark it as retrieved
-
-    async def close_restored(self) -> None:
-        """Note that the input was read again since the outbox was restored."""
-        await self.store.run(close_restored)
+        await self.store.hear(woken)
 
     async def not_done(self, limit: int) -> list[Entry]:
         """Return the first entries that are not done."""
-        found = await self.open_in(dict.fromkeys(range(1, self.lanes + 1), 0), (), limit)
+        if not self.lanes:  # each process has one of its own
+            where = f"e.done_at IS NULL AND e.state < {State.DONE:d} ORDER BY e.seq LIMIT $1"
+            return await self.store.entries(where, limit)
+        found = await self.store.open_in(dict.fromkeys(range(1, self.lanes + 1), 0), (), limit)
         return sorted(found, key=attrgetter("seq"))[:limit]
-
-    # --- verdicts
-
-    async def show_life(self, name: str) -> None:
-        """Note that the consumer *name* lives."""
-        await self.store.run(lambda: show_life(name, self.silence))
-
-    async def leave(self, name: str) -> None:
-        """Note that the consumer *name* is gone: what it has not acknowledged is free at once."""
-        await self.store.rows("DELETE FROM {s}members WHERE name = $1", name)
-
-    async def take_verdicts(self, taker: str, limit: int) -> list[Entry]:
-        """Assign done entries to *taker*: those that nobody has acknowledged, and no living process has."""
-        seqs = await self.store.run(lambda: take_verdicts(taker, self.silence, limit))
-        if not seqs:
-            return []
-        # Not one that was reopened in between: it has no verdict any more.
-        where = f"e.seq {{any 1 bigint}} AND e.state = {State.DONE:d} ORDER BY e.seq"
-        return await self.store.entries(where, seqs)
-
-    async def keep_verdicts(self, taker: str, seqs: Sequence[int]) -> set[int]:
-        """Show that *taker* lives; return which of its verdicts nobody else has taken meanwhile."""
-        return await self.store.run(lambda: keep_verdicts(taker, self.silence, list(seqs)))
-
-    async def release_verdicts(self, taker: str, seqs: Sequence[int]) -> None:
-        """Return the verdicts of these entries that *taker* has, so that anybody may take them."""
-        text = (
-            "UPDATE {s}unheard SET taker = NULL WHERE seq {any 1 bigint} AND taker LIKE {arg 2 text} || '.%'"
-        )
-        await self.store.rows(text, list(seqs), taker)
-
-    async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
-        """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""
-        for some in slices(seqs, _AT_ONCE):
-            text = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"
-            await self.store.rows(text, list(some), taker)
 
     # --- for people
 
@@ -259,11 +153,9 @@ class Entries:
         """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
         if state == "open":
             return await self._told(await self.not_done(limit))
-        which = _WHICH.get(state, _VERDICT)
-        values = () if state in _WHICH else (state,)
-        return await self._told(
-            await self.store.entries(f"{which} ORDER BY e.seq LIMIT {{arg 1 bigint}}", limit, *values)
-        )
+        which, values = _chosen(state)
+        where = f"{which} ORDER BY e.seq LIMIT {{arg 1 bigint}}"
+        return await self._told(await self.store.entries(where, limit, *values))
 
     async def count(self, state: str | None, most: int) -> tuple[int, int | None]:
         """
@@ -271,7 +163,7 @@ class Entries:
 
         Return also when the oldest of them was stored, in epoch ms.
         """
-        which, values = _WHICH.get(state, _VERDICT), () if state in _WHICH else (state,)
+        which, values = _chosen(state)
         [(many, oldest)] = await self.store.rows(_COUNT % which, most, *values)
         return int(many) + (await self.waiting() if state in (None, "open") else 0), oldest
 
@@ -281,7 +173,8 @@ class Entries:
 
     async def counts(self) -> Sequence[Any]:  # Any: as the columns
         """Count all entries by state, verdict (or "") and flags."""
-        return [*await self.store.rows(_COUNTS), (int(State.TO_DO), "", 0, await self.waiting())]
+        text = _COUNTS if self.store.part is None else _KEPT_COUNTS
+        return [*await self.store.rows(text), (int(State.TO_DO), "", 0, await self.waiting())]
 
     async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
         """Return the next page of entries that are done."""
@@ -307,8 +200,7 @@ class Entries:
         if not rows or rows[0][0] is None:
             return None
         if isinstance(self.store, SqliteStore):  # one process has all lanes
-            said = _said(self.store.path.with_name(f"{self.store.path.name}.owner"))
-            return Owner(*said, _lives(*said))
+            return _owner_of_file(self.store.path)
         _, status, silent, silence, sends = rows[0]
         said = json.loads(status or "{}")
         alive = silent is not None and sends != -1 and silent < silence
@@ -325,7 +217,7 @@ class Entries:
         return entries
 
     async def do_again(
-        self, keys: Iterable[str], *, verdicts: Iterable[str] = NOT_APPLIED, newest: bool = False
+        self, keys: Iterable[str], *, verdicts: Collection[str] = NOT_APPLIED, newest: bool = False
     ) -> list[str]:
         """
         Reopen entries that are done and not applied, with one of *verdicts*; return their keys.
@@ -334,20 +226,16 @@ class Entries:
         others, in the order that they have.
         """
         again: set[str] = set()
-        chosen, part = [*verdicts], self.store.part
-        for some in slices(await self._in_order({*keys}), _AT_ONCE):
-            script = partial(reopen, some, chosen, again, part=part, newest=newest)
+        found: list[tuple[int, str]] = []
+        for some in slices(sorted({*keys}), _AT_ONCE):
+            found += [(seq, key) for key, seq, *_ in await self.store.rows(KNOWN, some)]
+        in_order = [key for _, key in sorted(found)]
+        for some in slices(in_order, _AT_ONCE):
+            script = partial(reopen, some, [*verdicts], again, part=self.store.part, newest=newest)
             await self.store.tell(*map(str, await self.store.run(script)))
         return sorted(again)
 
-    async def _in_order(self, keys: Iterable[str]) -> list[str]:
-        """Return those of *keys* that there are, in the order of their entries."""
-        found: list[tuple[int, str]] = []
-        for some in slices(sorted(keys), _AT_ONCE):
-            found += [(seq, key) for key, seq, *_ in await self.store.rows(KNOWN, some)]
-        return [key for _, key in sorted(found)]
-
-    async def reopen_all(self, verdicts: Iterable[Verdict], *, newest: bool) -> int:
+    async def reopen_all(self, verdicts: Collection[Verdict], *, newest: bool) -> int:
         """
         Reopen all entries with one of *verdicts*, which is not APPLIED, as :meth:`do_again`; return how many.
 
@@ -379,7 +267,7 @@ class Entries:
         await self.store.run(lambda: drop(key, dropped, part=self.store.part))
         return bool(dropped)
 
-    async def delete_done(self, before: int, *, unacknowledged: bool) -> int:
+    async def prune(self, before: int, *, unacknowledged: bool = False) -> int:
         """
         Delete entries done before *before* (epoch ms), in many short transactions; return how many.
 
@@ -409,6 +297,11 @@ class Entries:
             after = last
 
 
+def _chosen(state: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return the condition of entries in *state*, and its value."""
+    return (_WHICH[state], ()) if state in _WHICH else (_VERDICT, (str(state),))
+
+
 def attempts_of(entry: Entry) -> int:
     """Return how many sends are stored with *entry*: none once it is pruned, or if it is damaged."""
     try:
@@ -419,20 +312,16 @@ def attempts_of(entry: Entry) -> int:
         return 0
 
 
-def _said(beside: Path) -> tuple[str | None, int | None]:
-    """Return the host and the process that the lock file *beside* a store names."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        said = json.loads(beside.read_bytes())
-        return str(said["host"]), int(said["pid"])
-    return None, None
-
-
-def _lives(host: str | None, pid: int | None) -> bool:
-    """Return whether a process may live: it runs, or it is on another machine."""
-    if pid is None or host != socket.gethostname() or sys.platform == "win32":  # where signal 0 would end it
-        return True
+def _owner_of_file(path: Path) -> Owner:
+    """Return the process that the lock file of *path* names; on another machine, it may live."""
     try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)
-    return True
+        said = json.loads(path.with_name(f"{path.name}.owner").read_bytes())
+        host, pid = str(said["host"]), int(said["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return Owner(None, None, alive=True)
+    if host == socket.gethostname() and sys.platform != "win32":  # where signal 0 would end it
+        try:
+            os.kill(pid, 0)
+        except OSError as error:
+            return Owner(host, pid, not isinstance(error, ProcessLookupError))
+    return Owner(host, pid, alive=True)

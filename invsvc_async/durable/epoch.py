@@ -123,7 +123,13 @@ class Epoch:
         wrong = wrong_with(journal, beside)
         restored = self._restored
         if wrong is not None and not (restored or (self._moved and beside is None)):
-            restored = self._settles_copy(wrong)
+            if self._it is not None:
+                advice = "Nothing was sent" if wrong.startswith(_ANOTHER) else _OTHERWISE
+                words = f"{wrong}. {advice}.".format(beside=self._path.name, it=self._it)
+                raise JournalError(f"{self._name}: {words}")
+            what = wrong.partition(". ")[0].format(beside=self._path.name)
+            log.error(SETTLED, f"{self._name}: {what}")
+            restored = True
         known = journal or beside or _DAMAGED
         sends = max(known.sends, 0 if beside is None else beside.sends, 0)
         sends += restored or wrong is not None  # so that other copies are older from now on
@@ -135,16 +141,6 @@ class Epoch:
                 self._mark(connection)
         self._standing = Standing(epoch, sends)
         self._open()
-
-    def _settles_copy(self, wrong: str) -> bool:
-        """Log what is wrong, and return True; or raise, if people must be asked."""
-        if self._it is None:
-            what = wrong.partition(". ")[0].format(beside=self._path.name)
-            log.error(SETTLED, f"{self._name}: {what}")
-            return True
-        advice = "Nothing was sent" if wrong.startswith(_ANOTHER) else _OTHERWISE
-        words = f"{wrong}. {advice}.".format(beside=self._path.name, it=self._it)
-        raise JournalError(f"{self._name}: {words}")
 
     def ended(self, connection: sqlite3.Connection, sends: int | None) -> None:
         """Repeat in the file that *sends* more were stored; ``None`` if how many is not known."""

@@ -78,17 +78,15 @@ class Commons:
         self._known: dict[tuple[object, ...], tuple[int, Intent]] = {}
         self._parts: dict[int, tuple[dict[str, Any], ReconcilePolicy, Timeouts]] = {}
 
-    def load(self, number: int, text: str) -> None:
-        """Add one from the store."""
-        self.texts[number] = text
-
     def number_of(self, intent: Intent) -> int:
         """Return the number of *intent*'s common part."""
         if (known := self._known.get(_short(intent))) is not None:
             return known[0]
-        text = _common_text(intent)
+        whole = envelope.loads(intent.to_json().encode())
+        del whole["scope"]["credential"]
+        text = envelope.dumps({name: whole[name] for name in ("schema", *_COMMON)}).decode()
         number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
-        self.load(number, text)
+        self.texts[number] = text
         return self.note(intent, number)
 
     def note(self, intent: Intent, number: int) -> int:
@@ -124,26 +122,12 @@ def _short(intent: Intent) -> tuple[object, ...]:
     return id(intent.policy), id(intent.timeouts), scope.base_url, scope.team, scope.livemode
 
 
-def _common_text(intent: Intent) -> str:
-    whole = envelope.loads(intent.to_json().encode())
-    del whole["scope"]["credential"]
-    return envelope.dumps({name: whole[name] for name in ("schema", *_COMMON)}).decode()
-
-
 def pack(intent: Intent, commons: Commons) -> Packed:
     """Return the packed form of *intent*; fields that have their default are left out."""
     own = {**vars(intent), "credential": intent.scope.credential}
     for name in ("key", *_COMMON):
         del own[name]
     return Packed(common=commons.number_of(intent), text=_encode(_Own(**own)).decode())
-
-
-def _strictly(plain: dict[str, Any]) -> Intent:  # Any: parsed JSON, and parts that are structured already
-    """Build an intent from plain data, by the parser of ``Intent.from_json``."""
-    intent = json_form.structured(plain, Intent, "an intent")
-    if problem := json_form.misfit(intent):
-        raise InvalidRequestError(problem)
-    return intent
 
 
 def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
@@ -159,7 +143,9 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
         own = envelope.loads(packed.text.encode())
         scope = {**scope, "credential": own.pop("credential", None)}
         own |= {"key": key, "scope": scope, "policy": policy, "timeouts": timeouts}
-        intent = _strictly(own)
+        intent = json_form.structured(own, Intent, "an intent")
+        if problem := json_form.misfit(intent):
+            raise InvalidRequestError(problem)
     except (InvsvcError, KeyError, AttributeError, TypeError) as error:
         raise unreadable(key, error) from error
     commons.note(intent, packed.common)

@@ -15,19 +15,19 @@ import re
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 import attrs
 
-from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
-from invsvc_async.durable.leases import BEATS, Leases, end_lane, new_lane
+from invsvc_async.durable.leases import Leases, end_lane, new_lane
+from invsvc_async.durable.places import store_at
 from invsvc_async.durable.records import (
     intent_of,
     is_answered,
@@ -39,15 +39,14 @@ from invsvc_async.durable.restored import FACT, last_of
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.address import is_postgres
 from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from invsvc_async.durable.intents import Packed
+    from invsvc_async.durable.intents import Commons, Packed
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.intent import Intent
@@ -61,6 +60,7 @@ __all__ = ["ClientJournal", "without_names"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
+T = TypeVar("T")
 _PAGE: Final = 256  # entries read or removed at once
 _PATIENCE: Final = 10.0  # s that a write waits for a database that is away
 _NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an address
@@ -69,6 +69,7 @@ _DEAD_AT_ONCE: Final = 20  # lanes of dead processes taken over in one transacti
 _KEYED: Final = (
     "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL AND digest <> ''"
 )
+_SILENT: Final = "Writes wait until this process has given a sign of life again."
 _OPEN, _DONE = f"e.state < {State.DONE:d}", f"e.state = {State.DONE:d}"
 
 
@@ -91,14 +92,13 @@ class ClientJournal:
 
     def __init__(self, address: str | Path) -> None:
         address, named = without_names(address)
-        self._store: Store = _store_of(address)
+        self._store: Store = store_at(address, "journal")
         self.session: ClientState | None = None
         self.keys: Keys = Keys(
             self, self._store, namespace=named.get("namespace"), same_mode="same_mode" in named,
             complete="complete" in named,
         )  # fmt: skip
         self.opened: float = 0.0  # local s
-        self._living = 1  # processes that use it
         self._leases: Leases | None = None
         self._lane: Lane | None = None
         self._closed = False
@@ -133,7 +133,7 @@ class ClientJournal:
     @property
     def has_company(self) -> bool:
         """Whether other processes use it now."""
-        return self._living > 1
+        return self._leases is not None and self._leases.living > 1
 
     @property
     def _credential(self) -> str:
@@ -163,7 +163,7 @@ class ClientJournal:
                 leases = Leases(self._store, clock)
                 try:
                     await leases.forget_the_dead()
-                    self._living = await leases.beat()
+                    await leases.beat()
                     lane = await self._new_lane(leases)
                     if not self.is_shared:
                         await self._take(leases, lane, None)
@@ -174,7 +174,7 @@ class ClientJournal:
                 if self.session is not None:
                     self.session.opened("journal", leases)
                 if self.is_shared:
-                    self._beating = asyncio.create_task(self._beat(leases))
+                    self._beating = asyncio.create_task(leases.live(warning=_SILENT))
 
     def _check_loop(self) -> None:
         if self._loop is not asyncio.get_running_loop():
@@ -186,15 +186,6 @@ class ClientJournal:
     async def _new_lane(self, leases: Leases) -> Lane:
         token = leases.token()
         return leases.hold(await self._store.run(lambda: new_lane(token, self._credential)), token)
-
-    async def _beat(self, leases: Leases) -> None:
-        while True:
-            await asyncio.sleep(self._store.silence / BEATS)
-            try:
-                self._living = await leases.beat()
-            except JournalError as error:
-                raise_if_cancelled()
-                log.warning("%s Writes wait until this process has given a sign of life again.", error)
 
     async def own_lane(self) -> Lane:
         """Return the lane of this process: a new one, if another process took it for dead."""
@@ -245,13 +236,17 @@ class ClientJournal:
         self._reopen(identity)
         while True:
             try:
-                return await self._store_send(intent, lane)
+                await self.hold(lane)
+                packed = self._sent[identity] = pack(intent, self._store.commons)
+                await lane.put(self._entry(State.SENDING, intent, packed))
             except LostLaneError:
                 lost = lane
                 if is_new:  # nothing of it was stored, if only the lane belongs to another process
                     lane = self._mine[identity] = await self.own_lane()
                 if lane is lost:
                     raise
+            else:
+                return lane.until
 
     async def hold(self, lane: Lane) -> None:
         """
@@ -272,12 +267,6 @@ class ClientJournal:
                 "the journal's database is away (this process could not give a sign of life). Check that its "
                 "server can be reached."
             ) from None
-
-    async def _store_send(self, intent: Intent, lane: Lane) -> float:
-        await self.hold(lane)
-        packed = self._sent[intent.identity] = pack(intent, self._store.commons)
-        await lane.put(self._entry(State.SENDING, intent, packed))
-        return lane.until
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """
@@ -345,19 +334,17 @@ class ClientJournal:
         try:
             while waiting := frozenset(self._heard):
                 await set_within(self._closing, _HEARD_AFTER)
-                await self._remove_these(waiting & self._heard, task)
+                heard = waiting & self._heard
+                self._heard -= heard
+                self._removed_by.update(dict.fromkeys(heard, task))
+                self._done -= heard
+                for key in heard:  # no longer what another process has left
+                    self._left.pop(key, None)
+                    if self._lane is not None:
+                        self._mine.setdefault(key, self._lane)
+                await self._remove(heard)
         finally:
             self._is_removing = False
-
-    async def _remove_these(self, heard: AbstractSet[str], task: asyncio.Task[None]) -> None:
-        self._heard -= heard
-        self._removed_by.update(dict.fromkeys(heard, task))
-        self._done -= heard
-        for key in heard:  # no longer what another process has left
-            self._left.pop(key, None)
-            if self._lane is not None:
-                self._mine.setdefault(key, self._lane)
-        await self._remove(heard)
 
     async def _remove(self, keys: AbstractSet[str]) -> None:
         """Delete entries, once what is pending for them is stored."""
@@ -443,35 +430,32 @@ class ClientJournal:
         await self.open()
         found = await self._store.rows("SELECT value FROM {s}facts WHERE name = $1", FACT)
         through = last_of(found[0][0] if found else None)
-        async for entry in self._walk(_OPEN):
-            try:
-                intent = intent_of(entry, self._store.commons)
-                if intent.newest and self.is_shared:  # others may have written to the same thing since
-                    intent = attrs.evolve(intent, newest=None)
-                yield in_doubt(intent) if entry.seq <= through else intent
-            except JournalError as error:
-                if not self.is_shared:
-                    raise
-                log.error("left in the journal: %s", error)  # noqa: TRY400 - the message is enough
+        async for entry, intent in self._walk(_OPEN, intent_of):
+            if intent.newest and self.is_shared:  # others may have written to the same thing since
+                intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same
+            yield in_doubt(intent) if entry.seq <= through else intent
 
     async def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: the operation says what its value is
         """Iterate over the verdicts that were taken over, oldest first; unreadable ones are logged."""
-        async for entry in self._walk(_DONE):
+        async for entry, outcome in self._walk(_DONE, outcome_of):
             self._done.add(entry.key)
-            try:
-                yield outcome_of(entry, self._store.commons)
-            except JournalError as error:
-                if not self.is_shared:
-                    raise
-                log.error("left in the journal: %s", error)  # noqa: TRY400 - the message is enough
+            yield outcome
 
-    async def _walk(self, which: str) -> AsyncIterator[Entry]:
+    async def _walk(self, which: str, read: Callable[[Entry, Commons], T]) -> AsyncIterator[tuple[Entry, T]]:
         await self.open()
         keys = [key for key in self._left if key not in self._heard]
         for some in slices(keys, _PAGE):
             for entry in await self._store.entries(f"e.key {{any 1 text}} AND {which} ORDER BY e.seq", some):
-                if entry.key in self._left and entry.key not in self._heard:  # heard of meanwhile
-                    yield entry
+                if entry.key not in self._left or entry.key in self._heard:  # heard of meanwhile
+                    continue
+                try:
+                    found = read(entry, self._store.commons)
+                except JournalError as error:
+                    if not self.is_shared:
+                        raise
+                    log.error("left in the journal: %s", error)  # noqa: TRY400 - the message is enough
+                else:
+                    yield entry, found
 
     async def aclose(self) -> None:
         """
@@ -485,15 +469,12 @@ class ClientJournal:
             await asyncio.sleep(0)  # the application is about to get what was just returned
         finally:
             if self._loop is not None and self._loop.is_closed():
-                await self._close_elsewhere()
+                # Connections cannot be used in another loop: others notice that this process is silent.
+                was_closed, self._closed = self._closed, True
+                if isinstance(self._store, SqliteStore) and self._leases is not None and not was_closed:
+                    self._store.forget([*self._heard])
+                    await self._store.aclose()
             await self._close()
-
-    async def _close_elsewhere(self) -> None:
-        """Close a file in another loop. Connections cannot be used there: others notice that it is silent."""
-        was_closed, self._closed = self._closed, True
-        if isinstance(self._store, SqliteStore) and self._leases is not None and not was_closed:
-            self._store.forget([*self._heard])
-            await self._store.aclose()
 
     async def _close(self) -> None:
         if self._closed:
@@ -565,17 +546,3 @@ def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
             raise ConfigurationError(f"journal: {name} is invalid. Use {name}=true, or leave it out.")
     rest = urlencode([pair for pair in asked if pair[0] not in named], safe="/,:@")
     return (f"{place}?{rest}" if rest else place) if mark and named else address, named
-
-
-def _store_of(address: str | Path) -> Store:
-    if not is_postgres(str(address)):
-        return SqliteStore(address, "the journal of a client")
-    try:
-        from invsvc_async.durable.postgres_store import PostgresStore
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"journal: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
-        ) from error
-    store = PostgresStore(str(address), "journal")
-    store.patience = _PATIENCE
-    return store

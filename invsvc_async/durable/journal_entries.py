@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invsvc_async.durable.entries import NOT_APPLIED, Entries
@@ -11,16 +10,14 @@ from invsvc_async.durable.entry import State
 from invsvc_async.durable.journal import without_names
 from invsvc_async.durable.key_claims import FREED
 from invsvc_async.durable.key_names import key_in
+from invsvc_async.durable.places import store_at
 from invsvc_async.durable.scripts import reopen
-from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.errors import ConfigurationError, InvalidRequestError, JournalError
-from invsvc_async.storage.address import check_path, is_postgres
+from invsvc_async.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.history import Verdict
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
@@ -40,7 +37,8 @@ class JournalEntries(Entries):
     """
     The writes in the journal of a client at *address*, which exists.
 
-    With *reading*, nothing is changed, and a process may own a file.
+    With *reading*, nothing is changed, and a process may own a file.  One in a database needs the *session*
+    of a client of the same base URL.
 
     Raises:
         ConfigurationError: The address is invalid, or the extra ``postgres`` is not installed.
@@ -48,24 +46,9 @@ class JournalEntries(Entries):
 
     """
 
-    def __init__(self, address: str, *, reading: bool = False) -> None:
-        super().__init__(0)
-        self._store: Store = _store_of(str(without_names(address)[0]), reading=reading)
-
-    @property
-    def store(self) -> Store:
-        """What has them."""
-        return self._store
-
-    async def open_for(self, session: ClientState | None) -> None:
-        """
-        Open it; one in a database needs the *session* of a client of the same base URL.
-
-        Raises:
-            JournalError: It cannot be used, or is of another version.
-
-        """
-        await self.store.open_for(session, same_mode=False)
+    def __init__(self, address: str, session: ClientState | None, *, reading: bool = False) -> None:
+        place, _ = without_names(address)
+        super().__init__(store_at(place, "journal", create=False, reading=reading), session)
 
     async def named(self, key: str) -> str:
         """
@@ -84,11 +67,6 @@ class JournalEntries(Entries):
         """Return the key of *entry* without its namespace."""
         return key_in(entry.key) if entry.digest else entry.key
 
-    async def not_done(self, limit: int) -> list[Entry]:
-        """Return the first entries that are not done."""
-        where = f"e.done_at IS NULL AND e.state < {State.DONE:d} ORDER BY e.seq LIMIT $1"
-        return await self.store.entries(where, limit)
-
     async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
         """Return the next page of entries that are done, with the note whether the application had them."""
         return await self._told(await super().done(verdict, after, limit))
@@ -100,7 +78,7 @@ class JournalEntries(Entries):
         return entries
 
     async def do_again(
-        self, keys: Iterable[str], *, verdicts: Iterable[str] = NOT_APPLIED, newest: bool = False
+        self, keys: Iterable[str], *, verdicts: Collection[str] = NOT_APPLIED, newest: bool = False
     ) -> list[str]:
         """
         Forget verdicts, so that the next run of each write does it anew; return the keys.
@@ -117,18 +95,3 @@ def _do_again(keys: list[str], verdicts: list[str], again: set[str], *, newest: 
     yield from reopen([key for (key,) in mine], verdicts, again, part=None, newest=newest)
     text = f"UPDATE {{s}}entries SET lane = {FREED} WHERE key {{any 1 text}} AND state = {State.TO_DO:d}"  # noqa: S608 - our own text
     yield text, (sorted(again),)
-
-
-def _store_of(address: str, *, reading: bool) -> Store:
-    if not is_postgres(address):
-        check_path(address, "journal")
-        if not Path(address).exists():
-            raise JournalError(f"journal {address}: the file does not exist. Check the path.")
-        return SqliteStore(address, "the journal of a client", reading=reading)
-    try:
-        from invsvc_async.durable.postgres_store import PostgresStore
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"journal: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
-        ) from error
-    return PostgresStore(address, "journal", create=False)

@@ -16,7 +16,7 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
 from invsvc_async.codec.encode import plain_of
 from invsvc_async.codec.exact_json import holds_broken, salvage
-from invsvc_async.durable.entry import ANSWERED, unreadable
+from invsvc_async.durable.entry import ANSWERED, State, unreadable
 from invsvc_async.errors import InvsvcError
 from invsvc_async.models.common import UNSET, Model, stored_value, wire_names
 from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
@@ -24,18 +24,27 @@ from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.reconcile.own_writes import version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.reconcile.own_writes import OwnWrites
     from invsvc_async.transport.write_register import WriteRegister
 
-__all__ = ["LastWrite", "Left", "learn", "left_by", "take_claims"]
+__all__ = [
+    "LastWrite", "Left", "claims_of", "in_flight_of", "last_writes", "learn", "left_by", "take_claims",
+    "unknown_of",
+]  # fmt: skip
 
 MOST_LARGE = 4096  # bytes: a larger graph is left out of a stored state
 _RECENT = 600.0  # s for which the state of a webhook counts
+_IN_FLIGHT = f"""
+SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_at IS NULL
+    AND state = {State.SENDING:d} AND thing NOT LIKE 'url %' GROUP BY thing
+"""  # noqa: S608 - our own text
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -133,24 +142,15 @@ def learn(writes: WriteRegister, rows: Iterable[LastWrite]) -> None:
         if row.state is None:
             continue
         known = writes.last_state(row.team, row.thing)
-        if known is not None and not _is_later(row.stamp, known.stamp):
+        if known is not None and (row.stamp or 0) <= (inf if known.stamp is None else known.stamp):
             continue
         state, weight = _state_of(row), len(row.state)
         lasts = not state or version_of(state) is not None  # what was deleted stays so
-        if lasts or _is_recent(row.stamp):
+        # A clock that is wrong costs certainty, not truth.
+        if lasts or (row.stamp is not None and time.time() - row.stamp / 1000 < _RECENT):
             writes.learn_state(
                 row.team, row.thing, state, -inf, -inf, stamp=row.stamp, weight=weight, written=True
             )
-
-
-def _is_later(stamp: int | None, known: int | None) -> bool:
-    """Return whether another worker's answer is surely later than the one that this client had."""
-    return stamp is not None and known is not None and stamp > known
-
-
-def _is_recent(stamp: int | None) -> bool:
-    """Return whether it is some minutes ago at most; a clock that is wrong costs certainty, not truth."""
-    return stamp is not None and time.time() - stamp / 1000 < _RECENT
 
 
 def _state_of(row: LastWrite) -> Wire:
@@ -172,3 +172,28 @@ def take_claims(writes: WriteRegister, claims: Iterable[tuple[str, str]]) -> Non
     for webhook_id, key in claims:
         is_certain = webhook_id.startswith(ANSWERED)
         writes.claim(webhook_id.removeprefix(ANSWERED), key, is_certain=is_certain)
+
+
+async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
+    """Return the last entry of each of *things* that may have been sent, and is not done; no creates."""
+    return dict(map(tuple, await store.rows(_IN_FLIGHT, list(things))))
+
+
+async def last_writes(store: Store, things: Sequence[str]) -> list[LastWrite]:
+    """Return the last finished write to each of *things*, and the state it left."""
+    text = "SELECT thing, place, team, state, stamp FROM {s}states WHERE thing {any 1 text}"
+    return [
+        LastWrite(thing=thing, seq=place, team=team, state=state, stamp=stamp)
+        for thing, place, team, state, stamp in await store.rows(text, list(things))
+    ]
+
+
+async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
+    """Return the entries of *things* with the verdict UNKNOWN."""
+    return await store.entries(f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}", list(things))
+
+
+async def claims_of(store: Store, things: Sequence[str]) -> list[tuple[str, str]]:
+    """Return (webhook id, key) of the untagged creates of *things*, which are URLs."""
+    text = "SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq"
+    return [(claim, key) for claim, key in await store.rows(text, list(things))]

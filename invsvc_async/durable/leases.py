@@ -14,6 +14,11 @@ In a file, the lock of the file shows it: what an earlier process left is free.
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
+import os
+import socket
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -23,28 +28,29 @@ from uuid import uuid4
 
 import attrs
 
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.durable.entry import LostLaneError
-from invsvc_async.durable.restored import SET
+from invsvc_async.durable.facts import SET
 from invsvc_async.durable.store import TAKER
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Iterable, Sequence
 
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.intents import Commons
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script
 
 __all__ = [
-    "BEATS", "LEASE", "Lane", "Leases", "Sign", "dead", "end_lane", "living", "new_lane", "pause_of",
-    "show_life",
+    "LEASE", "Lane", "Leases", "Sign", "dead", "end_lane", "living", "new_lane", "pause_of",
+    "show_life", "status_of",
 ]  # fmt: skip
 
-BEATS: Final = 4  # signs of life in the time after which a silent process counts as dead
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
+
+_BEATS: Final = 4  # signs of life in the time after which a silent process counts as dead
 LEASE: Final = 0.8  # of that time: how long a process relies on its last sign of life
 _LONGEST: Final = 3600.0  # s between signs of life in a file, whose lock shows who lives
 _PAUSE: Final = 0.2  # s between checks whether a lease is valid again
@@ -85,7 +91,7 @@ DELETE FROM {s}members WHERE seen < {now} - 86400 - {arg 1 float8}
 
 def pause_of(silence: float) -> float:
     """Return the time between two signs of life, if a process counts as dead after *silence* s."""
-    return min(silence / BEATS, _LONGEST)
+    return min(silence / _BEATS, _LONGEST)
 
 
 def dead(owner: str) -> str:
@@ -97,6 +103,18 @@ _FREE: Final = f"""
 SELECT id, owner FROM {{s}}lanes AS l WHERE (owner IS NULL OR {dead("l.owner")}) AND credential LIKE $3
     ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
 """  # noqa: S608 - our own text
+
+
+def status_of(done: int, rate: float, lanes: int) -> str:
+    """Return the status of a process that has finished *done* writes, *rate* a second, and has *lanes*."""
+    said = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "done": done,
+        "rate": round(rate, 3),
+        "lanes": lanes,
+    }
+    return json.dumps(said)
 
 
 def member_of(token: str) -> str:
@@ -129,7 +147,7 @@ def _beat(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[tu
     yield _SHOW, (name, silence, int(sign.sends), int(sign.hungry), sign.status)
     mine = yield "SELECT owner FROM {s}lanes WHERE owner {any 1 text}", (tokens,)
     [(members, hungry)] = yield _SENDING, (silence, name)
-    return {owner for (owner,) in mine}, members, hungry
+    return {owner for (owner,) in mine}, max(members, 1), hungry
 
 
 def _take(
@@ -205,11 +223,6 @@ class Lane:
         """Who returns the verdicts of its entries; None: any consumer."""
         return self.leases.taker
 
-    @property
-    def commons(self) -> Commons:
-        """The common parts of intents."""
-        return self.leases.store.commons
-
     async def hold(self) -> None:
         """
         Wait until the lease is valid: it may have run out only because a sign of life is late.
@@ -229,10 +242,6 @@ class Lane:
         """Store *entry* and the state in which it *left* its thing, if the lane is still owned."""
         return self.leases.store.put(entry, self, left)
 
-    def shelve(self, entry: Entry) -> None:
-        """Store *entry* without waiting."""
-        self.put(entry)
-
     def doubt(self) -> None:
         """Note that something was not stored, so another process may have the lane."""
         self.doubtful = True
@@ -251,6 +260,7 @@ class Leases:
         self.clock: Clock = clock
         self._numbers = count(1)
         self.until: float = 0.0  # local s: others count this process as living until then, and longer
+        self.living: int = 1  # how many processes send, this one included
         self.hungry: int = 0  # how many other processes have nothing to send
         self.taker: str | None = None  # of verdicts, since others cannot have taken this process for dead
         self._unanswered: list[str] = []  # beginnings of tokens: what was acquired with them is not known
@@ -260,7 +270,8 @@ class Leases:
         held = dict(self.lanes)
         now, silence = self.clock.now(), self.store.silence
         tokens = [lane.token for lane in held.values()]
-        mine, members, self.hungry = await self.store.run(lambda: _beat(self.name, silence, tokens, sign))
+        script = partial(_beat, self.name, silence, tokens, sign)
+        mine, self.living, self.hungry = await self.store.run(script)
         if self._gives and now > self.until:  # others may have taken the verdicts of now
             self.taker = self.token()
         self.until = now + LEASE * silence
@@ -269,7 +280,18 @@ class Leases:
             if lane.token not in mine:
                 lane.lost = True
                 self.lanes.pop(number, None)
-        return max(members, 1)
+        return self.living
+
+    async def live(self, sign: Sign = Sign(), *, warning: str = "") -> None:
+        """Show that this process lives, until cancelled; log *warning* while the database is away."""
+        while True:
+            await asyncio.sleep(pause_of(self.store.silence))
+            try:
+                await self.beat(sign)
+            except JournalError as error:
+                raise_if_cancelled()
+                if warning:
+                    log.warning("%s %s", error, warning)
 
     async def forget_the_dead(self) -> None:
         """Delete the signs of life of processes that are long gone."""

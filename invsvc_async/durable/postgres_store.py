@@ -17,15 +17,16 @@ from msgspec.structs import astuple
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.durable import restored
 from invsvc_async.durable.entry import LostLaneError
+from invsvc_async.durable.facts import note_fact
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.restored import SETTLED, PlaceError, note_fact, place_of, wrong_with_place
+from invsvc_async.durable.restored import SETTLED, PlaceError, place_of, wrong_with_place
 from invsvc_async.durable.scripts import COMMONS
 from invsvc_async.durable.store import ENTRY, SENT, columns_of, entry_in, flags_in, keep
-from invsvc_async.durable.tables import create
+from invsvc_async.durable.tables import check_lanes, create
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.dialect import PostgresDialect
-from invsvc_async.storage.postgres_pool import AT_ONCE, AWAY, DURABLY, Pool
+from invsvc_async.storage.postgres_pool import AT_ONCE, AWAY, DURABLY, PATIENCE, Pool
 from invsvc_async.storage.table_version import check_version
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 _LONGEST = 86_400  # s of silence
+_TO_WRITE = 10.0  # s that a write of a client waits for a database that is away
 _RECONNECT = 1.0  # s between tries to listen
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext($1))"
 # Of one base URL, each credential may have a store of its own; it may be told to continue another's.
@@ -109,6 +111,12 @@ SELECT e.seq FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL
 """  # by lane, because the index has the order of each lane only
 _TELL = "SELECT pg_notify({arg 1 text}, given.what) FROM {rows 2 what:text}"
 _PARTS = 64  # of the counts
+# Of each place, because a copy may contain the note of an earlier restore.
+_NOTED = "copied through at "
+_NOTE_LAST = """
+INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 0) AS text) FROM {s}entries
+    WHERE true ON CONFLICT DO NOTHING
+"""
 
 
 @attrs.define(eq=False)
@@ -140,17 +148,19 @@ class PostgresStore(Pool):
 
     def __init__(
         self, address: str, kind: str, *, it: str | None = None, lanes: int = 0, counted: bool = False,
-        create: bool = True, restored: bool = False, moved: bool = False,
+        create: bool = True, reading: bool = False, restored: bool = False, moved: bool = False,
     ) -> None:  # fmt: skip
         parts = split(address, f"the {kind}'s address")
         query = dict(parse_qsl(parts.query))
         self.silence: float
         self._called, self.silence = _settings(kind, query)
         plain = urlunsplit(parts._replace(query=urlencode(query)))
-        super().__init__(plain, f"the {kind}'s database", size=6)  # one of them listens
-        self._kind, self._it, self._lanes, self._create = kind, it, lanes, create
+        patience = _TO_WRITE if kind == "journal" else PATIENCE
+        super().__init__(plain, f"the {kind}'s database", size=6, patience=patience)  # one of them listens
+        self._kind, self._it, self._create, self._reading = kind, it, create and not reading, reading
+        self.lanes: int = lanes
         self.part: int | None = randrange(_PARTS) if counted else None  # noqa: S311 - no secret
-        if not create:  # it is looked at
+        if not self._create:  # it is looked at
             self.to_open = AT_ONCE
         self._restored, self._moved = restored, moved  # until the place is checked: they are about one start
         self._place: dict[str, str] | None = None  # once it is checked
@@ -176,7 +186,7 @@ class PostgresStore(Pool):
             raise ConfigurationError(f"{self._kind}: belongs to no client. Pass it to one.")
         prepare = partial(self._prepare, session=session, same_mode=same_mode)
         await self.connect(prepare, application_name=f"invsvc {self._kind}")
-        if self._it is None:
+        if not self._reading and self._kind != "outbox":  # which does so before it sends
             try:
                 await self.check_place()
             except BaseException:
@@ -208,9 +218,11 @@ class PostgresStore(Pool):
             if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
                 await connection.execute(f"CREATE SCHEMA {self.schema}")
             counted = self.part is not None
-            await self._dialect.run(connection, create(lanes=self._lanes, counted=counted, **facts))
+            await self._dialect.run(connection, create(lanes=self.lanes, counted=counted, **facts))
         text = f"SELECT value FROM {self.schema}.facts WHERE name = 'schema'"  # noqa: S608 - our own text
         check_version(self._name, await connection.fetchval(text))
+        text = f"SELECT count(*) FROM {self.schema}.lanes"  # noqa: S608 - our own text
+        check_lanes(self._name, await connection.fetchval(text), self.lanes)
         if mine is not None:
             await connection.execute(_CREDENTIAL.format(schema=self.schema), f"credential {mine}")
 
@@ -230,7 +242,7 @@ class PostgresStore(Pool):
         schema = self._own_schema(base_url, session.credential.fingerprint(base_url) or "")
         dialect = _dialect_in(schema, self.part, self._kind)
         yield f"CREATE SCHEMA {schema}"
-        for text, values in create(lanes=self._lanes, counted=False, kind=self._kind, base_url=base_url):
+        for text, values in create(lanes=self.lanes, counted=False, kind=self._kind, base_url=base_url):
             if "{sqlite}" not in text:
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):
@@ -305,7 +317,14 @@ class PostgresStore(Pool):
             JournalError: The database stayed away.
 
         """
-        self._place = await self.ask(self._checked_place)
+        try:
+            self._place = await self.ask(self._checked_place)
+        except PlaceError:
+            if self._kind == "outbox":  # what is enqueued from now on cannot have been sent
+                await self.rows(_NOTE_LAST, await self.ask(self._note))
+            raise
+        if self._restored or self._moved:
+            await self.rows("DELETE FROM {s}facts WHERE name LIKE $1", f"{_NOTED}%")
         self._restored = self._moved = False
 
     def forget_place(self) -> None:
@@ -323,13 +342,14 @@ class PostgresStore(Pool):
             await run(note_fact(f"place {name}", value))
         if is_copy:
             self.marks += 1
-            await run(restored.mark_restored(await self._last_of_copy(connection)))
+            text = f"SELECT value FROM {self.schema}.facts WHERE name = $1"  # noqa: S608 - our own text
+            noted = await connection.fetchval(text, await self._note(connection))
+            await run(restored.mark_restored(None if noted is None else int(noted)))
         return place
 
-    async def _last_of_copy(self, connection: Any) -> int | None:  # Any: asyncpg's
-        """Return the number of the last entry that may be of the copy; ``None``: the last of all."""
-        del connection
-        return None
+    async def _note(self, connection: Any) -> str:  # Any: asyncpg's
+        """Return the name of the note of the last entry that may have been sent before this place."""
+        return f"{_NOTED}{sorted((await self._place_now(connection)).items())}"
 
     def _is_there(self, before: dict[str, str], place: dict[str, str]) -> bool:
         """Return whether *place* is the one *before*; raise if it is not, and people must be asked."""
@@ -377,7 +397,7 @@ class PostgresStore(Pool):
         made = [entry_in(row[:-1]) for row in map(tuple, found)]
         if any(entry.common not in self.commons.texts for entry in made if entry.common is not None):
             for number, common in await self.rows("SELECT number, text FROM {s}commons"):
-                self.commons.load(number, common)
+                self.commons.texts[number] = common
                 self._stored_commons.add(number)
         return made
 
@@ -427,7 +447,9 @@ class PostgresStore(Pool):
         before = self._pending.get(name := (entry.key, entry.seq))
         self._pending[name] = _Given(entry, lane, left, done)
         if before is not None:  # replaced before it was stored: the later one counts
-            done.add_done_callback(lambda later: _follow(before.done, later))
+            done.add_done_callback(
+                lambda later: _settle(before.done, None if later.cancelled() else later.exception())
+            )
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         return done
@@ -473,20 +495,16 @@ class PostgresStore(Pool):
             text, values = keep(new)
             stored.update((key, 0) for (key,) in await self.rows(text, *values))
         if sent := [each for each in given if each.entry.seq]:
-            seqs = await self._update(sent)
+            rows = [
+                (each.entry.seq, each.lane.number, each.lane.token, each.entry.taker, *columns_of(each.entry))
+                for each in sent
+            ]
+            lanes = list({each.lane.number for each in sent})
+            left = [(each.entry.seq, *astuple(each.left)) for each in sent if each.left is not None]
+            text = f"{_PUT[self.part is not None]}{_LEFT if left else ''} SELECT seq FROM stored"  # noqa: S608 - our own text
+            seqs = {seq for (seq,) in await self.rows(text, rows, lanes, *([left] if left else []))}
             stored.update((each.entry.key, each.entry.seq) for each in sent if each.entry.seq in seqs)
         return stored
-
-    async def _update(self, given: list[_Given]) -> set[int]:
-        """Update entries by their numbers; return the numbers of those that are stored."""
-        rows = [
-            (each.entry.seq, each.lane.number, each.lane.token, each.entry.taker, *columns_of(each.entry))
-            for each in given
-        ]
-        lanes = list({each.lane.number for each in given})
-        left = [(each.entry.seq, *astuple(each.left)) for each in given if each.left is not None]
-        text = f"{_PUT[self.part is not None]}{_LEFT if left else ''} SELECT seq FROM stored"  # noqa: S608 - our own text
-        return {seq for (seq,) in await self.rows(text, rows, lanes, *([left] if left else []))}
 
     async def store_commons(self) -> None:
         """Store the common parts of intents that the database may not have yet."""
@@ -550,7 +568,3 @@ def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
     else:
         done.set_exception(error)
         done.exception()  # mark it as retrieved: the waiter may have been cancelled
-
-
-def _follow(earlier: asyncio.Future[None], later: asyncio.Future[None]) -> None:
-    _settle(earlier, None if later.cancelled() else later.exception())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from invsvc_async.durable.facts import FIND, SET
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 __all__ = [
-    "FACT", "FIND", "SET", "SETTLED", "Mark", "PlaceError", "close_restored", "last_of", "mark_restored",
-    "note_fact", "place_of", "wrong_with_place",
+    "FACT", "SETTLED", "Mark", "PlaceError", "close_restored", "last_of", "mark_restored", "place_of",
+    "wrong_with_place",
 ]  # fmt: skip
 
 FACT: Final = "restored"  # its name in the store
@@ -32,10 +33,6 @@ _THROUGH: Final = "SELECT coalesce(max(seq), 0) FROM {s}entries"
 _LATEST: Final = """
 SELECT max(done_at) FROM (SELECT done_at FROM {s}entries ORDER BY seq DESC LIMIT 10000) AS latest
 """
-SET: Final = """
-INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
-"""
-FIND: Final = "SELECT value FROM {s}facts WHERE name = $1 {update}"
 _PLACE: Final = """
 SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
     to_regclass($1)::oid::text AS entries
@@ -89,14 +86,6 @@ def close_restored() -> Script[None]:
     found = yield FIND, (FACT,)
     if found:
         yield SET, (FACT, _encode(replace(_decode(found[0][0]), is_open=False)).decode())
-
-
-def note_fact(name: str, value: str | None) -> Script[None]:
-    """Set a fact about the whole store to *value*, or delete it."""
-    if value is None:
-        yield "DELETE FROM {s}facts WHERE name = $1", (name,)
-    else:
-        yield SET, (name, value)
 
 
 def wrong_with_place(before: Mapping[str, str], place: Mapping[str, str]) -> str | None:

@@ -1,114 +1,122 @@
-"""A consumer of the verdicts in a store: each is given at least once, until it is acknowledged."""
+"""The verdicts in a store, each of which is given at least once, until it is acknowledged."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from contextlib import suppress
 from heapq import heappop, heappush
-from secrets import token_hex
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from invsvc_async.durable.leases import LEASE, pause_of
+from invsvc_async.durable.entry import State
+from invsvc_async.durable.scripts import keep_verdicts, take_verdicts
 from invsvc_async.errors import JournalError
+from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from invsvc_async.concurrency.clock import Clock
-    from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.leases import Leases
 
 __all__ = ["Consumer"]
 
+_AT_ONCE = 200  # verdicts that one statement acknowledges
 _TICK = 0.2  # s between notes of which verdicts were acknowledged
+_TO_STORE = 1.0  # s that the store has for the last of them
+_FREE = "UPDATE {s}unheard SET taker = NULL WHERE seq {any 1 bigint} AND taker LIKE {arg 2 text} || '.%'"
+_HEARD = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"
 
 
 class Consumer:
     """
-    Takes the verdicts that nobody has acknowledged, for use with ``async with``.
+    Gives verdicts by the process of *leases*: those of its own writes, and what nobody has acknowledged.
 
-    While it shows that it lives, nobody else gets those that it has taken. What it has not acknowledged in
-    the end is free again at once. A kill may undo what it acknowledged within the last 0.2 seconds.
+    While the process shows that it lives, nobody else gets those that it has taken. If it was silent for too
+    long, others may have them: it asks before it gives one. What it has not acknowledged in the end is free
+    again. A kill may undo what it acknowledged within the last 0.2 seconds.
     """
 
-    def __init__(self, entries: Entries, clock: Clock) -> None:
-        self._entries, self._clock = entries, clock
-        self._name = token_hex(16)
-        self._living: asyncio.Task[None] | None = None
-        self._until = 0.0  # local s; nobody else takes what it has until then
-        self._pages = 0
-        self._doubted = 0  # pages up to this one may belong to others
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        # The taker of the page that was taken last, and that of the process then.
+        self._page: tuple[str, str | None] = "", None
+        self._taken: list[Entry] = []  # and not given yet, the next one last
         self._heard: defaultdict[str, list[int]] = defaultdict(list)  # numbers to be stored, by taker
-        self._noted = 0.0  # local s
+        self._timer: asyncio.TimerHandle | None = None
+        self._saving: set[asyncio.Task[None]] = set()
         self._later: list[tuple[float, int]] = []  # a heap: when, and the number of an entry
-
-    async def __aenter__(self) -> Self:
-        self._noted = self._clock.now()
-        self._until = self._noted + LEASE * self._entries.silence
-        await self._entries.show_life(self._name)
-        self._living = asyncio.create_task(self._live())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._living is not None:
-            self._living.cancel()
-        with suppress(JournalError):  # then they are given once more
-            await self._save()
-            await self._entries.leave(self._name)
-
-    async def _live(self) -> None:
-        while True:
-            await asyncio.sleep(pause_of(self._entries.silence))
-            with suppress(JournalError):
-                await self._entries.show_life(self._name)
 
     async def take(self, limit: int) -> list[Entry]:
         """
-        Return up to *limit* verdicts, which this consumer holds from now on.
+        Return up to *limit* verdicts that nobody has acknowledged, and no living process has.
 
         Raises:
-            JournalError: The database stayed away.
+            JournalError: The store cannot be used.
 
         """
-        await self._save()
-        due: list[int] = []
-        while self._later and self._later[0][0] <= self._clock.now():
+        await self.save()
+        leases, due = self._leases, list[int]()
+        while self._later and self._later[0][0] <= leases.clock.now():
             due.append(heappop(self._later)[1])
         if due:
-            await self._entries.release_verdicts(self._name, due)
-        self._pages += 1
-        taker = f"{self._name}.{self._pages}"
-        found = await self._entries.take_verdicts(taker, limit)
+            await leases.store.rows(_FREE, due, leases.name)
+        self._page = taker, _ = leases.token(), leases.taker
+        seqs = await leases.store.run(lambda: take_verdicts(taker, leases.store.silence, limit))
+        if not seqs:
+            return []
+        # Not one that was reopened in between: it has no verdict any more.
+        where = f"e.seq {{any 1 bigint}} AND e.state = {State.DONE:d} ORDER BY e.seq"
+        found = await leases.store.entries(where, seqs)
         for entry in found:
             entry.taker = taker
         return found
 
-    async def has(self, entry: Entry) -> bool:
-        """Return whether *entry* is still its to give: others take it if this process was stopped."""
-        if self._clock.now() > self._until:
-            self._until = self._clock.now() + LEASE * self._entries.silence
-            self._doubted = self._pages
-        taker = entry.taker or ""
-        if int(taker.rpartition(".")[2]) > self._doubted:
-            return True
-        return entry.seq in await self._entries.keep_verdicts(taker, [entry.seq])
+    async def next(self, at_once: int) -> Entry | None:
+        """Return the next of these verdicts, of which it takes so many *at_once*; ``None``: there is none."""
+        while True:
+            if not self._taken:
+                self._taken[:0] = reversed(await self.take(at_once))  # another task may do so meanwhile
+            if not self._taken:
+                return None
+            if await self.has(entry := self._taken.pop()):
+                return entry
 
-    async def acknowledge(self, entry: Entry) -> None:
+    async def has(self, entry: Entry) -> bool:
+        """Return whether *entry*, which this process has taken or finished, is still its to give."""
+        leases, taker = self._leases, entry.taker or ""
+        since = self._page[1] if taker == self._page[0] else taker
+        if since == leases.taker and leases.clock.now() <= leases.until:
+            return True
+        return bool(await leases.store.run(lambda: keep_verdicts(taker, leases.store.silence, [entry.seq])))
+
+    def acknowledge(self, entry: Entry) -> None:
         """Note that *entry* need not be given again."""
         self._heard[entry.taker or ""].append(entry.seq)
-        if self._clock.now() > self._noted + _TICK:
-            await self._save()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_TICK, self._save_soon)
 
     def give_back(self, entry: Entry, seconds: float) -> None:
         """Release *entry* for any consumer, after *seconds*."""
-        heappush(self._later, (self._clock.now() + seconds, entry.seq))
+        heappush(self._later, (self._leases.clock.now() + seconds, entry.seq))
+
+    def _save_soon(self) -> None:
+        self._timer = None
+        saving = asyncio.create_task(self._save())
+        self._saving.add(saving)
+        saving.add_done_callback(self._saving.discard)
 
     async def _save(self) -> None:
-        self._noted = self._clock.now()
-        while self._heard:
-            taker, seqs = next(iter(self._heard.items()))
-            await self._entries.acknowledge(taker, seqs)
-            del self._heard[taker]
+        heard, self._heard = self._heard, defaultdict(list)
+        try:
+            for taker, seqs in heard.items():
+                for some in slices(seqs, _AT_ONCE):
+                    await self._leases.store.rows(_HEARD, some, taker)
+        except JournalError:  # they are noted with the next, or given once more
+            for taker, seqs in heard.items():
+                self._heard[taker] += seqs
+
+    async def save(self) -> None:
+        """Store which verdicts were acknowledged, if the store answers soon."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._save_soon()
+        if self._saving:
+            await asyncio.wait([*self._saving], timeout=_TO_STORE)

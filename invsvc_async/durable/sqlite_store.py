@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import astuple
 
@@ -18,7 +18,7 @@ from invsvc_async.durable.epoch import Epoch, fact
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.store import ENTRY, SENT, columns_of, entry_in, keep
-from invsvc_async.durable.tables import create
+from invsvc_async.durable.tables import check_lanes, create
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect
@@ -55,6 +55,11 @@ DIALECT = SqliteDialect(
 _APPLICATION = 0x1A5C_BA7C  # marks the file as one of this package
 _CANNOT_WRITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 _PATIENCE = 5.0  # s to wait for a lock of another program
+_IN_USE = {
+    "the journal of an outbox": "Call retry, drop or prune of the outbox in that process, or stop it first. "
+    "The commands list and show, and Outbox.open(…, reading=True), work beside it."
+}
+_IN_USE_OTHERWISE = "Wait for that process, stop it, or use another path."
 _LOOK_EVERY = 10_000  # steps of SQLite, a millisecond, between looks whether the opening was given up
 # The lock of the file shows that whoever had it before is dead.
 _FREE = "UPDATE lanes SET owner = NULL"
@@ -86,7 +91,6 @@ class SqliteStore:
     With *reading*, nothing is changed, and another process may own the file.
     """
 
-    in_use: ClassVar[str] = "Wait for that process, stop it, or use another path."
     silence: float = inf
     marks: int = 0  # at its opening alone
 
@@ -99,11 +103,11 @@ class SqliteStore:
         self._name = f"journal {self.path}"
         self._kind, self._reading = kind, reading
         self._same = SameFile(self.path, self._name, "all that use it")
-        self._lock = FileLock(self.path, self._name, self.in_use)
+        self._lock = FileLock(self.path, self._name, _IN_USE.get(kind, _IN_USE_OTHERWISE))
         self._writer: Writer | None = None
         self._starting: Writer | None = None  # its connection is being opened
         self._given_up = threading.Event()  # the opening: the check of a large file takes a minute
-        self._lanes = lanes
+        self.lanes: int = lanes
         self.part: int | None = 0 if counted else None
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
@@ -154,7 +158,7 @@ class SqliteStore:
         writer, self._writer, self._starting = self._writer or self._starting, None, None
         if writer is not None:
             if not self._reading:
-                writer.act(_note_closed)
+                writer.act(lambda connection: connection.execute("DELETE FROM facts WHERE name = 'open'"))
             try:
                 await writer.stop()
             except asyncio.CancelledError:  # its thread still stores what was requested
@@ -290,13 +294,6 @@ class SqliteStore:
             raise
         return connection
 
-    def _make_private(self) -> None:
-        """Set the file's mode to 0600, once it is known to be a journal: its log gets the same mode."""
-        try:
-            make_database_private(self.path)
-        except OSError as error:
-            raise in_words(self._name, error) from error
-
     def _prepare(self, connection: sqlite3.Connection) -> None:
         empty = self._check_application(connection)
         if not empty:
@@ -306,7 +303,12 @@ class SqliteStore:
         if self._reading:
             connection.execute("PRAGMA query_only = 1")
         else:
-            self._make_private()
+            try:
+                make_database_private(
+                    self.path
+                )  # it is known to be a journal, and its log gets the same mode
+            except OSError as error:
+                raise in_words(self._name, error) from error
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
@@ -316,6 +318,8 @@ class SqliteStore:
             check_file(connection, self._name)  # a key that an index lost would be sent again as new
         if (kind := fact(connection, "kind")) != self._kind:
             raise JournalError(f"{self._name}: it is {kind}, not {self._kind}. Choose another path.")
+        check_lanes(self._name, connection.execute("SELECT count(*) FROM lanes").fetchone()[0], self.lanes)
+        self._stored_commons.clear()  # of an earlier opening: it may be an older copy now
         self._load_commons(connection)
         if not self._reading:
             connection.execute("INSERT OR REPLACE INTO facts VALUES ('open', ?)", (opened_as(self.path),))
@@ -330,12 +334,12 @@ class SqliteStore:
     def _create(self, connection: sqlite3.Connection) -> None:
         with transaction(connection, "BEGIN IMMEDIATE"):
             counted = self.part is not None
-            self._do(lambda: create(lanes=self._lanes, counted=counted, kind=self._kind), connection)
+            self._do(lambda: create(lanes=self.lanes, counted=counted, kind=self._kind), connection)
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
 
     def _load_commons(self, connection: sqlite3.Connection) -> None:
         for number, text in connection.execute("SELECT number, text FROM commons"):
-            self.commons.load(number, text)
+            self.commons.texts[number] = text
             self._stored_commons.add(number)
 
     def _release(self) -> None:
@@ -354,9 +358,14 @@ class SqliteStore:
         lost: set[tuple[str, int]] = set()
         # Usually it is one statement, which is its own transaction.
         is_one = not new and len(sent) <= MOST and all(left is None for _, left in sent)
-        is_one = is_one and len(self._stored_commons) == len(self.commons.texts)
-        with nullcontext() if is_one else transaction(connection):
-            self._store_commons(connection)
+        has_new_commons = len(self._stored_commons) < len(self.commons.texts)
+        with nullcontext() if is_one and not has_new_commons else transaction(connection):
+            if has_new_commons:
+                fresh = [
+                    each for each in [*self.commons.texts.items()] if each[0] not in self._stored_commons
+                ]
+                connection.executemany("INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh)
+                self._storing = [number for number, _ in fresh]
             for some in slices(new, MOST):
                 kept = {key for (key,) in connection.execute(*DIALECT.translated(*keep(some)))}
                 lost.update((entry.key, 0) for entry, _ in some if entry.key not in kept)
@@ -365,14 +374,11 @@ class SqliteStore:
         self._sends += sum(
             entry.state is State.SENDING and name not in lost for name, (entry, *_) in last.items()
         )
-        return [_dropped(entry.key) if (entry.key, entry.seq) in lost else None for entry, *_ in values]
-
-    def _store_commons(self, connection: sqlite3.Connection) -> None:
-        if len(self._stored_commons) == len(self.commons.texts):
-            return
-        fresh = [each for each in [*self.commons.texts.items()] if each[0] not in self._stored_commons]
-        connection.executemany("INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh)
-        self._storing = [number for number, _ in fresh]
+        return [
+            LostLaneError(f"entry {entry.key!r} was dropped, or is done. Nothing is sent for it.")
+            if (entry.key, entry.seq) in lost else None
+            for entry, *_ in values
+        ]  # fmt: skip
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
         """Repeat beside the file how many sends a group has stored."""
@@ -398,11 +404,3 @@ def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[tuple[str, 
     if left := [(seq, *astuple(each)) for seq, each in kept]:
         yield _LEFT, (left,)
     return {(entry.key, entry.seq) for entry, _ in given if entry.seq in lost}
-
-
-def _note_closed(connection: sqlite3.Connection) -> None:
-    connection.execute("DELETE FROM facts WHERE name = 'open'")
-
-
-def _dropped(key: str) -> LostLaneError:
-    return LostLaneError(f"entry {key!r} was dropped, or is done. Nothing is sent for it.")

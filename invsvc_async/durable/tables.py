@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.store import TAKER, flags_in
+from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import Verdict
-from invsvc_async.storage.table_version import VERSION
+from invsvc_async.storage.table_version import BEGIN_ANEW, VERSION
 
 if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["create"]
+__all__ = ["check_lanes", "create"]
 
 _TABLES: Final = (
     "CREATE TABLE {s}facts (name text PRIMARY KEY, value text NOT NULL)",
@@ -117,3 +118,18 @@ def create(*, lanes: int, counted: bool, **facts: str) -> Script[None]:
     yield _FACTS, ([("schema", str(VERSION)), *facts.items()],)
     if lanes:
         yield _LANES, ([(None,)] * lanes,)
+
+
+def check_lanes(name: str, found: int, wanted: int) -> None:
+    """
+    Check that what errors call *name* has all lanes to which this package assigns writes.
+
+    Raises:
+        JournalError: It has others, so nobody would send some of its writes.
+
+    """
+    if wanted and found != wanted:
+        raise JournalError(
+            f"{name}: it has {found} lanes instead of {wanted}, so some of its writes would never be sent: a "
+            f"development version of the package made it, or somebody has deleted lanes. {BEGIN_ANEW}."
+        )

@@ -134,7 +134,8 @@ def _called(kind: str | None, connection: Any, text: str, values: Sequence[objec
         case _:
             if kind == "session":
                 connection = connection.connection()
-                _check_level(connection)
+                if _level_of(connection) == "AUTOCOMMIT":  # which the session has chosen for it alone
+                    raise _not_open()
             from sqlalchemy import text as clause
 
             return connection.execute(clause(_PLACE.sub(r":v\1", text)), _named(values)).all()
@@ -195,12 +196,6 @@ def _is_open(status: int) -> bool:
             hint="Await those first, those of a pipeline by its sync().",
         )
     return status == _PSYCOPG_OPEN
-
-
-def _check_level(connection: Any) -> None:  # Any: a connection of SQLAlchemy
-    """Check the isolation level that a session has chosen for *connection* alone."""
-    if _level_of(connection) == "AUTOCOMMIT":
-        raise _not_open()
 
 
 def _level_of(bound: Any) -> Any:  # Any: an engine or connection of SQLAlchemy, and its isolation level

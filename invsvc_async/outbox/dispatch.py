@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import time
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.engine import Engine
@@ -16,7 +12,9 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import until_ended
+from invsvc_async.durable.leases import status_of
 from invsvc_async.durable.records import verdict_record
+from invsvc_async.durable.restored import close_restored
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -45,16 +43,13 @@ class OutboxItem(Item, kw_only=True, eq=False):
 
     async def settled(self, outcome: Outcome[Any]) -> None:  # Any: of any operation
         """Pass the secret on, then store the outcome; or put the write back."""
-        if self._is_sent_again(outcome):
-            self._put_back(outcome)
-            return
-        await super().settled(outcome)
-
-    def _is_sent_again(self, outcome: Outcome[Any]) -> bool:  # Any: as above
         policy = outcome.started_as.policy
         absent = outcome.verdict is Verdict.NOT_APPLIED and outcome.evidence.cause == "absent"
         may = policy.resend != "never" and policy.max_resends > 0
-        return absent and may and self.times_put_back + 1 < MOST_ROUNDS
+        if absent and may and self.times_put_back + 1 < MOST_ROUNDS:
+            self._put_back(outcome)
+        else:
+            await super().settled(outcome)
 
     def _stored(self, outcome: Outcome[Any], record: Record) -> str:  # noqa: ARG002 - it makes a fuller one
         return verdict_record(outcome)
@@ -74,13 +69,15 @@ async def dispatch(
         TransportError: The outbox was restored from a copy, and the service cannot be reached.
 
     """
-    await _recall_restore(sending, entries)
+    restored = sending.restored = await restored_of(entries.facts, sending.client)
+    if restored is not None:
+        left = await entries.not_done(1)
+        if not left or left[0].seq > restored.through:
+            await entries.store.run(close_restored)
     engine, began, done = Engine(sending), time.monotonic(), 0
 
     def say(lanes: int) -> str:
-        rate = round(done / max(time.monotonic() - began, 1.0), 3)
-        said = {"host": socket.gethostname(), "pid": os.getpid(), "done": done, "rate": rate, "lanes": lanes}
-        return msgspec.json.encode(said).decode()
+        return status_of(done, done / max(time.monotonic() - began, 1.0), lanes)
 
     dispatcher = Dispatcher(sending, entries, OutboxItem, gives=False, on_unfit=on_verdict)
     dispatcher.say = say
@@ -119,12 +116,3 @@ async def _leave(
     on_verdict()
     await dispatcher.leave()
     await dispatcher.end()
-
-
-async def _recall_restore(sending: Sending, entries: OutboxEntries) -> None:
-    """Learn which entries may have been sent after the copy from which the outbox was restored."""
-    restored = sending.restored = await restored_of(entries.fact, sending.client)
-    if restored is not None:
-        left = await entries.not_done(1)
-        if not left or left[0].seq > restored.through:
-            await entries.close_restored()

@@ -5,18 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import attrs
-
 from invsvc_async.batch.identity import content_of, thing_of
 from invsvc_async.durable.entries import Entries
+from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.intents import pack
 from invsvc_async.errors import JournalError, KeyConflictError
 from invsvc_async.writes.new_intent import intent_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from invsvc_async.durable.intents import Commons, Packed
+    from invsvc_async.durable.intents import Commons
     from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
@@ -27,16 +24,10 @@ __all__ = ["NewWrite", "OutboxEntries", "not_there"]
 _TRIES = 5  # to insert a write whose key others delete at the same time
 
 
-@attrs.frozen(kw_only=True)
-class NewWrite:
-    """A write that is to be enqueued; ``common`` is the text of the common part of its intent."""
+class NewWrite(Entry, kw_only=True):
+    """A write that is to be enqueued, with the text of the common part of its intent."""
 
-    key: str
-    operation: str
-    thing: str | None
-    digest: str
-    packed: Packed
-    common: str
+    common_text: str
 
     @classmethod
     def of(cls, spec: WriteSpec, commons: Commons) -> NewWrite:
@@ -45,11 +36,13 @@ class NewWrite:
         packed = pack(intent, commons)
         return cls(
             key=intent.key,
+            state=State.TO_DO,
             operation=intent.operation,
             thing=thing_of(spec.request, spec.team, spec.tag),
             digest=content_of(spec.request, spec.team, spec.tag).hex(),
-            packed=packed,
-            common=commons.texts[packed.common],
+            common=packed.common,
+            common_text=commons.texts[packed.common],
+            intent=packed.text,
         )
 
 
@@ -64,17 +57,11 @@ class OutboxEntries(Entries, ABC):
     database: ClassVar[Database]
 
     @abstractmethod
-    async def open_for(self, session: ClientState, *, same_mode: bool) -> None:
-        """Open it, for the base URL and credential of *session*."""
-
-    # --- in the transaction of the application
-
-    @abstractmethod
     async def insert(self, connection: object | None, new: NewWrite) -> bool:
         """Enqueue *new* in the transaction of *connection*, or in one of its own, as :meth:`enqueue`."""
 
     @abstractmethod
-    def find(self, session: ClientState, new: NewWrite, *, same_mode: bool) -> Script[str]:
+    def find(self, session: ClientState, new: NewWrite) -> Script[str]:
         """
         Return where the outbox of *session* is in the database of the script, and prepare it for *new*.
 
@@ -117,18 +104,10 @@ class OutboxEntries(Entries, ABC):
             "rights of the connection's role, or give this write its own key."
         )
 
-    def enqueue_there(self, session: ClientState, new: NewWrite, *, same_mode: bool) -> Script[bool]:
+    def enqueue_there(self, session: ClientState, new: NewWrite) -> Script[bool]:
         """Find the outbox of *session*, and insert *new*, as :meth:`find` and :meth:`enqueue`."""
-        place = yield from self.find(session, new, same_mode=same_mode)
+        place = yield from self.find(session, new)
         return (yield from self.enqueue(place, new))
-
-    # --- verdicts
-
-    async def tell_verdicts(self) -> None:
-        """Wake those in other processes that wait for verdicts."""
-
-    async def hear_verdicts(self, woken: Callable[[], None]) -> None:
-        """Call *woken* when other processes have stored verdicts, until cancelled."""
 
 
 def not_there(session: ClientState) -> JournalError:

@@ -22,6 +22,7 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ende
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.intents import Commons
+from invsvc_async.durable.leases import Leases, Sign
 from invsvc_async.durable.results import Consumer
 from invsvc_async.errors import (
     ConfigurationError,
@@ -34,7 +35,7 @@ from invsvc_async.errors import (
 from invsvc_async.outbox.caller_connections import run_now
 from invsvc_async.outbox.dispatch import dispatch
 from invsvc_async.outbox.entries import NewWrite
-from invsvc_async.outbox.places import store_of
+from invsvc_async.outbox.places import outbox_at
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.writes.new_intent import new_tag
 from invsvc_async.writes.write import Write, take_over, value_of
@@ -56,8 +57,10 @@ __all__ = ["Outbox"]
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
+_ONLOOKER = Sign(sends=False)
 _AT_ONCE = 16  # verdicts taken together
 _POLL = 1.0  # s between looks for verdicts of other processes
+_VERDICTS = "verdicts"  # what they are told
 _TELL = 0.05  # s between notices to other processes that verdicts were stored
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # s before a try after a failure, one after the other
 _UNTOLD = "untold "  # facts that begin so, by key: the last error of on_result
@@ -131,7 +134,10 @@ class Outbox:
             ConfigurationError: A setting cannot work.
 
         """
-        store = store_of(path, create=create, restored=restored, moved=moved, reading=reading)
+        store = outbox_at(
+            path, options_of(client).session, same_mode=same_mode, create=create, restored=restored,
+            moved=moved, reading=reading,
+        )  # fmt: skip
         sending = Sending(
             client=client, concurrency=concurrency, rate=rate, tag=tag, on_secret=on_secret,
             same_mode=same_mode,
@@ -151,7 +157,7 @@ class Outbox:
             raise ConfigurationError("outbox: it is open already. Enter it once.")
         self._loop = asyncio.get_running_loop()
         try:
-            await self._store.open_for(options_of(self._client).session, same_mode=self._sending.same_mode)
+            await self._store.open()
         except BaseException:
             self._loop = None
             raise
@@ -198,7 +204,7 @@ class Outbox:
         """
         spec = self._accepted(write)
         self._check_open()
-        new = NewWrite.of(spec, self._store.commons)
+        new = NewWrite.of(spec, self._store.store.commons)
         await self._store.insert(connection, new)
         return new.key
 
@@ -222,8 +228,7 @@ class Outbox:
         spec = self._accepted(write)
         self._check_writing()
         new, session = NewWrite.of(spec, self._apart), options_of(self._client).session
-        script = self._store.enqueue_there(session, new, same_mode=self._sending.same_mode)
-        run_now(connection, self._store.database, script)
+        run_now(connection, self._store.database, self._store.enqueue_there(session, new))
         return new.key
 
     async def send(self, write: Write[T]) -> T:
@@ -246,7 +251,7 @@ class Outbox:
         """
         spec = self._accepted(write)
         self._check_open()
-        new = NewWrite.of(spec, self._store.commons)
+        new = NewWrite.of(spec, self._store.store.commons)
         if not await self._store.insert(None, new):
             await self._store.do_again([new.key], verdicts=_DONE_ANEW)
         outcome: Outcome[T] = await self.wait(new.key)
@@ -317,8 +322,9 @@ class Outbox:
         send = partial(self._send, grace)
         tasks = [
             asyncio.create_task(self._steadily("nothing is sent", send)),
-            asyncio.create_task(self._tell()),
         ]
+        if self._store.is_shared:
+            tasks.append(asyncio.create_task(self._tell()))
         if on_result is not None:
             deliver = partial(self._deliver, on_result)
             tasks.append(asyncio.create_task(self._steadily("no verdict is given", deliver)))
@@ -350,7 +356,7 @@ class Outbox:
             await self._stored.wait()
             self._stored.clear()
             with suppress(JournalError):  # they look now and then
-                await self._store.tell_verdicts()
+                await self._store.store.tell(_VERDICTS)
             await asyncio.sleep(_TELL)
 
     async def _steadily(self, what: str, act: Callable[[], Awaitable[None]]) -> None:
@@ -392,7 +398,7 @@ class Outbox:
         """Store the last *error* of ``on_result`` for the verdict of *key*, or that there is none."""
         text = None if error is None else error.replace("\0", "\ufffd")[:_WORDS]
         with suppress(JournalError):  # of an outbox that is closed
-            self._store.put_fact(f"{_UNTOLD}{key}", text)
+            self._store.facts.put(f"{_UNTOLD}{key}", text)
 
     def results(self) -> AsyncGenerator[Result]:
         """
@@ -416,35 +422,44 @@ class Outbox:
         *failed* has how often that was so.
         """
         self._check_open()
-        clock = options_of(self._client).session.clock
-        # Others may have what is not acknowledged: they are woken once the consumer has left.
+        leases = Leases(self._store.store, options_of(self._client).session.clock, gives=True)
+        consumer = Consumer(leases)
+        # Others may have what is not acknowledged: they are woken once this consumer has left.
         with self._woken() as event:
-            async with Consumer(self._store, clock) as consumer:
+            await leases.beat(_ONLOOKER)
+            living = asyncio.create_task(leases.live(_ONLOOKER))
+            try:
                 while self._open:
                     event.clear()
-                    taken = await consumer.take(_AT_ONCE)
-                    for entry in taken:
-                        if not await consumer.has(entry):
-                            continue
-                        yield result_in(entry, self._store.commons)
-                        if times := failed[entry.key]:
-                            consumer.give_back(entry, _pause_after(times))
-                        else:
-                            await consumer.acknowledge(entry)
-                    if not taken:
+                    entry = await consumer.next(_AT_ONCE)
+                    if entry is None:
                         await set_within(event, _POLL)
+                        continue
+                    yield result_in(entry, self._store.store.commons)
+                    if times := failed[entry.key]:
+                        consumer.give_back(entry, _pause_after(times))
+                    else:
+                        consumer.acknowledge(entry)
+            finally:
+                living.cancel()
+                await consumer.save()
+                await leases.end()
 
     @contextmanager
     def _woken(self) -> Generator[asyncio.Event]:
         """Yield an event that is set when verdicts were stored or given back, or the outbox is closed."""
-        if self._hearing is None and self._open:
-            self._hearing = asyncio.create_task(self._store.hear_verdicts(self._wake))
+        if self._hearing is None and self._open and self._store.is_shared:
+            self._hearing = asyncio.create_task(self._store.store.hear(self._heard))
         event = asyncio.Event()
         self._waiting.add(event)
         try:
             yield event
         finally:
             self._waiting.discard(event)
+            self._wake()
+
+    def _heard(self, what: str) -> None:
+        if what in ("", _VERDICTS):
             self._wake()
 
     def _wake(self) -> None:
@@ -492,7 +507,7 @@ class Outbox:
         entry = await self._store.entry(key)
         if entry is None or entry.state is not State.DONE:
             return None
-        return outcome_in(entry, self._store.commons)
+        return outcome_in(entry, self._store.store.commons)
 
     async def retry(self, *keys: str) -> list[str]:
         """
@@ -540,7 +555,7 @@ class Outbox:
         if not older_than >= 0:
             raise InvalidRequestError(f"older_than: must be 0 or more seconds, not {older_than!r}")
         before = time.time_ns() // 1_000_000 - round(1000 * older_than)
-        return await self._store.delete_done(before, unacknowledged=unacknowledged)
+        return await self._store.prune(before, unacknowledged=unacknowledged)
 
 
 @lru_cache(1000)  # one object for each, so that it is packed once

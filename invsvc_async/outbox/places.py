@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from invsvc_async.durable.places import database_at
 from invsvc_async.errors import ConfigurationError
+from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.storage.address import check_path, is_postgres
 
@@ -12,37 +14,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from invsvc_async.outbox.entries import OutboxEntries
+    from invsvc_async.transport.session import ClientState
 
-__all__ = ["store_of"]
+__all__ = ["outbox_at"]
 
 
-def store_of(
-    path: str | Path, *, create: bool = True, restored: bool = False, moved: bool = False,
-    reading: bool = False,
+def outbox_at(
+    path: str | Path, session: ClientState, *, same_mode: bool = False, create: bool = True,
+    restored: bool = False, moved: bool = False, reading: bool = False,
 ) -> OutboxEntries:  # fmt: skip
     """
-    Return the outbox at *path*, not open yet. The settings are those of ``Outbox.open``.
+    Return the outbox of *session* at *path*, not open yet. The settings are those of ``Outbox.open``.
 
     Raises:
         ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed; or an
             address of another form; or no file.
 
     """
-    if not is_postgres(str(path)):
-        check_path(str(path), "outbox")
-        if str(path) in ("", ".", ":memory:"):
-            raise ConfigurationError(
-                f"outbox: {str(path)!r} is not a file. Use postgresql://… or the path of a file."
-            )
-        return SqliteOutbox(path, create=create, restored=restored, moved=moved, reading=reading)
-    try:
-        from invsvc_async.outbox.postgres import LANES, OutboxDatabase, PostgresOutbox
-    except ModuleNotFoundError as error:
+    settings = {"restored": restored, "moved": moved, "reading": reading}
+    if is_postgres(str(path)):
+        database = database_at(str(path), "outbox", create=create, **settings)
+        return PostgresOutbox(database, session, same_mode=same_mode)
+    check_path(str(path), "outbox")
+    if str(path) in ("", ".", ":memory:"):
         raise ConfigurationError(
-            f"outbox: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
-        ) from error
-    database = OutboxDatabase(
-        str(path), "outbox", it="the outbox", lanes=LANES, create=create and not reading,
-        restored=restored, moved=moved,
-    )  # fmt: skip
-    return PostgresOutbox(database)
+            f"outbox: {str(path)!r} is not a file. Use postgresql://… or the path of a file."
+        )
+    return SqliteOutbox(path, session, same_mode=same_mode, create=create, **settings)

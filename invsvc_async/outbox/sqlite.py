@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.places import file_at
 from invsvc_async.durable.records import verdict_of_lost
 from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.scripts import KNOWN, add, may_drop
-from invsvc_async.durable.sqlite_store import DIALECT, SqliteStore
-from invsvc_async.errors import InvalidRequestError, JournalError, KeyConflictError
+from invsvc_async.durable.sqlite_store import DIALECT
+from invsvc_async.errors import JournalError, KeyConflictError
 from invsvc_async.outbox.caller_connections import run
 from invsvc_async.outbox.entries import OutboxEntries, not_there
 from invsvc_async.storage.same_file import SameFile
@@ -31,7 +32,7 @@ from invsvc_async.storage.sqlite_writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.intents import Commons
     from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.outbox.entries import NewWrite
     from invsvc_async.storage.dialect import Script
@@ -75,43 +76,80 @@ UPDATE {s}entries SET state = $1, verdict = $2, outcome = $3, done_at = $4 WHERE
 """
 
 
-class _Journal(SqliteStore):
-    """The store beside the application's file."""
+class _Table:
+    """The rows of *base_url* in the application's file at *path*; their common parts go to *commons*."""
 
-    in_use: ClassVar[str] = (
-        "Call retry, drop or prune of the outbox in that process, or stop it first. The commands list and "
-        "show, and Outbox.open(…, reading=True), work beside it."
-    )
+    def __init__(self, path: Path, base_url: str, commons: Commons) -> None:
+        self._path, self._base_url, self._commons = path, base_url, commons
+        self._writer: Writer | None = None
+
+    async def open(self, *, reading: bool) -> None:
+        """Open the file; with *reading*, change nothing."""
+        name = f"outbox {self._path}"
+        same = SameFile(self._path.resolve(), name, "all that use it")
+        writer = Writer(name, partial(_connected, self._path, name, reading=reading), check=same.check)
+        await writer.start()
+        same.remember()
+        self._writer = writer
+
+    async def aclose(self) -> None:
+        """Store everything and close the file."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.stop()
+
+    @property
+    def writer(self) -> Writer:
+        """The thread that has the file."""
+        if self._writer is None:
+            raise JournalError(f"outbox {self._path}: it is not open. Use it with `async with`.")
+        return self._writer
+
+    async def do(self, text: str, *values: Any) -> list[Any]:  # Any: as the columns
+        """Run one statement, and return its rows."""
+        return await self.writer.act(
+            lambda connection: connection.execute(*DIALECT.translated(text, values)).fetchall()
+        )
+
+    async def rows(self, where: str, *values: Any) -> list[Entry]:  # Any: as above
+        """Select rows as entries that are to do; ``seq`` is that of the row, without an intent if moved."""
+        entries: list[Entry] = []
+        for seq, key, thing, digest, operation, number, common, intent in await self.do(
+            _ROWS + where, self._base_url, *values
+        ):
+            if common:
+                self._commons.texts[number] = common
+            entries.append(
+                Entry(
+                    seq=seq, key=key, thing=thing, digest=digest, operation=operation, state=State.TO_DO,
+                    lane=1, common=number if common else None, intent=intent or None,
+                )
+            )  # fmt: skip
+        return entries
 
 
 class SqliteOutbox(OutboxEntries):
-    """The writes of the outbox in the application's file at *path*."""
+    """The writes of the outbox of *session* in the application's file at *path*."""
 
     database: ClassVar[Database] = "SQLite"
 
     def __init__(
-        self, path: str | Path, *, create: bool = True, restored: bool = False, moved: bool = False,
-        reading: bool = False,
+        self, path: str | Path, session: ClientState, *, same_mode: bool, create: bool, reading: bool,
+        restored: bool, moved: bool,
     ) -> None:  # fmt: skip
-        super().__init__(1)
-        self._path = Path(path)
+        self._path, self._base_url = Path(path), session.base_url
+        part = blake2b(session.base_url.encode(), digest_size=4).hexdigest()
+        self._beside = self._path.with_name(f"{self._path.name}-outbox-{part}")
+        store = file_at(self._beside, "outbox", restored=restored, moved=moved, reading=reading)
+        super().__init__(store, session, same_mode=same_mode)
+        self._table = _Table(self._path, session.base_url, store.commons)
         self._reading, self._create = reading, create and not reading
         self._restored, self._moved = restored, moved
-        self._base_url = ""
-        self._journal: _Journal | None = None
-        self._writer: Writer | None = None
         self._moving = asyncio.Lock()
         self._fast_until = 0.0  # loop time
         self._enqueued = asyncio.Event()
 
-    @property
-    def store(self) -> Store:
-        """What has its entries."""
-        if self._journal is None:
-            raise JournalError("outbox: it is not open. Use it with `async with`.")
-        return self._journal
-
-    async def open_for(self, session: ClientState, *, same_mode: bool) -> None:
+    async def open(self) -> None:
         """
         Open both files, and create what is missing; with *reading*, change nothing.
 
@@ -121,43 +159,24 @@ class SqliteOutbox(OutboxEntries):
             InvalidRequestError: It was begun with another credential, and *same_mode* is false.
 
         """
-        self._base_url = session.base_url
         if not self._create and not self._path.exists():
             raise JournalError(f"outbox {self._path}: the file does not exist. Check the path.")
-        part = blake2b(session.base_url.encode(), digest_size=4).hexdigest()
-        beside = self._path.with_name(f"{self._path.name}-outbox-{part}")
-        if self._reading and not beside.exists():
+        if self._reading and not self._beside.exists():
             raise JournalError(
-                f"outbox {self._path}: it has no writes for {session.base_url}. "
-                "Check the path and the profile."
+                f"outbox {self._path}: it has no writes for {self._base_url}. Check the path and the profile."
             )
-        self._journal = _Journal(
-            beside, "the journal of an outbox", it="the outbox", lanes=self.lanes, reading=self._reading,
-            restored=self._restored, moved=self._moved,
-        )  # fmt: skip
         try:
-            await self._journal.open_for(session, same_mode=same_mode)
-            await self._check_credential(
-                session.credential.fingerprint(session.base_url), same_mode=same_mode
+            await super().open()
+            assert self._session is not None
+            await self.facts.check_client(
+                self._session, "outbox", same_mode=self._same_mode, reading=self._reading
             )
-            self._writer = await self._started()
+            await self._table.open(reading=self._reading)
             if not self._reading:
                 await self._belongs_together()
         except BaseException:
             await self.aclose()
-            self._journal = None
             raise
-
-    async def _check_credential(self, mine: str | None, *, same_mode: bool) -> None:
-        theirs = await self.fact("credential")
-        if theirs is None and mine is not None and not self._reading:
-            await self.put_fact("credential", mine)
-        if None not in (mine, theirs) and mine != theirs and not same_mode:
-            raise InvalidRequestError(
-                "client: this outbox was begun with another credential",
-                hint="If this one has the same team and data mode, pass same_mode=True "
-                "(invsvc: --same-mode).",
-            )
 
     async def _belongs_together(self) -> None:
         """
@@ -167,8 +186,8 @@ class SqliteOutbox(OutboxEntries):
             JournalError: It is another one, or new.
 
         """
-        epoch = await self.fact("epoch")
-        known = await self._do(_EPOCH, self._base_url)
+        epoch = await self.facts.get("epoch")
+        known = await self._table.do(_EPOCH, self._base_url)
         if known and known[0][0] != epoch and not (self._restored or self._moved):
             raise JournalError(
                 f"outbox {self._path}: the file beside it, {self._path.name}-outbox-…, is not the one that "
@@ -176,61 +195,22 @@ class SqliteOutbox(OutboxEntries):
                 "file back, with its .epoch. If it is lost, run the outbox with --restored (restored=True), "
                 "which settles what may have been sent before it sends."
             )
-        await self._do(_USE, self._base_url, epoch)
+        await self._table.do(_USE, self._base_url, epoch)
         if self._restored:  # rows that were not moved yet are of the copy too
             while (await self.move())[1]:
                 pass
-            after = 0
-            while found := await self._rows("moved = 1 AND seq > $2 ORDER BY seq LIMIT $3", after, _AT_ONCE):
+            after, text = 0, "moved = 1 AND seq > $2 ORDER BY seq LIMIT $3"
+            while found := await self._table.rows(text, after, _AT_ONCE):
                 await self.store.run(partial(_end_lost, found))
                 after = found[-1].seq
             await self.store.run(mark_restored)
 
-    async def _started(self) -> Writer:
-        name = f"outbox {self._path}"
-        same = SameFile(self._path.resolve(), name, "all that use it")
-        writer = Writer(name, partial(_connected, self._path, name, reading=self._reading), check=same.check)
-        await writer.start()
-        same.remember()
-        return writer
-
     async def aclose(self) -> None:
         """Store everything and close both files."""
-        writer, self._writer = self._writer, None
         try:
-            if writer is not None:
-                await writer.stop()
+            await self._table.aclose()
         finally:
-            if self._journal is not None:
-                await self._journal.aclose()
-
-    @property
-    def _app(self) -> Writer:
-        if self._writer is None:
-            raise JournalError(f"outbox {self._path}: it is not open. Use it with `async with`.")
-        return self._writer
-
-    async def _do(self, text: str, *values: Any) -> list[Any]:  # Any: as the columns
-        """Run one statement on the application's file, and return its rows."""
-        return await self._app.act(
-            lambda connection: connection.execute(*DIALECT.translated(text, values)).fetchall()
-        )
-
-    async def _rows(self, where: str, *values: Any) -> list[Entry]:  # Any: as above
-        """Select rows as entries that are to do; ``seq`` is that of the row, without an intent if moved."""
-        entries: list[Entry] = []
-        for seq, key, thing, digest, operation, number, common, intent in await self._do(
-            _ROWS + where, self._base_url, *values
-        ):
-            if common:
-                self.commons.load(number, common)
-            entries.append(
-                Entry(
-                    seq=seq, key=key, thing=thing, digest=digest, operation=operation, state=State.TO_DO,
-                    lane=1, common=number if common else None, intent=intent or None,
-                )
-            )  # fmt: skip
-        return entries
+            await super().aclose()
 
     # --- in the transaction of the application
 
@@ -239,7 +219,7 @@ class SqliteOutbox(OutboxEntries):
         script = partial(self.enqueue, self._base_url, new)
         try:
             if connection is None:
-                is_new = await self._app.run(DIALECT, script)
+                is_new = await self._table.writer.run(DIALECT, script)
             else:
                 is_new = await run(connection, self.database, script())
         except JournalError as error:
@@ -250,9 +230,9 @@ class SqliteOutbox(OutboxEntries):
         self._enqueued.set()
         return is_new
 
-    def find(self, session: ClientState, new: NewWrite, *, same_mode: bool) -> Script[str]:
+    def find(self, session: ClientState, new: NewWrite) -> Script[str]:
         """Return the base URL of *session*, if the file has an outbox for it."""
-        del new, same_mode  # the row has its common part; who sends checks the credential
+        del new  # the row has its common part; who sends checks the credential
         if not (yield _IS_THERE, ()) or not (yield _EPOCH, (session.base_url,)):
             raise not_there(session)
         return session.base_url
@@ -263,9 +243,8 @@ class SqliteOutbox(OutboxEntries):
 
         SQLite has one writer at a time, so the numbers are in the order of the commits.
         """
-        packed = new.packed
         return _INSERT, (
-            place, new.key, new.thing, new.digest, new.operation, packed.common, new.common, packed.text,
+            place, new.key, new.thing, new.digest, new.operation, new.common, new.common_text, new.intent,
         )  # fmt: skip
 
     def digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]:  # Any: as above
@@ -274,7 +253,7 @@ class SqliteOutbox(OutboxEntries):
 
     # --- sending
 
-    async def hear(self, woken: Callable[[str, int], None]) -> None:
+    async def hear(self, woken: Callable[..., None]) -> None:
         """Move rows, and call *woken* after that, or when entries were reopened."""
         reopened = asyncio.create_task(super().hear(woken))
         try:
@@ -282,28 +261,25 @@ class SqliteOutbox(OutboxEntries):
                 before, more = await self.move()
                 if before is not None:
                     woken("1", before)
-                if not more:
-                    await self._changed()
+                if more:
+                    continue
+                fast = asyncio.get_running_loop().time() < self._fast_until
+                self._enqueued.clear()
+                await set_within(self._enqueued, _FAST if fast else _SLOW)
+                if not fast and self._enqueued.is_set():
+                    await asyncio.sleep(_FAST)
         finally:
             reopened.cancel()
             await asyncio.wait([reopened])
 
-    async def _changed(self) -> None:
-        """Wait until it is time to look for new rows."""
-        fast = asyncio.get_running_loop().time() < self._fast_until
-        self._enqueued.clear()
-        await set_within(self._enqueued, _FAST if fast else _SLOW)
-        if not fast and self._enqueued.is_set():
-            await asyncio.sleep(_FAST)
-
     async def move(self) -> tuple[int | None, bool]:
         """Move new rows; return the number before those of new entries, and whether any were moved."""
         async with self._moving:
-            new = await self._rows(_NEW, _AT_ONCE)
+            new = await self._table.rows(_NEW, _AT_ONCE)
             if not new:
                 return None, False
-            count, before = await self.store.run(partial(_take_in, new, self.commons.texts))
-            await self._do(_MARK, [row.seq for row in new[:count]])
+            count, before = await self.store.run(partial(_take_in, new, self.store.commons.texts))
+            await self._table.do(_MARK, [row.seq for row in new[:count]])
             return before, count > 0
 
     # --- for people
@@ -311,21 +287,21 @@ class SqliteOutbox(OutboxEntries):
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
         moved = await super().entry(key)
-        new = await self._rows("moved = 0 AND key = $2", key)
+        new = await self._table.rows("moved = 0 AND key = $2", key)
         if moved is not None and (not new or new[0].digest == moved.digest):
             return moved
         return new[0] if new else None  # of an older copy of the file
 
     async def waiting(self) -> int:
         """Count the rows that were not moved yet."""
-        return int((await self._do(_COUNT, self._base_url))[0][0])
+        return int((await self._table.do(_COUNT, self._base_url))[0][0])
 
     async def first(self, limit: int, state: str | None) -> list[Entry]:
         """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
         found = await super().first(limit, state)
         if state in (None, "open"):
             there = {entry.key for entry in found}
-            found += [row for row in await self._rows(_NEW, limit) if row.key not in there]
+            found += [row for row in await self._table.rows(_NEW, limit) if row.key not in there]
         return found[:limit]
 
     async def drop(self, key: str) -> bool:
@@ -333,7 +309,7 @@ class SqliteOutbox(OutboxEntries):
         async with self._moving:
             if not await self.store.entries("e.key = $1", key):
                 text = f"{_DELETE} AND moved = 0 RETURNING seq"
-                return bool(await self._do(text, self._base_url, [key]))
+                return bool(await self._table.do(text, self._base_url, [key]))
             if await self.store.run(partial(may_drop, key)) is None:
                 return False
             await self._forget([key])
@@ -345,7 +321,7 @@ class SqliteOutbox(OutboxEntries):
 
     async def _forget(self, keys: Sequence[str]) -> None:
         """Delete the rows of *keys* first: without an entry, they would keep their keys from new writes."""
-        await self._do(_DELETE, self._base_url, list(keys))
+        await self._table.do(_DELETE, self._base_url, list(keys))
 
 
 def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:

@@ -237,7 +237,11 @@ class FileLock:
             _lock(number)
         except OSError as error:
             text = os.pread(number, 1000, 0) if hasattr(os, "pread") else b""
-            raise self._in_use(_holder(text)) from error
+            holder = "another process"
+            with suppress(ValueError, KeyError, TypeError, RecursionError):
+                said = json.loads(text)
+                holder = f"process {said['pid']} on {said['host']}"
+            raise self._in_use(holder) from error
         with suppress(OSError):  # on a full disk the lock is held, but does not name its owner
             os.ftruncate(number, 0)
             os.write(number, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
@@ -333,11 +337,3 @@ def _check_kind(found: os.stat_result, name: str) -> None:
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
-
-
-def _holder(text: bytes) -> str:
-    try:
-        holder = json.loads(text)
-        return f"process {holder['pid']} on {holder['host']}"
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return "another process"

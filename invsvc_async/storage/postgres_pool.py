@@ -278,7 +278,8 @@ class Pool:
         try:
             yield connection
         except asyncio.CancelledError:
-            _cut_off(connection)
+            with suppress(asyncpg.InterfaceError):  # it is lost already, which must not hide what is raised
+                connection.terminate()
             raise
         finally:
             await pool.release(connection)
@@ -294,11 +295,6 @@ class Pool:
                 f"{self._name}: belongs to the event loop that opened it. Open it in each process, and for "
                 "each loop."
             )
-
-
-def _cut_off(connection: Any) -> None:  # Any: asyncpg's
-    with suppress(asyncpg.InterfaceError):  # it is lost already, which must not hide what is raised
-        connection.terminate()
 
 
 async def _in_transaction(connection: Any, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's

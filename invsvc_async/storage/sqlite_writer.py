@@ -97,7 +97,7 @@ class Writer:
     ) -> None:
         self._name = name
         self._connect = connect
-        self._store = store or _cannot_store
+        self._store = store
         self._begin = begin
         self._check = check
         self._ended_group = ended
@@ -262,6 +262,7 @@ class Writer:
                     job.result = job.act(connection)
 
     def _store_all(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+        assert self._store is not None
         results = self._store(connection, [job.value for job in jobs])
         if results is not None:
             for job, result in zip(jobs, results, strict=True):
@@ -316,7 +317,3 @@ def _note_parents_files() -> None:
 
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_note_parents_files)
-
-
-def _cannot_store(_connection: sqlite3.Connection, _values: object) -> None:
-    raise JournalError("value: this writer has no table for it. Pass store.")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from invsvc_async.errors import JournalError
 
-__all__ = ["VERSION", "check_version"]
+__all__ = ["BEGIN_ANEW", "VERSION", "check_version"]
 
 VERSION = 1
-_BEGIN_ANEW = (
+BEGIN_ANEW = (
     "Finish what is open in it with that version, or begin a new one in its place, a batch or an outbox with "
     "--restored"
 )
 
 
-def check_version(name: str, found: object, advice: str = _BEGIN_ANEW) -> None:
+def check_version(name: str, found: object, advice: str = BEGIN_ANEW) -> None:
     """
     Check the version *found* in the tables of what errors call *name*.
 

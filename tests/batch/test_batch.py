@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -358,3 +360,9 @@ async def test_list_of_webhooks_that_is_full(service, client, tmp_path, caplog):
             each.outcome.unwrap()
         assert group.advice in str(caught.value)
     assert len(service.ledger.effects("webhooks.create")) == 3
+
+
+def test_import_without_what_sends():
+    """The names of batches, and their results, are there without the engine."""
+    text = "import sys, invsvc_async.batch; print('invsvc_async.batch.engine' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", text], text=True).strip() == "False"  # noqa: S603 - our own

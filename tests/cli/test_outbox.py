@@ -61,12 +61,12 @@ async def test_verdict_that_nobody_has_had(service, place, invsvc):
         await enqueued(place, outbox, client, service, "refused")
         async with outbox.dispatching():
             await verdict_of(outbox, "refused")
-        await outbox._store.put_fact("untold refused", "OSError: no")  # as on_result has raised
+        await outbox._store.facts.put("untold refused", "OSError: no")  # as on_result has raised
     for command in (("list", place), ("list", place, "--state", "untold"), ("show", place, "refused")):
         assert "OSError: no" in (await invsvc(*command))[1]
     assert (await invsvc("drop", place, "refused"))[:2] == (0, "1 write dropped\n")
     async with client_of(service) as client, Outbox.open(place, client) as outbox:
-        assert await outbox._store.facts("untold ") == {}
+        assert await outbox._store.facts.beginning("untold ") == {}
 
 
 async def sending(place, client, service, folder):

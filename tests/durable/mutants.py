@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
-STORIES = [
+STORIES = ["--hypothesis-profile=mutants"]
+STORIES += [
     f"tests/durable/test_{name}.py" for name in ("stores", "leases", "counts", "model", "lost_replies")
 ]
 TESTS = (("0", STORIES), ("4", ["tests/outbox"]))  # workers, and what they run
@@ -38,7 +39,7 @@ class Mutant(NamedTuple):
 
 _PUT, _FILE = "durable/postgres_store.py", "durable/sqlite_store.py"
 _SCRIPTS, _LEASES = "durable/scripts.py", "durable/leases.py"
-_ENTRIES, _DISPATCH = "durable/entries.py", "batch/dispatcher.py"
+_DISPATCH = "batch/dispatcher.py"
 _SQLITE, _POSTGRES = "outbox/sqlite.py", "outbox/postgres.py"
 MUTANTS = (
     Mutant("fence of a put", _PUT, " AND owned.owner = given.token %s", " %s"),
@@ -68,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "acknowledge without taker",
-        _ENTRIES,
+        "durable/results.py",
         '"DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"',
         '"DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND {arg 2 text} IS NOT NULL"',
     ),
@@ -186,9 +187,9 @@ MUTANTS = (
     ),
     Mutant(
         "note of what was enqueued",
-        _POSTGRES,
-        "            await self.rows(_NOTE_LAST, await self.ask(self._note))\n",
-        "",
+        _PUT,
+        "await self.rows(_NOTE_LAST, await self.ask(self._note))",
+        "pass",
     ),
     Mutant("lock of a thing", _POSTGRES, "lock=_NO_LOCK if new.thing is None else _LOCK", "lock=_NO_LOCK"),
     Mutant("place", "outbox/outbox.py", "        await self._store.store.check_place()\n", ""),

@@ -25,7 +25,7 @@ VERDICTS = ["applied", "refused", "unknown"]
 
 async def process(store, clock, number, chance):
     """Add entries, send and end them, let some be to do again, and take lanes from others, or lose them."""
-    entries, leases = BatchEntries(store, lanes=store._lanes), Leases(store, clock)
+    entries, leases = BatchEntries(store), Leases(store, clock)
     await leases.beat()
     for turn in range(6):
         keys = [f"{number}-{turn}-{i}" for i in range(chance.randint(1, 9))]
@@ -37,8 +37,8 @@ async def process(store, clock, number, chance):
             for key in keys
         ]  # fmt: skip
         await entries.add(new, leases.name, None)
-        await leases.take(store._lanes)
-        found = await entries.open_in(dict.fromkeys(leases.lanes, 0), (), 5) if leases.lanes else []
+        await leases.take(store.lanes)
+        found = await store.open_in(dict.fromkeys(leases.lanes, 0), (), 5) if leases.lanes else []
         for state in (State.SENDING, State.DONE):
             stored = [put(leases, entry, state, chance) for entry in found if chance.random() < 0.8]
             for error in await asyncio.gather(*stored, return_exceptions=True):
@@ -91,7 +91,7 @@ async def test_counts_look_at_no_entry(kind, client, tmp_path, request):
         text = "INSERT INTO {s}counts (part, state, verdict, flags, many) SELECT * FROM {rows 1 a:smallint b:smallint c:text d:smallint e:bigint}"
         await store.rows(text, [(part, 2, "applied", flags, 100) for part in range(64) for flags in range(4)])
         await store.rows("ALTER TABLE {s}entries RENAME TO hidden")
-        summary = await BatchEntries(store, lanes=2).summary()
+        summary = await BatchEntries(store).summary()
         await store.rows("ALTER TABLE {s}hidden RENAME TO entries")
     assert summary.verdicts == {Verdict.APPLIED: 25600}
     assert (summary.secrets_lost, summary.overtaken) == (12800, 12800)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import stat
@@ -13,6 +14,7 @@ from contextlib import closing
 
 import attrs
 import pytest
+from msgspec.structs import replace
 
 from invsvc_async import JournalError, NotFoundError, Verdict
 from invsvc_async.client import options_of
@@ -541,3 +543,19 @@ async def test_intent_of_elsewhere_is_not_kept(service, tmp_path, ends):
     assert await kept(tmp_path / "journal.db") == []
     async with client_of(service, journal=tmp_path / "journal.db") as client:
         assert await client.recover() == []
+
+
+async def test_store_that_is_opened_again_on_an_older_copy(tmp_path):
+    """It stores what entries have in common once more, because the copy does not have it."""
+    store, copy = store_of("SQLite", tmp_path, "", lanes=1), tmp_path / "copy.db"
+    async with opened(store):
+        await fill(store, "a")
+    shutil.copy(store.path, copy)
+    for _ in range(2):
+        async with opened(store):
+            [lane] = await lanes_of(store, SystemClock())
+            store.commons.texts[7] = "{}"
+            [entry] = await store.entries("e.key = $1", "a")
+            await lane.put(replace(entry, common=7))
+            assert await numbers(store, "SELECT number FROM {s}commons") == [7]
+        shutil.copy(copy, store.path)

@@ -79,7 +79,7 @@ def test_any_intent_there_and_back(intents):
     stored = [(each.key, pack(each, commons)) for each in intents]
     reopened = Commons()
     for number, text in commons.texts.items():
-        reopened.load(number, text)
+        reopened.texts[number] = text
     assert [unpack(key, packed, reopened) for key, packed in stored] == intents
 
 
@@ -102,6 +102,8 @@ def test_empty_baseline_is_not_none():
 def test_what_is_no_intent(text):
     """A stored text that is no intent is a JournalError that names its key."""
     commons = Commons()
-    commons.load(1, '{"schema": 1, "scope": {"base_url": "https://a.example"}, "policy": {}, "timeouts": {}}')
+    commons.texts[1] = (
+        '{"schema": 1, "scope": {"base_url": "https://a.example"}, "policy": {}, "timeouts": {}}'
+    )
     with pytest.raises(JournalError, match="entry 'a' of the journal: it cannot be read"):
         unpack("a", Packed(common=1, text=text), commons)

@@ -9,6 +9,7 @@ import pytest
 from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.durable.entries import Entries
+from invsvc_async.durable.last_writes import claims_of, in_flight_of, unknown_of
 from tests.batch.writing import all_of, creates
 from tests.durable.stores import KINDS, numbers, opened, store_of
 from tests.durable.test_leases import transaction, until_blocked
@@ -36,7 +37,7 @@ async def store(request, tmp_path):
 
 @pytest.fixture
 def entries(store):
-    return BatchEntries(store, lanes=2)
+    return BatchEntries(store)
 
 
 async def plans(store, act):
@@ -60,11 +61,11 @@ async def plans(store, act):
 @pytest.mark.parametrize(
     ("index", "look"),
     [
-        ("claimed", lambda entries: entries.claims_of(["/webhooks/7", "/webhooks/8"])),
-        ("unknown_of_thing", lambda entries: entries.unknown_of(["/webhooks/7"])),
-        ("open_of_thing", lambda entries: entries.in_flight_of(["/webhooks/7"])),
+        ("claimed", lambda entries: claims_of(entries.store, ["/webhooks/7", "/webhooks/8"])),
+        ("unknown_of_thing", lambda entries: unknown_of(entries.store, ["/webhooks/7"])),
+        ("open_of_thing", lambda entries: in_flight_of(entries.store, ["/webhooks/7"])),
         ("not_applied", lambda entries: entries.first(5, "refused")),
-        ("open_in_lane", lambda entries: entries.open_in({1: 0}, (), 5)),
+        ("open_in_lane", lambda entries: entries.store.open_in({1: 0}, (), 5)),
     ],
 )
 async def test_look_by_an_index(store, entries, index, look):

@@ -38,7 +38,7 @@ async def twice(store, script):
 
 async def test_adding(store, client):
     """It knows its own entries from those that were there."""
-    entries = BatchEntries(store, lanes=2)
+    entries = BatchEntries(store)
     there, new = (
         Entry(key=key, state=State.TO_DO, operation="x", digest=key, lane=1, intent="{}") for key in "ab"
     )

@@ -13,12 +13,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.results import Consumer
 from tests.durable.stores import SENT, counts, numbers, store_of
 
 KEYS = st.sampled_from("abcd")
@@ -70,17 +72,17 @@ class StoreModel(RuleBasedStateMachine):
     async def open(self):
         """Begin as a new process, which takes what others have left."""
         self.store = store_of(self.kind, self.folder, self.name, lanes=3 if self.kind != "SQLite" else 1)
-        self.entries = BatchEntries(self.store, lanes=self.store._lanes)
+        self.entries = BatchEntries(self.store)
         await self.entries.open()
         self.leases = Leases(self.store, SystemClock())
         await self.leases.beat()
         await self.leases.take(3)
-        self.taker = self.leases.token()
+        self.consumer = Consumer(self.leases)
 
     async def close(self):
         """End as a process does that ends well."""
         await self.leases.leave()
-        await self.entries.leave(self.leases.name)
+        await self.leases.end()
         await self.entries.aclose()
 
     def teardown(self):
@@ -266,13 +268,20 @@ class StoreModel(RuleBasedStateMachine):
     @rule(many=st.integers(0, 6), acknowledged=st.integers(0, 6))
     def take(self, many, acknowledged):
         self.flush()
-        given = self.done(self.entries.take_verdicts(self.taker, many))
+        given = self.done(self.consumer.take(many))
         unheard = {key for key, row in self.stored.items() if row.unheard}
         assert {entry.key for entry in given} <= unheard
         assert len(given) == min(many, len(unheard))
-        heard = given[:acknowledged]
-        self.done(self.entries.acknowledge("another.1", [entry.seq for entry in given]))
-        self.done(self.entries.acknowledge(self.taker, [entry.seq for entry in heard]))
+        heard, rest = given[:acknowledged], given[acknowledged:]
+
+        async def acknowledge():
+            for entry in (*(replace(entry, taker="another.1") for entry in given), *heard):
+                self.consumer.acknowledge(entry)
+            for entry in rest:
+                self.consumer.give_back(entry, 0.0)
+            await self.consumer.save()
+
+        self.done(acknowledge())
         for entry in heard:
             self.stored[entry.key] = self.stored[entry.key]._replace(unheard=False)
 
@@ -343,7 +352,7 @@ class DatabaseModel(StoreModel):
 
     async def silent(self):
         """Wait until the server has ended what was asked for, and the process counts as dead."""
-        other = store_of(self.kind, self.folder, self.name)
+        other = store_of(self.kind, self.folder, self.name, lanes=3)
         await other.open_for(None, same_mode=False)
         while await other.rows(BUSY):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.001)
@@ -367,11 +376,11 @@ class DatabaseModel(StoreModel):
                     await self.sent(stopped, entry)
             await stopped.beat()
             assert stopped.lanes == {}
-            await store.leave(stopped.name)
+            await stopped.end()
             await store.aclose()
 
         self.done(take_over())
-        assert len(self.leases.lanes) == self.store._lanes
+        assert len(self.leases.lanes) == self.store.lanes
 
 
 COMMON = settings(

@@ -199,7 +199,7 @@ async def test_recovering_that_ends_as_its_database_fails(service, address, monk
     begun = asyncio.Event()
 
     async def replaced(*_: object, **__: object) -> None:
-        if place == "beat" and asyncio.current_task().get_coro().__name__ != "_beat":
+        if place == "beat" and asyncio.current_task().get_coro().__name__ != "live":
             return
         begun.set()
         try:

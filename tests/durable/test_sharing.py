@@ -14,9 +14,9 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.places import entries_of
-from invsvc_async.batch.results import Results
 from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases, Sign
+from invsvc_async.durable.results import Consumer
 from tests.batch.conftest import client_of
 from tests.batch.writing import SECRETS, all_of, creates
 from tests.durable.stores import end, fill, opened, store_of
@@ -57,7 +57,7 @@ async def shared(service, address, number, *, latency, **settings):
         asyncio.timeout(300),
     ):
         helping = asyncio.create_task(work(two))
-        await until(one.entries.workers)
+        await until(one.workers)
         first = await all_of(one, creates(client, number))
         await two.stop()
         second = await helping
@@ -84,7 +84,7 @@ async def test_idle_worker_asks_seldom(client, address, monkeypatch):
     asked = []
     async with Batch.open(address, client, **SECRETS) as batch:
         running = asyncio.create_task(work(batch))
-        await until(batch.entries.workers)
+        await until(batch.workers)
         steadily = batch.entries.store.steadily
         monkeypatch.setattr(batch.entries.store, "steadily", lambda act: asked.append(act) or steadily(act))
         await until(lambda: asks_seldom(asked, 8 * SHORT / 4))
@@ -112,7 +112,7 @@ async def test_idle_worker_is_told_of_work(service, client, address):
         asyncio.timeout(300),
     ):
         helping = asyncio.create_task(work(two))
-        await until(one.entries.workers)
+        await until(one.workers)
         assert len(await all_of(one, creates(client, 60))) < 60
         await two.stop()
         assert await helping
@@ -222,24 +222,21 @@ async def test_results_of_a_process_that_was_silent(client, tmp_path, request, l
     """It gives what nobody has taken over meanwhile, and all that it finishes from then on."""
     clock = options_of(client).session.clock
     async with opened(store_of("PostgreSQL", tmp_path, request.node.nodeid, lanes=1)) as store:
-        entries = entries_of(database().journal("unused"))
-        entries._store = store
         silent, other = Leases(store, clock, gives=True), Leases(store, clock, gives=True)
         await silent.beat()
         (lane,) = await silent.take(1)
         first, second = await fill(store, "first", "second")
-        first.taker = before = silent.taker
+        first.taker = silent.taker
         await end(lane, first)
         await store.rows("UPDATE {s}members SET seen = seen - 3600")
         silent.until = 0.0
         if lost:
             await other.beat()
-            given = [entry.key async for entry, _ in Results(entries, other, clock).left()]
-            assert given == ["first"]
+            assert [entry.key for entry in await Consumer(other).take(9)] == ["first"]
         await silent.beat()
         second.taker = silent.taker
         await end(lane, second)
-        mine = Results(entries, silent, clock)
-        assert await mine.is_mine(first, before) is not lost
-        assert await mine.is_mine(second, silent.taker)
-        assert [entry.key async for entry, _ in Results(entries, other, clock).left()] == []
+        assert first.taker != second.taker
+        assert await Consumer(silent).has(first) is not lost
+        assert await Consumer(silent).has(second)
+        assert await Consumer(other).take(9) == []

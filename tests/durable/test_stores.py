@@ -12,7 +12,8 @@ from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import Leases, _take, show_life
 from invsvc_async.durable.scripts import drop, find_old, keep_verdicts, prune, reopen, take_verdicts
 from invsvc_async.durable.sqlite_store import SqliteStore
-from tests.durable.stores import SENT, end, fill, lanes_of, numbers, opened, store_of, unheard
+from invsvc_async.errors import JournalError
+from tests.durable.stores import KINDS, SENT, end, fill, lanes_of, numbers, opened, store_of, unheard
 
 
 @pytest.fixture(params=["PostgreSQL", "PostgreSQL that counts", "SQLite"])
@@ -141,7 +142,12 @@ async def test_reopening(store, lane):
     await end(lane, unknown, "unknown")
     again = set()
     lanes = await store.run(
-        lambda: reopen(["applied", "refused", "unknown", "open", "none"], NOT_APPLIED, again, part=store.part)
+        lambda: reopen(
+            ["applied", "refused", "unknown", "open", "none"],
+            [*NOT_APPLIED, "applied"],
+            again,
+            part=store.part,
+        )
     )
     assert (lanes, again) == ({1}, {"refused", "unknown"})
     found = {entry.key: entry for entry in await store.entries("true")}
@@ -223,3 +229,15 @@ async def test_file_of_a_process_that_has_ended(tmp_path, client):
         await made.run(lambda name=name: show_life(name, 60.0))
         assert await made.run(lambda name=name: take_verdicts(f"{name}.0", 60.0, 2)) == [entry.seq]
         await made.aclose()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_store_with_other_lanes(kind, tmp_path, request):
+    """It is refused in words: nobody would ever send what belongs to a lane that is not there."""
+    async with opened(store_of(kind, tmp_path, request.node.nodeid, lanes=2)):
+        pass
+    with pytest.raises(
+        JournalError, match="has 2 lanes instead of 3, so some of its writes would never be sent"
+    ):
+        async with opened(store_of(kind, tmp_path, request.node.nodeid, lanes=3)):
+            pass

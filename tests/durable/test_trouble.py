@@ -12,6 +12,7 @@ import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.batch import Batch
+from invsvc_async.batch.entries import workers_of
 from invsvc_async.batch.places import entries_of
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.scripts import numbers
@@ -136,7 +137,7 @@ async def test_role_that_may_only_read(role, name, owner):
         f"GRANT SELECT ON ALL TABLES IN SCHEMA invoicing_batch_{name} TO {role}"
     )
     async with reading(address_of(role, name)) as entries:
-        assert ((await entries.summary()).total, await entries.workers()) == (0, [])
+        assert ((await entries.summary()).total, await workers_of(entries)) == (0, [])
     assert "denied for table facts). The role lacks a right" in await error_of(address_of(role, name))
 
 
@@ -240,5 +241,5 @@ async def test_commit_in_another_session_of_a_pooler(name, owner, client, defaul
         )
         hook = await client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
         await all_of(batch, [client.webhooks.update(hook, description="x").keyed("row-1")])
-        found = await batch.entries.fact("UPDATE")
+        found = await batch.entries.facts.get("UPDATE")
     assert found.split() == ["on" if default == "off" else default] * 2  # before the send, and the verdict

@@ -147,7 +147,7 @@ async def entries_of(outbox, state=None):
 
 async def untold(outbox):
     """Return the last error of ``on_result`` by key."""
-    facts = await outbox._store.facts("untold ")
+    facts = await outbox._store.facts.beginning("untold ")
     return {name.removeprefix("untold "): error for name, error in facts.items()}
 
 

@@ -18,6 +18,7 @@ from invsvc_async.batch.entries import workers_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.results import Consumer
 from invsvc_async.outbox import dispatch
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage import postgres_pool
@@ -189,14 +190,14 @@ async def test_callback_outlives_a_database_that_fails(
     service, client, outbox, connection, monkeypatch, caplog
 ):
     """If the verdicts cannot be read for a while, that is logged, and they are given later."""
-    given, take, failures = asyncio.Event(), outbox._store.take_verdicts, iter([True])
+    given, take, failures = asyncio.Event(), Consumer.take, iter([True])
 
     async def failing(*arguments):
         if next(failures, False):
             raise JournalError("it is away")
         return await take(*arguments)
 
-    monkeypatch.setattr(outbox._store, "take_verdicts", failing)
+    monkeypatch.setattr(Consumer, "take", failing)
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
         async with outbox.dispatching(on_result=lambda _: given.set()), asyncio.timeout(60):
             write = client.webhooks.update(service.seed_webhook().id, description="x")
@@ -577,7 +578,7 @@ async def test_drop_in_another_session_of_a_pooler(service, client, connection, 
         noted = NOTED.replace("INTO facts", f"INTO {here}facts").replace("ON entries", f"ON {here}entries")
         await outbox._store.store.ask(lambda connection: connection.execute(noted))
         assert await outbox.drop(key)
-        assert await outbox._store.fact("DELETE") == "on"
+        assert await outbox._store.facts.get("DELETE") == "on"
 
 
 async def test_client_that_is_closed_too_early(service, connection, address, caplog):
@@ -639,7 +640,7 @@ async def test_new_entries_while_older_ones_are_read(outbox, monkeypatch):
             for seq in range(first, first + each)
         ]
 
-    monkeypatch.setattr(outbox._store, "open_in", open_in)
+    monkeypatch.setattr(outbox._store.store, "open_in", open_in)
     for _ in range(2):
         await run._read([1])
     assert calls == [{1: 0}, {1: dispatcher._AT_ONCE}]

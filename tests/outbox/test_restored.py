@@ -61,7 +61,7 @@ async def test_database_restored_from_a_backup(service, client, outbox, connecti
         assert await sent(told, [*keys, late]) == [Verdict.APPLIED] * 3
         more = await enqueue(outbox, connection, client.webhooks.update(hook, description="more"))
         assert await sent(told, more) == [Verdict.APPLIED]  # told once: this one is not in doubt
-        assert '"is_open":false' in await told._store.fact("restored")
+        assert '"is_open":false' in await told._store.facts.get("restored")
     assert await sent(outbox, await enqueue(outbox, connection, client.webhooks.create(**HOOK)))
     effects = [(entry.operation, entry.path_id) for entry in service.ledger.effects()]
     assert sorted(effects, key=str) == sorted(
@@ -74,7 +74,7 @@ async def test_write_of_a_copy_is_not_dropped(service, client, outbox, connectio
     writes = [client.webhooks.update(service.seed_webhook().id, description="x") for _ in range(2)]
     [first, late] = await enqueue(outbox, connection, *writes)
     through = (await outbox._store.entry(first)).seq
-    await outbox._store.put_fact("restored", f'{{"through": {through}, "since": null}}')
+    await outbox._store.facts.put("restored", f'{{"through": {through}, "since": null}}')
     assert [await outbox.drop(key) for key in (first, late)] == [False, True]
     assert [entry.key for entry in await entries_of(outbox)] == [first]
 

@@ -7,6 +7,9 @@ import logging
 import signal
 
 from invsvc_async import Outbox, Verdict
+from invsvc_async.client import options_of
+from invsvc_async.durable.leases import Leases, Sign
+from invsvc_async.durable.results import Consumer
 from invsvc_async.outbox import outbox as module
 from tests.outbox.conftest import entries_of, untold, verdict_of
 from tests.outbox.test_dispatch import enqueue
@@ -31,6 +34,13 @@ async def taken(outbox, count):
             keys.append((await anext(results)).key)
     await results.aclose()
     return keys
+
+
+async def consumer_of(outbox):
+    """Return what takes verdicts in a process that gives one sign of life."""
+    leases = Leases(outbox._store.store, options_of(outbox._client).session.clock, gives=True)
+    await leases.beat(Sign(sends=False))
+    return Consumer(leases)
 
 
 async def verdicts_of_retrying(outbox):
@@ -84,20 +94,20 @@ async def test_consumer_that_leaves_wakes_the_others(service, client, outbox, co
 async def test_consumer_that_died_has_acknowledged_nothing(service, client, outbox, connection):
     """Its verdicts are given to others once it has given no sign of life for a while."""
     keys = await finished(service, client, outbox, connection, 2)
-    await outbox._store.show_life("rdead")
-    assert len(await outbox._store.take_verdicts("rdead.0", 5)) == 2
-    assert await outbox._store.take_verdicts("rother.0", 5) == []
+    assert len(await (await consumer_of(outbox)).take(5)) == 2
+    assert await (await consumer_of(outbox)).take(5) == []
     assert await taken(outbox, 2) == keys
 
 
 async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, client, outbox, connection):
     """The verdict is another's, which may not have passed it on yet."""
-    keys, store = await finished(service, client, outbox, connection, 1), outbox._store
-    await store.show_life("dead")
-    [entry] = await store.take_verdicts("dead.0", 5)
-    await store.leave("dead")
-    assert [each.key for each in await store.take_verdicts("other.0", 5)] == keys
-    await store.acknowledge("dead.0", [entry.seq])
+    keys = await finished(service, client, outbox, connection, 1)
+    dead, other = await consumer_of(outbox), await consumer_of(outbox)
+    [entry] = await dead.take(5)
+    await dead._leases.end()
+    assert [each.key for each in await other.take(5)] == keys
+    dead.acknowledge(entry)
+    await dead.save()
     assert [each.key for each in await entries_of(outbox, state="untold")] == keys
 
 

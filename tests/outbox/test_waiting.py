@@ -16,6 +16,7 @@ from invsvc_async import (
     SecretLostError,
     Verdict,
 )
+from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.outbox import outbox as module
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import entries_of
@@ -159,7 +160,7 @@ async def test_verdict_that_another_process_has_stored(
         there.dispatching(),
     ):
         if not is_told:
-            monkeypatch.setattr(there._store, "tell_verdicts", asyncio.Event().wait)
+            monkeypatch.setattr(there, "_tell", asyncio.Event().wait)
         first = anext(results := here.results())
         writes = [update(client, service).keyed(key) for key in ("a", "b")]
         waiting = [asyncio.create_task(within(60, each)) for each in (here.wait("a"), here.wait("b"), first)]
@@ -172,20 +173,23 @@ async def test_verdict_that_another_process_has_stored(
 
 async def test_verdicts_wake_no_dispatcher(service, client, address, connection):
     """What is told of verdicts costs those that send no look for writes."""
-    async with Outbox.open(address, client) as outbox, outbox.dispatching():
+    slow, reads, read = address.replace("silence=1", "silence=240"), [], asyncio.Event()  # a poll each minute
+    async with Outbox.open(slow, client) as outbox, outbox.dispatching():
         await enqueue(outbox, connection, update(client, service).keyed("a"))
         await outbox.wait("a", timeout=60)
-        heard = []
-        hearing = asyncio.create_task(outbox._store.hear(lambda what, _: heard.append(what)))
-        while heard != [""]:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
-        await outbox._store.tell_verdicts()
-        await outbox._store.store.tell("7")
-        while len(heard) < 2:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
-        hearing.cancel()
-        await asyncio.wait([hearing])
-    assert heard == ["", "7"]
+        store = outbox._store.store
+        real = store.open_in
+
+        async def noted(places, *more):
+            reads.append([*places])
+            read.set() if 7 in places else None
+            return await real(places, *more)
+
+        store.open_in = noted
+        while not read.is_set():
+            await store.tell("verdicts", "7")
+            await set_within(read, 0.2)
+    assert [lanes for lanes in reads if len(lanes) > 1] == []
 
 
 async def test_many_wait_at_once(service, client, outbox, monkeypatch):

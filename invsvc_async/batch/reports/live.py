@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN
-from invsvc_async.batch.places import entries_of, is_shared, name_of
+from invsvc_async.batch.entries import BEGUN, workers_of
+from invsvc_async.batch.places import entries_of, name_of
 from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run_status import RUN, TOTAL, statuses_in
+from invsvc_async.storage.address import is_postgres
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ class Watch:
 
     def __init__(self, journal: str | Path) -> None:
         self.name: str = name_of(journal)
-        self._file: Path | None = None if is_shared(journal) else Path(journal)
+        self._file: Path | None = None if is_postgres(str(journal)) else Path(journal)
         self._entries = entries_of(journal, reading=True)
         self._grouped: Mapping[Verdict, int] = {}
         self._groups: list[Group] = []
@@ -70,8 +71,8 @@ class Watch:
 
         """
         entries, summary = self._entries, await self._entries.summary()
-        facts, began = await entries.facts(RUN), await entries.fact(BEGUN)
-        workers = await entries.workers() if self._file is None else None
+        facts, began = await entries.facts.beginning(RUN), await entries.facts.get(BEGUN)
+        workers = await workers_of(entries) if self._file is None else None
         runs = statuses_in(facts)
         if self._file is not None:  # only one process has it, so that the others are gone
             del runs[1:]

@@ -9,17 +9,17 @@ import attrs
 
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.batch.result import Result, result_in
+from invsvc_async.durable.last_writes import last_writes
 from invsvc_async.durable.records import intent_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.writes.as_data import arguments_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Iterable
 
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.last_writes import LastWrite
 
 __all__ = [
     "NOT_APPLIED", "SHOWN", "FailedWrite", "Group", "Groups", "command_for", "failed_writes", "groups_of",
@@ -152,7 +152,7 @@ def result_of(entries: Entries, entry: Entry) -> Result:
     """Return the result of an entry that is done. Only that of a batch is stored as such."""
     if isinstance(entries, BatchEntries):
         return Result.of(entry)
-    result = attrs.evolve(result_in(entry, entries.commons), key=entries.key_of(entry))
+    result = attrs.evolve(result_in(entry, entries.store.commons), key=entries.key_of(entry))
     if result.secret_lost and entry.heard and '"had":"returned"' in (entry.outcome or ""):
         return attrs.evolve(result, secret="not stored")  # noqa: S106 - a state
     return result
@@ -221,14 +221,14 @@ async def failed_writes(entries: Entries) -> AsyncIterator[FailedWrite]:
 async def _last_places(entries: Entries, failed: Iterable[Entry]) -> dict[str | None, int]:
     """Return the place of the last write to each thing that *failed* ones write to."""
     things = sorted({entry.thing for entry in failed if entry.thing is not None})
-    found: Sequence[LastWrite] = await entries.last_writes(things) if things else ()
+    found = await last_writes(entries.store, things) if things else ()
     return {row.thing: row.seq for row in found}
 
 
 def _as_line(entries: Entries, entry: Entry, *, is_overtaken: bool) -> FailedWrite:
     if entry.common is None or entry.intent is None:
         return FailedWrite(key=entry.key, missing="its arguments were pruned")
-    intent = intent_of(entry, entries.commons)
+    intent = intent_of(entry, entries.store.commons)
     check = _check_of(result_of(entries, entry), is_overtaken=is_overtaken)
     line = {"operation": intent.operation, "arguments": arguments_of(intent), "key": entry.key}
     if check is not None:

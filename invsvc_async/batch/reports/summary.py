@@ -113,7 +113,7 @@ async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:
     """Read the whole store once and summarise it."""
     open_inputs = await entries.open_inputs() if isinstance(entries, BatchEntries) else 0
     report = Report(name=name, kind=kind, summary=summary_of(await entries.counts(), open_inputs))
-    report.runs = sorted(statuses_in(await entries.facts(RUN)), key=lambda each: each.begun)
+    report.runs = sorted(statuses_in(await entries.facts.beginning(RUN)), key=lambda each: each.begun)
     for each in report.runs:
         for why, lasted in each.seconds.items():
             report.limits[why] = report.limits.get(why, 0.0) + lasted

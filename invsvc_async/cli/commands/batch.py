@@ -18,6 +18,7 @@ from invsvc_async.cli.options import check_outputs, existing_file
 from invsvc_async.cli.output import DONE, USAGE, counted, emit_json, fail, note
 from invsvc_async.cli.sending import BatchSending
 from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.storage.address import is_postgres
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +131,7 @@ async def _run(
     skip_bad: bool,
 ) -> int:
     from invsvc_async.batch.file_check import FileWrites, check_file
-    from invsvc_async.batch.places import checkpoint_at, is_shared
+    from invsvc_async.batch.places import checkpoint_at
     from invsvc_async.cli.commands.batch_run import write
     from invsvc_async.cli.table_input import Table
 
@@ -156,7 +157,7 @@ async def _run(
             fail(f"nothing was sent. {_CORRECT if writes.total else _FORM}")
             return USAGE
         # A run on a shared journal also sends what other runs put into it.
-        may_create = checked.creates_webhooks or is_shared(journal)
+        may_create = checked.creates_webhooks or is_postgres(str(journal))
         options.check_secrets(may_create=may_create)
         return await write(
             journal, options, client, writes, total=writes.total, bad=writes.bad, may_create=may_create

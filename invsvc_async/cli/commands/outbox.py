@@ -83,13 +83,14 @@ def schema(
     `invsvc outbox schema postgresql://db/shop --role shop | psql postgresql://admin@db/shop`.
     """
     from invsvc_async.client import options_of
-    from invsvc_async.outbox.places import store_of
+    from invsvc_async.outbox.places import outbox_at
     from invsvc_async.outbox.postgres import PostgresOutbox
 
-    outbox = store_of(place)
+    session = options_of(client_of(profile, None)).session
+    outbox = outbox_at(place, session)
     if not isinstance(outbox, PostgresOutbox):
         raise ConfigurationError(f"outbox: {place} is a file. Its tables are made when it is first opened.")
-    first, *others = outbox.store.definition(options_of(client_of(profile, None)).session)
+    first, *others = outbox.base.definition(session)
     name = first.split()[-1]
     statements = [first, *others]
     if role is not None:

@@ -65,19 +65,17 @@ async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator
     if kind is BATCH:
         from invsvc_async.batch.places import entries_of
 
-        entries: Any = entries_of(place, create=False, reading=reading)  # Any: one of three classes
-        opening = entries.open()
+        entries: Entries = entries_of(place, create=False, reading=reading)
     elif kind is OUTBOX:
-        from invsvc_async.outbox.places import store_of
+        from invsvc_async.outbox.places import outbox_at
 
-        entries = store_of(place, create=False, reading=reading)
-        opening = entries.open_for(_session(at.profile), same_mode=not is_shared)
+        session = _session(at.profile)
+        entries = outbox_at(place, session, same_mode=not is_shared, create=False, reading=reading)
     else:
         from invsvc_async.durable.journal_entries import JournalEntries
 
-        entries = JournalEntries(place, reading=reading)
-        opening = entries.open_for(_session(at.profile) if is_shared else None)
-    await opening
+        entries = JournalEntries(place, _session(at.profile) if is_shared else None, reading=reading)
+    await entries.open()
     try:
         yield entries
     finally:

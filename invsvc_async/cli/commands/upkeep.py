@@ -95,7 +95,7 @@ async def drop(
             whole = await entries.named(key)
             if await entries.drop(whole):
                 dropped.append(key)
-                await entries.put_fact(f"{UNTOLD}{whole}", None)
+                await entries.facts.put(f"{UNTOLD}{whole}", None)
             else:
                 missed.append(key)
     finished = ", or it is finished: its input would send it again" if kind is BATCH else ""
@@ -127,14 +127,11 @@ async def prune(
     Keys and verdicts of a batch stay, so that the same input is still skipped.  Elsewhere a write under the
     key of a deleted one is sent as a new one.  Open and unknown writes stay whole.
     """
-    from invsvc_async.batch.entries import BatchEntries, summary_of
+    from invsvc_async.batch.entries import summary_of
 
     before = round(time.time() * 1000 - days * _DAY)
     async with opened(kind, at) as entries:
-        if isinstance(entries, BatchEntries):
-            pruned = await entries.prune(before)
-        else:
-            pruned = await entries.delete_done(before, unacknowledged=unacknowledged)
+        pruned = await entries.prune(before, unacknowledged=unacknowledged)
         summary = summary_of(await entries.counts(), 0)
     left, others = summary.to_do + summary.sending, summary.done - summary.unknown
     if kind is BATCH:

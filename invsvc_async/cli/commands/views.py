@@ -62,7 +62,7 @@ async def list_(
     wanted = state if state in (None, "open", "untold") else verdict_in(state, "--state")
     async with opened(kind, at, reading=True) as entries:
         found, (count, first) = await entries.first(limit, wanted), await entries.count(wanted, _MOST)
-        errors = await entries.facts_of(f"{UNTOLD}{each.key}" for each in found if not each.heard)
+        errors = await entries.facts.of(f"{UNTOLD}{each.key}" for each in found if not each.heard)
         rows = [_row(entries, entry, errors.get(f"{UNTOLD}{entry.key}")) for entry in found]
     total, oldest = max(count, len(rows)), _since(first)
     more = total >= _MOST
@@ -99,7 +99,7 @@ async def show(
         if entry is None:
             fail(f"{key}: the {kind.name} has no write under this key")
             raise typer.Exit(FAILED)
-        row = _row(entries, entry, await entries.fact(f"{UNTOLD}{entry.key}"))
+        row = _row(entries, entry, await entries.facts.get(f"{UNTOLD}{entry.key}"))
         if entry.verdict is None:
             row |= await _waits(kind, entries, entry)
         else:
@@ -192,7 +192,7 @@ async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
     from invsvc_async.batch.run_status import RUN, statuses_in
 
     ahead, owner = await entries.ahead_of(entry), await entries.owner_of(entry.lane)
-    runs = statuses_in(await entries.facts(RUN))[: None if entries.lanes > 1 else 1]
+    runs = statuses_in(await entries.facts.beginning(RUN))[: None if entries.lanes > 1 else 1]
     limits = sorted({each.limited_by for each in runs if each.limited_by is not None and each.is_current})
     if entry.state:
         why = "it may have been sent: its answer is awaited, or its fate is found out by reads"

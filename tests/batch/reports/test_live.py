@@ -154,7 +154,7 @@ async def test_process_that_was_killed_before(service, client, tmp_path):
             host="h", pid=1, begun=1, at=round(time.time() * 1000) - 5, ended=False, pauses=[], limited_by="away",
             is_paused=True, next_probe=1.0, seconds={},
         )  # fmt: skip
-        batch.entries.put_fact("run status h:1", msgspec.json.encode(gone).decode())
+        batch.entries.facts.put("run status h:1", msgspec.json.encode(gone).decode())
         await all_of(batch, creates(client, 5, start=1))
         live = await read(journal)
     assert (live["state"], live["limits"], live["secrets_lost"]) == ("finished", [], 0)

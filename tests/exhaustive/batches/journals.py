@@ -118,7 +118,7 @@ class FileJournal:
     def entries(self, _run: str, *, restored: bool) -> BatchEntries:
         """Return what a process opens."""
         store = ScriptedFile(self.path, "a batch", it="the batch", lanes=1, counted=True, restored=restored)
-        return BatchEntries(store, lanes=1)
+        return BatchEntries(store)
 
     def copy(self) -> None:
         """Copy the journal, without the file beside it."""
@@ -238,6 +238,7 @@ class ScriptedPostgres(PostgresStore):
         """Use the pool of all scenes."""
         self._pool: Any = server().pool
         self.schema, self._dialect = server().schema, server().dialect
+        await self.check_place()
 
     async def hear(self, woken: Callable[[str], None]) -> None:
         """Hear what others tell, a moment later."""
@@ -287,7 +288,7 @@ class SharedJournal:
 
     def entries(self, run: str, *, restored: bool) -> BatchEntries:
         """Return what a process opens."""
-        return BatchEntries(ScriptedPostgres(self._stage, self._ears, run), lanes=LANES)
+        return BatchEntries(ScriptedPostgres(self._stage, self._ears, run))
 
     def fetch(self, text: str) -> list[Any]:
         """Return rows."""

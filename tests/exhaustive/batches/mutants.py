@@ -18,7 +18,7 @@ from tests.interleavings.walk import walk
 MOST = 400  # executions of a scene, at most
 
 _postgres, _sqlite, _scripts = ".durable.postgres_store", ".durable.sqlite_store", ".durable.scripts"
-_entries, _leases = ".durable.entries", ".durable.leases"
+_entries, _leases, _results = ".durable.entries", ".durable.leases", ".durable.results"
 # A send is limited by its lease, and to the time that the journal says.
 _LATE = Mutant("a send may begin at any time", ".writes.driver", "latest = started + send.attempt_timeout",
                "latest = started + 900.0", "database: frozen", 3)  # fmt: skip
@@ -62,9 +62,9 @@ MUTANTS = (
            "for number in ()],)", "file: killed: two renames", 0),
     # windows
     Mutant("the windows of unknown ones are not asked for", "earlier",
-           "await self._close_lines(await self._entries.unknown_of(fresh))", "pass", "file: unknown", 11),
+           "await self._close_lines(await unknown_of(self._store, fresh))", "pass", "file: unknown", 11),
     Mutant("the windows of other workers are not asked for", "earlier",
-           "await self._close_lines(await self._entries.unknown_of(fresh))", "pass", "database: unknown", 11),
+           "await self._close_lines(await unknown_of(self._store, fresh))", "pass", "database: unknown", 11),
     Mutant("a window is taken as over", "earlier", "if known.free_at > resumed.at:", "if False:", "file: unknown", 11),
     # order
     Mutant("newer writes are not looked at", "earlier", "if max(last_done, in_flight.get(item.thing, 0)) > entry.place:",
@@ -112,7 +112,7 @@ MUTANTS = (
            "        self.met += 1\n        return in_doubt(intent, self.earliest)", "        return intent", "file: restored", 3),
     Mutant("writes that a copy lacks are only in doubt until a kill", "run",
            "            await self._feed_all(engine)\n            restored, skipped",
-           "            await self._batch.entries.close_restored()\n            await self._feed_all(engine)\n"
+           "            await self._batch.entries.store.run(close_restored)\n            await self._feed_all(engine)\n"
            "            restored, skipped", "file: restored: two creates", 3),
     Mutant("a restored journal has the newest writes", ".durable.intents", "newest = None if intent.newest else intent.newest",
            "newest = intent.newest", "file: restored: fed slowly", 8),
@@ -127,24 +127,24 @@ MUTANTS = (
            "if (reader.offset, reader.digest.hexdigest()) == (checkpoint.offset, checkpoint.digest):", "if True:",
            "file: input from a file: another", 13),
     # results
-    Mutant("a result is taken when it is given", "run", "                self._results.give(entry)\n",
-           "                self._results.give(entry)\n                self._results.take_last()\n",
+    Mutant("a result is taken when it is given", "run", "                self._last = entry\n",
+           "                self._results.acknowledge(entry)\n",
            "file: left early", 13),
     Mutant("results that were not taken are not given again", _scripts, "WHERE u.taker IS NULL OR u.taker = $3 OR",
            "WHERE $3 = '' AND", "file: left early", 13),
-    Mutant("which results were taken is not stored", _entries, "{any 1 bigint} AND taker = $2", "{any 1 bigint} AND $2 = ''",
+    Mutant("which results were taken is not stored", _results, "{any 1 bigint} AND taker = $2", "{any 1 bigint} AND $2 = ''",
            "file: killed", 14),
     Mutant("results of workers that are gone are not given", _scripts, 'OR u.taker = $3 OR {dead("u.taker")}', "OR u.taker = $3 OR {{arg 1 float8}} < 0",
            "database: killed", 13),
-    Mutant("which results workers gave is not stored", _entries, "{any 1 bigint} AND taker = $2", "{any 1 bigint} AND $2 = ''",
+    Mutant("which results workers gave is not stored", _results, "{any 1 bigint} AND taker = $2", "{any 1 bigint} AND $2 = ''",
            "database: unknown", 14),
     Mutant("the results of living workers are taken", _scripts,
            "if owner in (None, taker) or member_of(owner) not in alive]", "]", "database: read slowly", 14, _OTHERS),
-    Mutant("a run that was silent does not ask what others give", "results",
-           "if since != self._leases.taker or self._clock.now() > self._leases.until:", "if False:",
+    Mutant("a run that was silent does not ask what others give", _results,
+           "if since == leases.taker and leases.clock.now() <= leases.until:", "if True:",
            "database: frozen", 14),
-    Mutant("a run relies on its sign of life for too long", "results", "self._clock.now() > self._leases.until:",
-           "self._clock.now() > self._leases.until + 800.0:", "database: frozen", 14),
+    Mutant("a run relies on its sign of life for too long", _results, "leases.clock.now() <= leases.until:",
+           "leases.clock.now() <= leases.until + 800.0:", "database: frozen", 14),
     Mutant("nobody asks whether its results are still its own", _scripts, "{any 1 bigint} AND taker = $2 {share}",
            "{any 1 bigint} AND $2 = $2 {share}", "database: read slowly", 14),
 )  # fmt: skip

@@ -1,0 +1,100 @@
+"""What holds for a whole store of writes, by name."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from invsvc_async.errors import InvalidRequestError
+from invsvc_async.storage.slices import slices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from invsvc_async.durable.store import Store
+    from invsvc_async.storage.dialect import Script
+    from invsvc_async.transport.session import ClientState
+
+__all__ = ["FIND", "SET", "Facts", "note_fact"]
+
+SET: Final = """
+INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+"""
+FIND: Final = "SELECT value FROM {s}facts WHERE name = $1 {update}"
+_AT_ONCE = 200
+
+
+def note_fact(name: str, value: str | None) -> Script[None]:
+    """Set the fact *name* to *value*, or delete it."""
+    if value is None:
+        yield "DELETE FROM {s}facts WHERE name = $1", (name,)
+    else:
+        yield SET, (name, value)
+
+
+class Facts:
+    """The facts of *store*."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._noting: set[asyncio.Task[None]] = set()
+
+    async def get(self, name: str) -> str | None:
+        """Return one."""
+        found = await self._store.rows("SELECT value FROM {s}facts WHERE name = $1", name)
+        return found[0][0] if found else None
+
+    async def get_or(self, name: str, value: str | None) -> str | None:
+        """Return one; set it to *value* first if it is unknown."""
+        if value is not None:
+            text = "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
+            await self._store.rows(text, name, value)
+        return await self.get(name)
+
+    async def check_client(
+        self, session: ClientState, what: str, *, same_mode: bool, reading: bool = False
+    ) -> None:
+        """
+        Check that *session* has the base URL and credential with which *what* was begun, or note them.
+
+        Raises:
+            InvalidRequestError: It has another one; of credentials, *same_mode* asserts that they are alike.
+
+        """
+        base_url = await self.get_or("base_url", None if reading else session.base_url)
+        if base_url not in (None, session.base_url):
+            raise InvalidRequestError(
+                f"client: this {what} was begun at {base_url}, but this client uses {session.base_url}"
+            )
+        mine = session.credential.fingerprint(session.base_url)
+        begun_with = await self.get_or("credential", None if reading else mine)
+        if None not in (mine, begun_with) and mine != begun_with and not same_mode:
+            raise InvalidRequestError(
+                f"client: this {what} was begun with another credential",
+                hint="If this one has the same team and mode, pass same_mode=True (invsvc: --same-mode).",
+            )
+
+    async def beginning(self, prefix: str) -> dict[str, str]:
+        """Return those whose names begin with *prefix*."""
+        text = "SELECT name, value FROM {s}facts WHERE name LIKE {arg 1 text} || '%'"
+        return dict(map(tuple, await self._store.rows(text, prefix)))
+
+    async def of(self, names: Iterable[str]) -> dict[str, str]:
+        """Return those of *names* that there are."""
+        found: dict[str, str] = {}
+        for some in slices([*names], _AT_ONCE):
+            text = "SELECT name, value FROM {s}facts WHERE name {any 1 text}"
+            found |= dict(map(tuple, await self._store.rows(text, some)))
+        return found
+
+    def put(self, name: str, value: str | None) -> asyncio.Task[None]:
+        """Set one to *value*, or delete it, soon; it need not be awaited."""
+        noting = asyncio.create_task(self._store.run(lambda: note_fact(name, value)))
+        self._noting.add(noting)
+        noting.add_done_callback(self._noted)
+        return noting
+
+    def _noted(self, noting: asyncio.Task[None]) -> None:
+        self._noting.discard(noting)
+        if not noting.cancelled():
+            noting.exception()  # mark it as retrieved

@@ -1,0 +1,73 @@
+"""Where a store of writes is: in a file, or in a database that processes share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from invsvc_async.durable.sqlite_store import SqliteStore
+from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.storage.address import check_path, is_postgres
+
+if TYPE_CHECKING:
+    from invsvc_async.durable.postgres_store import PostgresStore
+    from invsvc_async.durable.store import Store
+
+__all__ = ["database_at", "file_at", "store_at"]
+
+LANES: Final = 64  # in a database; a file has one
+_CALLED: Final = {
+    "batch": "a batch", "outbox": "the journal of an outbox", "journal": "the journal of a client",
+}  # fmt: skip
+
+
+def store_at(
+    place: str | Path, kind: str, *, create: bool = True, reading: bool = False, **start: Any
+) -> Store:  # Any: bool
+    """
+    Return the store of *kind* (``"batch"``, ``"outbox"`` or ``"journal"``) at *place*, not open yet.
+
+    With *reading*, nothing is changed, and another process may have a file. *start* are ``restored`` and
+    ``moved``.
+
+    Raises:
+        ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed; or an
+            address of another form.
+        JournalError: A file does not exist, and *create* is false or *reading* is true.
+
+    """
+    if is_postgres(str(place)):
+        return database_at(str(place), kind, create=create, reading=reading, **start)
+    check_path(str(place), "journal")
+    if (reading or not create) and not Path(place).exists():
+        raise JournalError(f"journal {place}: the file does not exist. Check the path.")
+    return file_at(place, kind, reading=reading, **start)
+
+
+def file_at(path: str | Path, kind: str, **settings: Any) -> SqliteStore:  # Any: bool
+    """Return the store of *kind* in the file at *path*."""
+    return SqliteStore(path, _CALLED[kind], **_of_kind(kind, 1), **settings)
+
+
+def database_at(address: str, kind: str, **settings: Any) -> PostgresStore:  # Any: bool
+    """
+    Return the store of *kind* in the database at *address*.
+
+    Raises:
+        ConfigurationError: The address is malformed, or the extra ``postgres`` is not installed.
+
+    """
+    try:
+        from invsvc_async.durable.postgres_store import PostgresStore
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{kind}: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
+        ) from error
+    return PostgresStore(address, kind, **_of_kind(kind, LANES), **settings)
+
+
+def _of_kind(kind: str, lanes: int) -> dict[str, Any]:  # Any: arguments of both classes
+    """Return what errors advise to run, the number of lanes, and whether entries are counted."""
+    if kind == "journal":  # each process has a lane of its own, and nobody is asked about a copy
+        return {}
+    return {"it": f"the {kind}", "lanes": lanes, "counted": kind == "batch"}
