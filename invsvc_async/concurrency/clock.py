@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's monotonic clock.  It includes time asleep if the system has such a clock."""
 
-    now: ClassVar[Callable[[], float]] = staticmethod(_steady)  # a function of C: a call asks five times
+    now: staticmethod[[], float] = staticmethod(_steady)  # a function of C: a call asks five times
 
     async def sleep(self, seconds: float) -> None:
         """Wait for *seconds*."""

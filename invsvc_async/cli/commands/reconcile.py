@@ -54,8 +54,10 @@ def command(  # noqa: PLR0913 - each is an option of its own
     to: End = None,
     zone: Zone = None,
     ignore_case: Annotated[bool, typer.Option("--ignore-case", help="Lower all keys.")] = False,
-    format_: Annotated[str | None, typer.Option("--format", help="csv, jsonl or parquet.")] = None,
-    delimiter: Annotated[str, typer.Option(help="Between the cells of CSV.")] = ",",
+    format_: Annotated[
+        str | None, typer.Option("--format", metavar="FORMAT", help="csv, jsonl or parquet.")
+    ] = None,
+    delimiter: Annotated[str, typer.Option(metavar="CHARACTER", help="Between the cells of CSV.")] = ",",
     report: Report = None,
     json_: Json = False,
     profile: Profile = None,
