@@ -1,7 +1,9 @@
 """
 Celery tasks whose writes have one effect, however often Celery runs them.
 
-``INVSVC_BASE_URL=… INVSVC_API_KEY=… INVSVC_JOURNAL=postgresql://… celery -A examples.celery_tasks worker``
+``pip install 'invsvc-async[postgres]' 'celery[redis]'``, and with Redis running (``BROKER``):
+``INVSVC_BASE_URL=… INVSVC_API_KEY=… INVSVC_JOURNAL=postgresql://… celery -A celery_tasks worker``.
+Submitted twice, ``register.apply_async(("https://me.example/17",), task_id="order-17")`` has one effect.
 
 The key of a write is the id of its task, which is the same in each run of the task.
 """

@@ -47,3 +47,10 @@ def test_folders_of_tests() -> None:
     crossing = {name for name in folders if not (PACKAGE / name).is_dir()}
 
     assert [name for name in crossing if f"`tests/{name}/`" not in PAGE] == []
+
+
+@pytest.mark.parametrize("command", ["invsvc demo", "bin/nox"])
+def test_command_of_the_readme(command) -> None:
+    """It stands in one line of a block of code: the CI runs that line."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert [line for block in blocks for line in block.splitlines() if command in line]
