@@ -431,6 +431,6 @@ def test_bar_of_a_paused_batch():
         done=3, skipped=0, under_way=0, settling=0, rate=1.0, seconds=1.0, verdicts={},
         paused="connection refused", next_probe=12.3,
     )  # fmt: skip
-    assert batch_run._status(progress).startswith("paused: connection refused, next probe in 12 s")
+    assert batch_run._this_run(progress).endswith("; paused: connection refused, next probe in 12 s")
     waiting = attrs.evolve(progress, paused="a token is awaited", next_probe=None)
-    assert batch_run._status(waiting).strip() == "paused: a token is awaited"
+    assert batch_run._this_run(waiting).endswith("; paused: a token is awaited")

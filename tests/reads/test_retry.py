@@ -37,6 +37,7 @@ class SkippingClock(LoopClock):
     """The loop's clock, on which time that is slept passes at once."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.slept: list[float] = []
 
     def now(self) -> float:
