@@ -26,7 +26,7 @@ _DELIMITERS = ",;\t"
 
 class Table:
     """
-    What the columns of the table in *file* are to the writes of *operation*.
+    How the columns of the table in *file* become the arguments of the writes of *operation*.
 
     *maps* has texts ``ARGUMENT=COLUMN``, or ``ARGUMENT:=COLUMN`` for cells that are JSON. Without any, the
     columns have the names of arguments. *key* is the column of the keys.
