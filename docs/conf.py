@@ -43,16 +43,19 @@ ALIASES = """
     Basis Cause Event EventName Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
     EventPattern M MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
     Observer SecretsSource SharedHeaders SharedHeadersSource State TracerProvider Version ClientOptions Wire
-    Writes AbstractAsyncContextManager SSLContext
+    Writes AbstractAsyncContextManager SSLContext ByName F Key Rows Where tzinfo
 """
 INNER = (
     r"invsvc_async\.(.*\.)?"
-    r"(\w*Event|Book|Body|Clock|Credential|Delivering|End|H|Items|M|Record|Request|Resource|ScriptedStore|Seeding|T|T_co"
+    r"(\w*Event|AsgiApp|Book|Body|Clock|D|Credential|Delivering|End|H|Items|M|Record|Request|Resource|ScriptedStore|Seeding|T|T_co"
     r"|ClientOptions)"
 )
 DESCRIBED_BY_PAGES = {f"invsvc_async.{name}" for name in ("errors", "models", "settings")}
 NOT_CONSTRUCTED = {f"invsvc_async.{name}" for name in ("Batch", "Outbox", "Pages", "Write")}
-nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [("py:exc", "says.")]  # wrapped
+nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [
+    ("py:exc", "says."),
+    ("py:class", "Client | Callable[[]"),  # both wrapped
+]
 nitpick_ignore_regex = [("py:.*", OUTSIDE), ("py:.*", INNER)]
 suppress_warnings = ["ref.python"]  # two classes are called `Entry`
 
