@@ -192,9 +192,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         untagged = applied and intent.operation == "webhooks.create" and not is_unique(intent.tag)
         record, claim = record_of(outcome), None
         if untagged and record.thing is not None:
-            webhook_id = record.thing.replace(
-                "\0", "\ufffd"
-            )  # PostgreSQL would refuse all that is stored with it
+            # PostgreSQL would refuse all that is stored with a null character.
+            webhook_id = record.thing.replace("\0", "\ufffd")
             claim = f"{ANSWERED}{webhook_id}" if answered else webhook_id
         entry = self._entry(
             State.DONE,

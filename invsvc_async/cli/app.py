@@ -135,7 +135,7 @@ def _summary(text: str) -> str:
 
 def _for_people(command: Any) -> Any:  # Any: the same
     """
-    Let help and usage errors have boxes and colours on a terminal only.
+    Show help and usage errors with boxes and colours on a terminal only.
 
     Beside arguments and flags they show no types of Python; options name their values.
     """

@@ -69,7 +69,7 @@ class Backlogs:
         return found
 
     def ask(self) -> None:
-        """Have each store find out, for the next reading."""
+        """Ask each store what waits in it, for the next reading."""
         for leases, (kind, loop) in [*self._stores.items()]:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._begin, kind, leases)

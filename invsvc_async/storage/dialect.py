@@ -234,7 +234,7 @@ class SqliteDialect(_Dialect):
         return self._known[known], given if order is None else [given[at] for at in order]
 
     def _note(self, known: object, statement: _Statement, widths: list[int]) -> None:
-        """Put the text of *statement* together, and note in which order its marks stand for the values."""
+        """Build the text of *statement*, and store in which order its marks stand for the values."""
         times = [name for name in self._clocks if name in statement.names]
         self._known[known] = self._put_together(statement, widths, **dict.fromkeys(times, "?"))
         firsts = [0, *accumulate(widths, initial=0)]

@@ -237,7 +237,7 @@ class Driver(Generic[T]):
             self.keep(ended)
 
     def keep(self, outcome: Outcome[Any]) -> None:  # Any: of the same operation
-        """Have *outcome*, which another run found, or which says more."""
+        """Use *outcome*, which another run found or which says more, as that of this run."""
         self.ending.keep(outcome)
         self._intent = outcome.started_as
 

@@ -42,7 +42,7 @@ class Ending(Generic[T]):
         self._outcome: Outcome[T] | None = None
 
     def keep(self, outcome: Outcome[Any]) -> None:  # Any: of the same operation
-        """Have *outcome*, which another run found, or which says more."""
+        """Use *outcome*, which another run found or which says more, as that of this run."""
         self.done = Done(verdict=outcome.verdict, reason=outcome.message, evidence=outcome.evidence)
         self.found, self._answers.error, self._outcome = outcome.value, outcome.error, outcome
 
