@@ -54,6 +54,17 @@ def test_lines_of_page(page) -> None:
     assert [line for line in lines if len(line) >= LINE] == []
 
 
+def test_short_links_of_pages() -> None:
+    """Each ``[text][label]`` has its address on a line of its own; otherwise a page shows the brackets."""
+    missing = {
+        f"{page.relative_to(ROOT)}: {label}"
+        for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+        for label in re.findall(r"\]\[([\w ]+)\]", re.sub(r"`[^`\n]*`", "", prose_of(page)))
+        if not re.search(rf"^\[{label}\]: \S+$", page.read_text(), re.MULTILINE)
+    }
+    assert missing == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_first_screen_of_page(page) -> None:
     """Before the first section, a short text says what for, and code shows it."""
