@@ -22,12 +22,11 @@ from invsvc_async.durable.tables import check_lanes, create
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect
-from invsvc_async.storage.file_lock import FileLock, check_names
+from invsvc_async.storage.file_lock import FileLock, LockedConnection, check_names
 from invsvc_async.storage.private_file import make_database_private
 from invsvc_async.storage.same_file import SameFile
 from invsvc_async.storage.slices import slices
 from invsvc_async.storage.sqlite_check import check_file, opened_as
-from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 from invsvc_async.storage.table_version import check_version
 
@@ -128,18 +127,9 @@ class SqliteStore:
         """
         del session, same_mode  # of each entry that is settled
         if self._starting is None:
-            if self._reading:
-                self._lock.share()
-            else:
-                self._check_program()
-                self._lock.acquire()
             self._given_up = threading.Event()
             self._starting = Writer(
-                self._name,
-                self._connect,
-                self._store_group,
-                check=self._same.check,
-                ended=self._group_ended,
+                self._name, self._connect, self._store_group, check=self._same.check, ended=self._group_ended
             )
             self._starting.start_thread()
         try:
@@ -148,7 +138,6 @@ class SqliteStore:
             raise  # its thread still uses the file: opening again, or closing, takes it up
         except BaseException:
             self._starting = None
-            self._release()
             raise
         self._writer, self._starting = self._starting, None
 
@@ -159,12 +148,7 @@ class SqliteStore:
         if writer is not None:
             if not self._reading:
                 writer.act(lambda connection: connection.execute("DELETE FROM facts WHERE name = 'open'"))
-            try:
-                await writer.stop()
-            except asyncio.CancelledError:  # its thread still stores what was requested
-                writer.when_ended(self._release)
-                raise
-            self._release()
+            await writer.stop()  # if that is cancelled, its thread still stores what was requested
 
     async def run(self, script: Callable[[], Script[T]]) -> T:
         """Run a new *script* in a transaction, after all earlier requests."""
@@ -275,11 +259,18 @@ class SqliteStore:
     # --- on the writer's thread
 
     def _connect(self) -> sqlite3.Connection:
+        if not self._reading:
+            self._check_program()
         try:
+            self._lock.share() if self._reading else self._lock.acquire()
             check_names(self.path, self._name)
-            connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
-        except (OSError, sqlite3.Error) as error:
-            raise in_words(self._name, error) from error
+            connection = sqlite3.connect(
+                self.path, timeout=_PATIENCE, isolation_level=None, factory=LockedConnection
+            )
+        except BaseException:
+            self._release()
+            raise
+        connection.release = self._release
         try:
             connection.set_progress_handler(self._given_up.is_set, _LOOK_EVERY)
             self._prepare(connection)
@@ -303,12 +294,7 @@ class SqliteStore:
         if self._reading:
             connection.execute("PRAGMA query_only = 1")
         else:
-            try:
-                make_database_private(
-                    self.path
-                )  # it is known to be a journal, and its log gets the same mode
-            except OSError as error:
-                raise in_words(self._name, error) from error
+            make_database_private(self.path)  # it is known to be a journal, and its log gets the same mode
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")

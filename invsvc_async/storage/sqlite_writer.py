@@ -155,15 +155,6 @@ class Writer:
         self._groups.put(None)
         await joined(self._thread)
 
-    def when_ended(self, act: Callable[[], None]) -> None:
-        """Call *act* on another thread once the connection is closed. For a cancelled :meth:`stop`."""
-
-        def wait() -> None:
-            self._thread.join()
-            act()
-
-        threading.Thread(target=wait, name=f"invsvc {self._name} (closing)", daemon=True).start()
-
     def store(self, value: object) -> asyncio.Future[Any]:
         """Store *value* with the others of its group; the future completes once that is on the disk."""
         done: asyncio.Future[Any] = self._loop.create_future()
