@@ -42,8 +42,7 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-    from collections.abc import Set as AbstractSet
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from invsvc_async.durable.intents import Commons, Packed
@@ -71,6 +70,16 @@ _KEYED: Final = (
 )
 _SILENT: Final = "Writes wait until this process has given a sign of life again."
 _OPEN, _DONE = f"e.state < {State.DONE:d}", f"e.state = {State.DONE:d}"
+
+
+@attrs.define
+class _Write:
+    """An entry in a *lane* of this process."""
+
+    lane: Lane
+    gone: bool | None = None  # if another process has left it: whether that is provably done with it
+    done: bool = False  # it has a verdict
+    sent: Packed | None = None  # what was stored before the last send, until the verdict
 
 
 class ClientJournal:
@@ -106,16 +115,13 @@ class ClientJournal:
         self._opening = asyncio.Lock()
         self._taking = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
-        # All that follow are by the identity of intents, which is the key of their entries.
-        self._mine: dict[str, Lane] = {}  # entries that this process has stored
-        self._left: dict[str, bool] = {}  # entries of others: whether their sender is provably gone
-        self._done: set[str] = set()  # entries with a verdict
-        self._sent: dict[str, Packed] = {}  # what was stored before the last send, until the verdict
+        # By the identity of intents, which is the key of their entries.
+        self._writes: dict[str, _Write] = {}
+        self._heard: set[str] = set()  # that are about to be removed
+        self._removed: frozenset[str] = frozenset()  # that are removed now
+        self._removal = asyncio.Lock()
+        self._remover: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self._is_removing = False
-        self._heard: set[str] = set()  # of those with a verdict, the ones that are about to be removed
-        self._removing: set[asyncio.Task[None]] = set()
-        self._removed_by: dict[str, asyncio.Task[None]] = {}  # entries whose removal is under way
 
     @property
     def is_shared(self) -> bool:
@@ -224,29 +230,30 @@ class ClientJournal:
 
     async def _sending(self, intent: Intent) -> float:
         identity = intent.identity
-        while (removing := self._removed_by.get(identity)) is not None:  # it would remove what is stored now
-            await asyncio.wait((removing,))
-        lane, is_new = self._mine.get(identity), False
-        if lane is None:
-            lane, is_new = await self.own_lane(), True
-            self._mine[identity] = lane
+        if identity in self._removed:  # that would remove what is stored now
+            async with self._removal:
+                pass
+        write = self._writes.get(identity)
+        is_new = write is None or write.gone is not None
+        if write is None:
+            write = self._writes[identity] = _Write(await self.own_lane())
         elif self._closed:
             await self.open()  # says so
-        self._left.pop(identity, None)
-        self._reopen(identity)
+        write.gone, write.done = None, False
+        self._heard.discard(identity)
         while True:
             try:
-                await self.hold(lane)
-                packed = self._sent[identity] = pack(intent, self._store.commons)
-                await lane.put(self._entry(State.SENDING, intent, packed))
+                await self.hold(write.lane)
+                write.sent = pack(intent, self._store.commons)
+                await write.lane.put(self._entry(State.SENDING, intent, write.sent))
             except LostLaneError:
-                lost = lane
+                lost = write.lane
                 if is_new:  # nothing of it was stored, if only the lane belongs to another process
-                    lane = self._mine[identity] = await self.own_lane()
-                if lane is lost:
+                    write.lane = await self.own_lane()
+                if write.lane is lost:
                     raise
             else:
-                return lane.until
+                return write.lane.until
 
     async def hold(self, lane: Lane) -> None:
         """
@@ -274,14 +281,14 @@ class ClientJournal:
 
         If provably no byte of it left, it is removed. A verdict that is already stored stays.
         """
-        lane = self._lane_of(intent.identity)
-        if lane is None or intent.identity in self._done:
+        write = self._writes.get(intent.identity)
+        if write is None or write.done:
             return
-        self._sent.pop(intent.identity, None)
+        write.sent = None
         if sent:
-            lane.put(self._entry(State.SENDING, intent))
+            write.lane.put(self._entry(State.SENDING, intent))
         else:
-            self._removed_by[intent.identity] = self._start(self._remove({intent.identity}))
+            self._remove(intent.identity)
 
     async def settled(self, outcome: Outcome[object]) -> None:
         """
@@ -289,17 +296,13 @@ class ClientJournal:
 
         A verdict that cannot be stored is logged, and the write stays open in the journal.
         """
-        identity = outcome.started_as.identity
-        lane = self._lane_of(identity)
-        if lane is None:  # it was never sent under this journal
+        write = self._writes.get(outcome.started_as.identity)
+        if write is None:  # it was never sent under this journal
             return
-        self._reopen(identity)
-        packed = self._sent.pop(identity, None)
-        if outcome.verdict is Verdict.UNKNOWN:
-            self._left.pop(identity, None)  # this process does not recover it again
-            entry = self._entry(State.SENDING, outcome.intent)
-        else:
-            self._done.add(identity)
+        self._heard.discard(outcome.started_as.identity)
+        packed, write.sent = write.sent, None
+        write.done = outcome.verdict is not Verdict.UNKNOWN
+        if write.done:
             as_sent = packed is not None and is_answered(outcome)
             entry = self._entry(
                 State.DONE,
@@ -308,12 +311,10 @@ class ClientJournal:
                 verdict=outcome.verdict.value,
                 outcome=verdict_record(outcome),
             )
-        self._mine[identity] = lane
-        await store_or_log(lane.put(entry), outcome)
-
-    def _lane_of(self, identity: str) -> Lane | None:
-        """Return the lane that has the entry of *identity*, if this process has it."""
-        return self._mine.get(identity) or (self._lane if identity in self._left else None)
+        else:
+            write.gone = None  # this process does not recover it again
+            entry = self._entry(State.SENDING, outcome.intent)
+        await store_or_log(write.lane.put(entry), outcome)
 
     def heard(self, identity: str) -> None:
         """
@@ -321,58 +322,38 @@ class ClientJournal:
 
         An open intent stays.
         """
-        if identity in self._done and not self._closed:
+        write = self._writes.get(identity)
+        if write is not None and write.done:
+            self._remove(identity)
+
+    def _remove(self, identity: str) -> None:
+        if not self._closed:
             self._heard.add(identity)
-            if not self._is_removing:
-                self._is_removing = True
-                self._start(self._remove_heard())
+            if self._remover is None:
+                self._remover = asyncio.get_running_loop().create_task(self._remove_heard())
 
     async def _remove_heard(self) -> None:
-        """Remove verdicts between one and two periods after they were heard: tasks may pass them on."""
-        task = asyncio.current_task()
-        assert task is not None
+        """Remove entries between one and two periods after they were heard: tasks may pass verdicts on."""
         try:
             while waiting := frozenset(self._heard):
                 await set_within(self._closing, _HEARD_AFTER)
-                heard = waiting & self._heard
-                self._heard -= heard
-                self._removed_by.update(dict.fromkeys(heard, task))
-                self._done -= heard
-                for key in heard:  # no longer what another process has left
-                    self._left.pop(key, None)
-                    if self._lane is not None:
-                        self._mine.setdefault(key, self._lane)
-                await self._remove(heard)
+                async with self._removal:
+                    self._removed = waiting & self._heard
+                    self._heard -= self._removed
+                    writes = [self._writes[key] for key in self._removed]
+                    for write in writes:
+                        write.gone, write.done = None, False
+                    await self._store.idle()  # what is pending for them is stored
+                    lanes = list({write.lane.number for write in writes})
+                    with suppress(JournalError):  # then they are given, or settled, once more
+                        for some in slices(sorted(self._removed), _PAGE):
+                            text = "DELETE FROM {s}entries WHERE key {any 1 text} AND lane {any 2 bigint}"
+                            await self._store.rows(text, some, lanes)
+                        for key in self._removed:
+                            del self._writes[key]
+                    self._removed = frozenset()
         finally:
-            self._is_removing = False
-
-    async def _remove(self, keys: AbstractSet[str]) -> None:
-        """Delete entries, once what is pending for them is stored."""
-        try:
-            await self._store.idle()
-            lanes = {*self._mine.values(), *([] if self._lane is None else [self._lane])}
-            numbers = [lane.number for lane in lanes]
-            with suppress(JournalError):  # then they are given, or settled, once more
-                for some in slices(sorted(keys), _PAGE):
-                    text = "DELETE FROM {s}entries WHERE key {any 1 text} AND lane {any 2 bigint}"
-                    await self._store.rows(text, some, numbers)
-                for key in keys:
-                    self._mine.pop(key, None)
-        finally:
-            for key in keys:
-                if self._removed_by.get(key) is asyncio.current_task():
-                    del self._removed_by[key]
-
-    def _start(self, removing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:  # Any: as of any coroutine
-        task = asyncio.get_running_loop().create_task(removing)
-        self._removing.add(task)
-        task.add_done_callback(self._removing.discard)
-        return task
-
-    def _reopen(self, identity: str) -> None:
-        """Cancel the removal of *identity*: something else is about to be stored under it."""
-        self._done.discard(identity)
-        self._heard.discard(identity)
+            self._removed, self._remover = frozenset(), None
 
     def _entry(
         self, state: State, intent: Intent, packed: Packed | None = None, **done: Any
@@ -416,14 +397,14 @@ class ClientJournal:
             # Not if a move was made whose reply was lost: nothing is known of those senders any more.
             gone = bool(others) and all(each.was_free for each in others)
             for key in keys:
-                if key not in self._mine:
-                    self._left.setdefault(key, gone)
-                    if key in done:
-                        self._done.add(key)
+                write = self._writes.setdefault(key, _Write(lane, gone, key in done))
+                if write.gone is not None:
+                    write.lane, write.done = lane, write.done or key in done
 
     def sender_is_gone(self, identity: str) -> bool:
         """Return whether the process that may have sent *identity* is provably done with it."""
-        return self._left.get(identity, False)
+        write = self._writes.get(identity)
+        return write is not None and write.gone is True
 
     async def open_intents(self) -> AsyncIterator[Intent]:
         """Iterate over the open intents that were taken over, oldest first; unreadable ones are logged."""
@@ -438,15 +419,19 @@ class ClientJournal:
     async def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: the operation says what its value is
         """Iterate over the verdicts that were taken over, oldest first; unreadable ones are logged."""
         async for entry, outcome in self._walk(_DONE, outcome_of):
-            self._done.add(entry.key)
+            self._writes[entry.key].done = True
             yield outcome
 
     async def _walk(self, which: str, read: Callable[[Entry, Commons], T]) -> AsyncIterator[tuple[Entry, T]]:
         await self.open()
-        keys = [key for key in self._left if key not in self._heard]
-        for some in slices(keys, _PAGE):
+
+        def is_left(key: str) -> bool:
+            write = self._writes.get(key)
+            return write is not None and write.gone is not None and key not in self._heard
+
+        for some in slices([*filter(is_left, self._writes)], _PAGE):
             for entry in await self._store.entries(f"e.key {{any 1 text}} AND {which} ORDER BY e.seq", some):
-                if entry.key not in self._left or entry.key in self._heard:  # heard of meanwhile
+                if not is_left(entry.key):  # heard of meanwhile
                     continue
                 try:
                     found = read(entry, self._store.commons)
@@ -499,8 +484,8 @@ class ClientJournal:
             return
         with suppress(JournalError):
             async with self._store.hurried():
-                if self._removing:
-                    await asyncio.wait([*self._removing])
+                if self._remover is not None:
+                    await asyncio.wait([self._remover])
                 await self._store.idle()
                 await self._store.run(partial(end_lane, lane))
                 await self._store.rows("DELETE FROM {s}members WHERE name = $1", leases.name)
