@@ -17,7 +17,7 @@ from invsvc_async.durable.scripts import KNOWN, drop, find_old, prune, reopen
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.store import flags_in
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.slices import slices
+from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence

@@ -39,7 +39,7 @@ from invsvc_async.durable.restored import FACT, last_of
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.slices import slices
+from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -21,8 +21,7 @@ from invsvc_async.durable.records import may_be_sent
 from invsvc_async.durable.restored import FACT, last_of
 from invsvc_async.durable.store import ENTRY, count, entry_in, flags_in
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.dialect import MOST
-from invsvc_async.storage.slices import slices
+from invsvc_async.storage.dialect import MOST, slices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,12 +21,10 @@ from invsvc_async.durable.store import ENTRY, SENT, columns_of, entry_in, keep
 from invsvc_async.durable.tables import check_lanes, create
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
-from invsvc_async.storage.dialect import MOST, SqliteDialect
+from invsvc_async.storage.dialect import MOST, SqliteDialect, slices
 from invsvc_async.storage.file_lock import FileLock, LockedConnection, check_names
 from invsvc_async.storage.private_file import make_database_private
-from invsvc_async.storage.same_file import SameFile
-from invsvc_async.storage.slices import slices
-from invsvc_async.storage.sqlite_check import check_file, opened_as
+from invsvc_async.storage.sqlite_file import SameFile, check_file, opened_as
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 from invsvc_async.storage.table_version import check_version
 

@@ -25,8 +25,7 @@ from invsvc_async.durable.sqlite_store import DIALECT
 from invsvc_async.errors import JournalError, KeyConflictError
 from invsvc_async.outbox.caller_connections import run
 from invsvc_async.outbox.entries import OutboxEntries, not_there
-from invsvc_async.storage.same_file import SameFile
-from invsvc_async.storage.sqlite_errors import in_words
+from invsvc_async.storage.sqlite_file import SameFile, in_words
 from invsvc_async.storage.sqlite_writer import Writer
 
 if TYPE_CHECKING:

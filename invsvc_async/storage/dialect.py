@@ -34,9 +34,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
-__all__ = ["MOST", "PostgresDialect", "Script", "SqliteDialect", "await_script", "run_script"]
+__all__ = ["MOST", "PostgresDialect", "Script", "SqliteDialect", "await_script", "run_script", "slices"]
 
 T = TypeVar("T")
 
@@ -112,6 +112,12 @@ class _Dialect:
     def _word(self, part: _Part, first: int, width: int) -> str:
         """Return what stands for *part*, whose value has *width* marks from *first*."""
         raise NotImplementedError
+
+
+def slices(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    """Divide *items*, for statements and transactions of bounded size."""
+    for start in range(0, len(items), most):
+        yield items[start : start + most]
 
 
 def run_script(script: Script[T], execute: Callable[[str, Values], Rows]) -> T:

@@ -20,7 +20,7 @@ import msgspec
 
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
-from invsvc_async.storage.sqlite_errors import in_words, is_locked
+from invsvc_async.storage.sqlite_file import in_words, is_locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

@@ -15,7 +15,7 @@ from invsvc_async.events.stores.scripts import create
 from invsvc_async.storage.dialect import SqliteDialect
 from invsvc_async.storage.file_lock import FileLock, LockedConnection
 from invsvc_async.storage.private_file import make_database_private
-from invsvc_async.storage.sqlite_check import opened_as
+from invsvc_async.storage.sqlite_file import opened_as
 from invsvc_async.storage.table_version import VERSION, check_version
 
 if TYPE_CHECKING:
@@ -108,7 +108,10 @@ def _connected(path: str, name: str, wait: float, level: Literal["DEFERRED"] | N
         lock.join()
     try:
         db = sqlite3.connect(
-            f"{absolute.as_uri()}?mode=rw", uri=True, timeout=wait, isolation_level=level,
+            f"{absolute.as_uri()}?mode=rw",
+            uri=True,
+            timeout=wait,
+            isolation_level=level,
             factory=LockedConnection,
         )
     except BaseException:
