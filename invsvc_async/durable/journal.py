@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import parse_qsl, urlencode
 
 import attrs
 
@@ -27,7 +25,6 @@ from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
 from invsvc_async.durable.leases import Leases, end_lane, new_lane
-from invsvc_async.durable.places import store_at
 from invsvc_async.durable.records import (
     intent_of,
     is_answered,
@@ -37,6 +34,7 @@ from invsvc_async.durable.records import (
 )
 from invsvc_async.durable.restored import FACT, last_of
 from invsvc_async.durable.sqlite_store import SqliteStore
+from invsvc_async.durable.store import store_at, without_names
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import slices
@@ -55,14 +53,13 @@ if TYPE_CHECKING:
     from invsvc_async.writes.driver import Driver
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["ClientJournal", "without_names"]
+__all__ = ["ClientJournal"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 T = TypeVar("T")
 _PAGE: Final = 256  # entries read or removed at once
 _PATIENCE: Final = 10.0  # s that a write waits for a database that is away
-_NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an address
 _HEARD_AFTER: Final = 0.05  # s until verdicts that the application has had are removed, together
 _DEAD_AT_ONCE: Final = 20  # lanes of dead processes taken over in one transaction
 _KEYED: Final = (
@@ -511,23 +508,3 @@ def _move(taken: list[Lane], to: Lane) -> Script[tuple[list[str], set[str]]]:
     text = "SELECT key, state FROM {s}entries WHERE lane = $1 AND done_at IS NULL ORDER BY seq"
     rows = yield text, (to.number,)
     return [key for key, _ in rows], {key for key, state in rows if state == State.DONE}
-
-
-def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
-    """
-    Remove ``namespace``, ``same_mode`` and ``complete`` from *address* (or a path); return both.
-
-    Raises:
-        ConfigurationError: One of them is invalid.
-
-    """
-    place, mark, query = str(address).partition("?")
-    asked = parse_qsl(query, keep_blank_values=True)
-    named = {name: value for name, value in asked if name in _NAMES}
-    if not re.fullmatch(r"[\w.-]{1,64}", named.get("namespace", "x"), re.ASCII):
-        raise ConfigurationError("journal: namespace is invalid. Use 1 to 64 of a-z, A-Z, 0-9, _, - and .")
-    for name in _NAMES[1:]:
-        if named.get(name, "true") != "true":
-            raise ConfigurationError(f"journal: {name} is invalid. Use {name}=true, or leave it out.")
-    rest = urlencode([pair for pair in asked if pair[0] not in named], safe="/,:@")
-    return (f"{place}?{rest}" if rest else place) if mark and named else address, named

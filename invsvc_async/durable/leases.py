@@ -31,7 +31,7 @@ import attrs
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.durable.entry import LostLaneError
 from invsvc_async.durable.facts import SET
-from invsvc_async.durable.store import TAKER
+from invsvc_async.durable.tables import TAKER
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:

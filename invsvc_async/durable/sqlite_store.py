@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import astuple
 
-from invsvc_async.durable.entry import LostLaneError, State
-from invsvc_async.durable.epoch import Epoch, fact
+from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, State, columns_of, entry_in
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.restored import mark_restored
-from invsvc_async.durable.store import ENTRY, SENT, columns_of, entry_in, keep
-from invsvc_async.durable.tables import check_lanes, create
+from invsvc_async.durable.restored import Epoch, fact, mark_restored
+from invsvc_async.durable.tables import check_lanes, create, keep
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect, slices

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.places import file_at
 from invsvc_async.durable.records import verdict_of_lost
 from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.scripts import KNOWN, add, may_drop
 from invsvc_async.durable.sqlite_store import DIALECT
+from invsvc_async.durable.store import file_at
 from invsvc_async.errors import JournalError, KeyConflictError
 from invsvc_async.outbox.caller_connections import run
 from invsvc_async.outbox.entries import OutboxEntries, not_there
