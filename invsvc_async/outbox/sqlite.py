@@ -369,11 +369,9 @@ def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[tuple[i
     if replaced:
         yield _NOT_HEARD, (replaced,)
         yield "DELETE FROM {s}entries WHERE key {any 1 text}", (replaced,)
-    known = {key for key, *_ in there}.difference(replaced)
-    fresh = [row for row in taken if row.key not in known]
     numbers: set[int] = set()
-    if fresh:
-        yield from add(fresh, commons, part=None, ours=numbers)
+    if taken:
+        yield from add(taken, commons, part=None, ours=numbers)
     return len(taken), min(numbers) - 1 if numbers else None
 
 
