@@ -21,6 +21,7 @@ import attrs
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
@@ -163,7 +164,7 @@ class ClientJournal:
             if self._leases is None:
                 await self._store.open_for(self.session, same_mode=False)
                 clock = SystemClock() if self.session is None else self.session.clock
-                leases = Leases(self._store, clock)
+                leases = Leases(self._store, clock, patience=_PATIENCE)
                 try:
                     await leases.forget_the_dead()
                     await leases.beat()
@@ -240,7 +241,7 @@ class ClientJournal:
         self._heard.discard(identity)
         while True:
             try:
-                await self.hold(write.lane)
+                await write.lane.hold()
                 write.sent = pack(intent, self._store.commons)
                 await write.lane.put(self._entry(State.SENDING, intent, write.sent))
             except LostLaneError:
@@ -251,26 +252,6 @@ class ClientJournal:
                     raise
             else:
                 return write.lane.until
-
-    async def hold(self, lane: Lane) -> None:
-        """
-        Wait until the lease of *lane* is valid.
-
-        Raises:
-            LostLaneError: Another process has it for good.
-            JournalError: The database is away.
-
-        """
-        if lane.leases.clock.now() <= lane.until:
-            return
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await lane.hold()
-        except TimeoutError:
-            raise JournalError(
-                "the journal's database is away (this process could not give a sign of life). Check that its "
-                "server can be reached."
-            ) from None
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """
@@ -406,8 +387,7 @@ class ClientJournal:
     async def open_intents(self) -> AsyncIterator[Intent]:
         """Iterate over the open intents that were taken over, oldest first; unreadable ones are logged."""
         await self.open()
-        found = await self._store.rows("SELECT value FROM {s}facts WHERE name = $1", FACT)
-        through = last_of(found[0][0] if found else None)
+        through = last_of(await Facts(self._store).get(FACT))
         async for entry, intent in self._walk(_OPEN, intent_of):
             if intent.newest and self.is_shared:  # others may have written to the same thing since
                 intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same

@@ -229,12 +229,20 @@ class Lane:
 
         Raises:
             LostLaneError: Another process has it for good.
+            JournalError: The database is away for longer than a write of a client waits.
 
         """
-        while self.leases.clock.now() > self.until:
+        until = None
+        while (now := self.leases.clock.now()) > self.until:
             if self.lost:
                 raise LostLaneError(
                     f"lane {self.number} now belongs to another process. Nothing is sent for it."
+                )
+            until = until or now + self.leases.patience
+            if now > until:
+                raise JournalError(
+                    "the journal's database is away (this process could not give a sign of life). Check that "
+                    "its server can be reached."
                 )
             await self.leases.clock.sleep(_PAUSE)
 
@@ -252,9 +260,12 @@ class Lane:
 class Leases:
     """The signs of life of this process, and the lanes that it owns, by their numbers."""
 
-    def __init__(self, store: Store, clock: Clock, *, gives: bool = False) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, *, gives: bool = False, patience: float = inf
+    ) -> None:  # fmt: skip
         self.name: str = uuid4().hex
         self._gives = gives  # the verdicts of what it sends
+        self.patience = patience  # s that a send waits for a database that is away
         self.lanes: dict[int, Lane] = {}
         self.store: Store = store
         self.clock: Clock = clock

@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 import threading
 from contextlib import asynccontextmanager, closing, nullcontext, suppress
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -109,8 +108,7 @@ class SqliteStore:
         self._stored_commons: set[int] = set()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
-        mark = partial(self._do, mark_restored)
-        self._epoch = Epoch(self.path, self._name, mark=mark, it=it, restored=restored, moved=moved)
+        self._epoch = Epoch(self.path, self._name, mark=_mark, it=it, restored=restored, moved=moved)
 
     async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
         """
@@ -295,7 +293,10 @@ class SqliteStore:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
         if empty:
-            self._create(connection)
+            with transaction(connection, "BEGIN IMMEDIATE"):
+                tables = create(lanes=self.lanes, counted=self.part is not None, kind=self._kind)
+                DIALECT.run(connection, tables)
+                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         elif fact(connection, "open") not in {None, opened_as(self.path)}:
             check_file(connection, self._name)  # a key that an index lost would be sent again as new
         if (kind := fact(connection, "kind")) != self._kind:
@@ -309,15 +310,6 @@ class SqliteStore:
             connection.execute(_FREE)
             connection.execute("DELETE FROM members")
         self._same.remember()
-
-    def _do(self, script: Callable[[], Script[T]], connection: sqlite3.Connection) -> T:
-        return DIALECT.run(connection, script())
-
-    def _create(self, connection: sqlite3.Connection) -> None:
-        with transaction(connection, "BEGIN IMMEDIATE"):
-            counted = self.part is not None
-            self._do(lambda: create(lanes=self.lanes, counted=counted, kind=self._kind), connection)
-            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
 
     def _load_commons(self, connection: sqlite3.Connection) -> None:
         for number, text in connection.execute("SELECT number, text FROM commons"):
@@ -352,7 +344,7 @@ class SqliteStore:
                 kept = {key for (key,) in connection.execute(*DIALECT.translated(*keep(some)))}
                 lost.update((entry.key, 0) for entry, _ in some if entry.key not in kept)
             for part in slices(sent, MOST):
-                lost |= self._do(partial(_store, part), connection)
+                lost |= DIALECT.run(connection, _store(part))
         self._sends += sum(
             entry.state is State.SENDING and name not in lost for name, (entry, *_) in last.items()
         )
@@ -369,6 +361,10 @@ class SqliteStore:
         if is_clean:
             self._stored_commons.update(stored)
         self._epoch.ended(connection, sends if is_clean else None)
+
+
+def _mark(connection: sqlite3.Connection) -> None:
+    DIALECT.run(connection, mark_restored())
 
 
 def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[tuple[str, int]]]:
