@@ -301,14 +301,13 @@ class ClientJournal:
         An open intent stays.
         """
         write = self._writes.get(identity)
-        if write is not None and write.done:
+        if write is not None and write.done and not self._closed:
             self._remove(identity)
 
     def _remove(self, identity: str) -> None:
-        if not self._closed:
-            self._heard.add(identity)
-            if self._remover is None:
-                self._remover = asyncio.get_running_loop().create_task(self._remove_heard())
+        self._heard.add(identity)
+        if self._remover is None:
+            self._remover = asyncio.get_running_loop().create_task(self._remove_heard())
 
     async def _remove_heard(self) -> None:
         """Remove entries between one and two periods after they were heard: tasks may pass verdicts on."""

@@ -16,6 +16,7 @@ import os
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import attrs
 import msgspec
 from msgspec.structs import replace
 
@@ -188,35 +189,43 @@ def fact(connection: sqlite3.Connection, name: str) -> str | None:
     return None if row is None else row[0]
 
 
+@attrs.define(eq=False)
 class Epoch:
     """
-    The count of sends of the journal at *path*, which errors call *name*, in the journal and beside it.
+    The count of sends of the journal that errors call *name*, in it and in the file at *path* beside it.
 
     With *restored*, a journal that may lack sends is accepted, and *mark* notes so in the same transaction.
     With *moved*, one whose file is missing is accepted as complete. *it* is what errors advise to run;
     without it, each journal is accepted, and one that may lack sends is logged as an error and marked.
     """
 
-    def __init__(
-        self, path: Path, name: str, *, mark: Callable[[sqlite3.Connection], None], it: str | None,
-        restored: bool = False, moved: bool = False,
-    ) -> None:  # fmt: skip
-        self._path = path.with_name(f"{path.name}.epoch")
-        self._name = name
-        self._mark = mark
-        self._it = it
-        self._restored, self._moved = restored, moved
-        self._number = -1
-        self._standing = Standing("", 0)
+    _path: Path
+    _name: str
+    _mark: Callable[[sqlite3.Connection], None]
+    _it: str | None
+    _restored: bool = False
+    _moved: bool = False
+    _number: int = attrs.field(init=False, default=-1)
+    _standing: Standing = attrs.field(init=False, default=Standing("", 0))
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """
         Check the journal, and continue its count. The caller has the lock of the file.
 
         Raises:
-            JournalError: It may lack sends that were made, and people must be asked.
+            JournalError: It may lack sends that were made, and people must be asked; or the file beside it
+                cannot be used.
 
         """
+        try:
+            self._begin(connection)
+        except OSError as error:
+            raise JournalError(
+                f"{self._name}: the file {self._path.name} cannot be used ({error.strerror}). "
+                "Check the permissions of the file and its folder."
+            ) from error
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
         beside = self._read()
         counted = fact(connection, "sends")
         journal = None if counted is None else Standing(str(fact(connection, "epoch")), int(counted))
@@ -240,7 +249,11 @@ class Epoch:
             if restored:
                 self._mark(connection)
         self._standing = Standing(epoch, sends)
-        self._open()
+        self.close()
+        self._number = own_private(self._path)
+        os.ftruncate(self._number, _LENGTH)
+        self._write()
+        os.fsync(self._number)
 
     def ended(self, connection: sqlite3.Connection, sends: int | None) -> None:
         """Repeat in the file that *sends* more were stored; ``None`` if how many is not known."""
@@ -257,13 +270,10 @@ class Epoch:
             self._number = -1
 
     def _read(self) -> Standing | None:
-        """Return what the file says."""
         try:
             text = self._path.read_bytes()
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise self._unusable(error) from error
         if not text.strip(b"\0"):  # a kill or power cut came before its first count: nothing was sent yet
             return None
         try:
@@ -271,28 +281,8 @@ class Epoch:
         except msgspec.DecodeError:
             return _DAMAGED
 
-    def _open(self) -> None:
-        """Open the file, which then says the same as the journal, durably."""
-        self.close()
-        try:
-            self._number = own_private(self._path)
-            os.ftruncate(self._number, _LENGTH)
-            self._write()
-            os.fsync(self._number)
-        except OSError as error:
-            raise self._unusable(error) from error
-
     def _write(self) -> None:
         """Write the count. A power cut may undo that, and then older copies of the last seconds pass."""
         text = msgspec.json.encode(self._standing).ljust(_LENGTH - 1) + b"\n"
-        if hasattr(os, "pwrite"):
-            os.pwrite(self._number, text, 0)
-        else:  # pragma: no cover - Windows
-            os.lseek(self._number, 0, os.SEEK_SET)
-            os.write(self._number, text)
-
-    def _unusable(self, error: OSError) -> JournalError:
-        return JournalError(
-            f"{self._name}: the file {self._path.name} cannot be used ({error.strerror}). "
-            "Check the permissions of the file and its folder."
-        )
+        os.lseek(self._number, 0, os.SEEK_SET)
+        os.write(self._number, text)

@@ -108,7 +108,8 @@ class SqliteStore:
         self._stored_commons: set[int] = set()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
-        self._epoch = Epoch(self.path, self._name, mark=_mark, it=it, restored=restored, moved=moved)
+        beside = self.path.with_name(f"{self.path.name}.epoch")
+        self._epoch = Epoch(beside, self._name, _mark, it, restored, moved)
 
     async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
         """

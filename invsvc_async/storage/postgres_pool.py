@@ -148,17 +148,14 @@ class Pool:
         create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         self._pool = await create(
             self._address, min_size=0, max_size=self._size, timeout=min(limit, 10.0), reset=_no_reset,
-            init=self._begun, server_settings=server_settings, connection_class=_Connection,
+            init=self.connected, server_settings=server_settings, connection_class=_Connection,
         )  # fmt: skip
         async with asyncio.timeout(limit), self.lent() as connection:
             await _in_transaction(connection, prepare)
 
-    async def _begun(self, connection: Any) -> None:  # Any: asyncpg's connection
-        await connection.execute(_DURABLE)
-        await self.connected(connection)
-
     async def connected(self, connection: Any) -> None:  # Any: asyncpg's connection
-        """Check a new connection. A subclass may raise JournalError."""
+        """Prepare a new connection. A subclass may check it, and raise JournalError."""
+        await connection.execute(_DURABLE)
 
     async def aclose(self) -> None:
         """

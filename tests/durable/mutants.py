@@ -133,12 +133,7 @@ MUTANTS = (
         "CASE WHEN silence > {arg 1 float8} THEN silence ELSE {arg 1 float8} END",
         "{arg 1 float8}",
     ),
-    Mutant(
-        "lanes regained",
-        _DISPATCH,
-        " and self._in_lane[lane.number] == self._busy[lane]",
-        "",
-    ),
+    Mutant("lanes regained", _DISPATCH, " and self._in_lane[lane.number] == self._busy[lane]", ""),
     Mutant(
         "passed over", _DISPATCH, "                self._places[lane.number] = 0\n", "                pass\n"
     ),
@@ -174,17 +169,9 @@ MUTANTS = (
         "                await self._belongs_together()\n",
         "                pass\n",
     ),
+    Mutant("the dead are not forgotten", _FILE, 'connection.execute("DELETE FROM members")', "pass"),
     Mutant(
-        "the dead are not forgotten",
-        _FILE,
-        'connection.execute("DELETE FROM members")',
-        "pass",
-    ),
-    Mutant(
-        "note of what was enqueued",
-        _PUT,
-        "await self.rows(_NOTE_LAST, await self.ask(self._note))",
-        "pass",
+        "note of what was enqueued", _PUT, "await self.rows(_NOTE_LAST, await self.ask(self._note))", "pass"
     ),
     Mutant("lock of a thing", _POSTGRES, "lock=_NO_LOCK if new.thing is None else _LOCK", "lock=_NO_LOCK"),
     Mutant("place", "outbox/outbox.py", "        await self._store.store.check_place()\n", ""),
