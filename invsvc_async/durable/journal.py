@@ -30,7 +30,6 @@ from invsvc_async.durable.records import (
     intent_of,
     is_answered,
     outcome_of,
-    store_or_log,
     verdict_record,
 )
 from invsvc_async.durable.restored import FACT, last_of
@@ -195,12 +194,12 @@ class ClientJournal:
         """Return the lane of this process: a new one, if another process took it for dead."""
         await self.open()
         assert self._leases is not None
-        if self._lane is not None and not self._lane.lost and not self._lane.doubtful:
-            return self._lane
-        async with self._opening:
-            if self._lane is None or self._lane.lost or self._lane.doubtful:
-                await self._leases.beat()
-                if self._lane is None or self._lane.lost:
+        assert self._lane is not None
+        if self._lane.lost or self._lane.doubtful:
+            async with self._opening:
+                if self._lane.lost or self._lane.doubtful:
+                    await self._leases.beat()
+                if self._lane.lost:
                     self._lane = await self._new_lane(self._leases)
         return self._lane
 
@@ -228,7 +227,7 @@ class ClientJournal:
 
     async def _sending(self, intent: Intent) -> float:
         identity = intent.identity
-        if identity in self._removed:  # that would remove what is stored now
+        while identity in self._removed:  # that would remove what is stored now
             async with self._removal:
                 pass
         write = self._writes.get(identity)
@@ -292,7 +291,11 @@ class ClientJournal:
         else:
             write.gone = None  # this process does not recover it again
             entry = self._entry(State.SENDING, outcome.intent)
-        await store_or_log(write.lane.put(entry), outcome)
+        try:
+            await write.lane.put(entry)
+        except JournalError as error:
+            name, key = outcome.started_as.operation, outcome.started_as.key
+            log.error("%s %s: its verdict is not stored: %s", name, key, error)  # noqa: TRY400 - the message says all
 
     def heard(self, identity: str) -> None:
         """
