@@ -19,7 +19,7 @@ from invsvc_async.durable.leases import dead
 from invsvc_async.durable.scripts import KNOWN, add, empty
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.slices import slices
+from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

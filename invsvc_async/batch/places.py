@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
 from invsvc_async.batch.entries import BatchEntries
-from invsvc_async.durable.places import store_at
+from invsvc_async.durable.store import store_at
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import is_postgres, without_login
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from hashlib import blake2b
 
-from invsvc_async.storage.sqlite_errors import in_words
+from invsvc_async.storage.sqlite_file import in_words
 
 __all__ = ["Met"]
 

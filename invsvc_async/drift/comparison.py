@@ -28,7 +28,7 @@ from invsvc_async.errors import (
 from invsvc_async.export.files import text_of
 from invsvc_async.export.walk import format_of
 from invsvc_async.resources.by_name import called
-from invsvc_async.storage.sqlite_errors import in_words
+from invsvc_async.storage.sqlite_file import in_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from invsvc_async.errors import InvalidRequestError, JournalError
 
-__all__ = ["ANSWERED", "Entry", "LostLaneError", "State", "unreadable"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "ANSWERED", "ENTRY", "SENT", "Entry", "LostLaneError", "State", "columns_of", "entry_in", "unreadable",
+]  # fmt: skip
 
 
 ANSWERED = "="  # before the id of a claim if an answer contained it; other claims may come from a match
+
+# The columns of an entry, in the order of `entry_in`.
+ENTRY: Final = (
+    "e.seq, e.place, e.key, e.lane, e.thing, e.digest, e.operation, e.state, e.common, e.intent, e.verdict,"
+    " e.outcome, e.claim, e.done_at"
+)
+_NAMES: Final = tuple(name.partition(".")[2] for name in ENTRY.split(", "))
+# What changes in an entry, in the order of ``columns_of``.
+SENT: Final = "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
+columns_of: attrgetter[tuple[Any, ...]] = attrgetter(  # Any: of each column its own
+    "state", "common", "intent", "claim", "verdict", "outcome", "done_at"
+)
 
 
 class State(IntEnum):
@@ -57,6 +76,21 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
     lane: int = 0
     thing: str | None = None
     digest: str = ""
+
+
+def entry_in(row: Sequence[Any]) -> Entry:  # Any: as the columns
+    """
+    Return the entry in *row*, which has the columns ``ENTRY``.
+
+    Raises:
+        JournalError: A column contains a value of another type: the entry is damaged.
+
+    """
+    fields = dict(zip(_NAMES, row, strict=True))
+    try:
+        return msgspec.convert(fields, Entry)
+    except msgspec.ValidationError as error:
+        raise unreadable(fields["key"], error) from None
 
 
 def unreadable(key: object, why: object) -> JournalError:

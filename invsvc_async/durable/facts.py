@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.storage.slices import slices
+from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -80,22 +80,18 @@ class Commons:
 
     def number_of(self, intent: Intent) -> int:
         """Return the number of *intent*'s common part."""
-        if (known := self._known.get(_short(intent))) is not None:
+        scope = intent.scope
+        short = id(intent.policy), id(intent.timeouts), scope.base_url, scope.team, scope.livemode
+        if (known := self._known.get(short)) is not None:
             return known[0]
         whole = envelope.loads(intent.to_json().encode())
         del whole["scope"]["credential"]
         text = envelope.dumps({name: whole[name] for name in ("schema", *_COMMON)}).decode()
         number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
         self.texts[number] = text
-        return self.note(intent, number)
-
-    def note(self, intent: Intent, number: int) -> int:
-        """Remember *number* as that of *intent*'s common part."""
-        short = _short(intent)
-        if short not in self._known:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            self._known[short] = number, intent
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+        self._known[short] = number, intent
         return number
 
     def parts_of(self, number: int) -> tuple[dict[str, Any], ReconcilePolicy, Timeouts]:
@@ -114,12 +110,6 @@ class Commons:
             timeouts = json_form.structured(common["timeouts"], Timeouts, "timeouts")
             parts = self._parts[number] = common["scope"], policy, timeouts
         return parts
-
-
-def _short(intent: Intent) -> tuple[object, ...]:
-    """Return a key of *intent*'s common part, without encoding it."""
-    scope = intent.scope
-    return id(intent.policy), id(intent.timeouts), scope.base_url, scope.team, scope.livemode
 
 
 def pack(intent: Intent, commons: Commons) -> Packed:
@@ -148,7 +138,6 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
             raise InvalidRequestError(problem)
     except (InvsvcError, KeyError, AttributeError, TypeError) as error:
         raise unreadable(key, error) from error
-    commons.note(intent, packed.common)
     return intent
 
 

@@ -11,39 +11,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import parse_qsl, urlencode
 
 import attrs
 
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
 from invsvc_async.durable.leases import Leases, end_lane, new_lane
-from invsvc_async.durable.places import store_at
 from invsvc_async.durable.records import (
     intent_of,
     is_answered,
     outcome_of,
-    store_or_log,
     verdict_record,
 )
 from invsvc_async.durable.restored import FACT, last_of
 from invsvc_async.durable.sqlite_store import SqliteStore
+from invsvc_async.durable.store import store_at, without_names
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.slices import slices
+from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-    from collections.abc import Set as AbstractSet
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from invsvc_async.durable.intents import Commons, Packed
@@ -56,14 +53,13 @@ if TYPE_CHECKING:
     from invsvc_async.writes.driver import Driver
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["ClientJournal", "without_names"]
+__all__ = ["ClientJournal"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 T = TypeVar("T")
 _PAGE: Final = 256  # entries read or removed at once
 _PATIENCE: Final = 10.0  # s that a write waits for a database that is away
-_NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an address
 _HEARD_AFTER: Final = 0.05  # s until verdicts that the application has had are removed, together
 _DEAD_AT_ONCE: Final = 20  # lanes of dead processes taken over in one transaction
 _KEYED: Final = (
@@ -71,6 +67,16 @@ _KEYED: Final = (
 )
 _SILENT: Final = "Writes wait until this process has given a sign of life again."
 _OPEN, _DONE = f"e.state < {State.DONE:d}", f"e.state = {State.DONE:d}"
+
+
+@attrs.define
+class _Write:
+    """An entry in a *lane* of this process."""
+
+    lane: Lane
+    gone: bool | None = None  # if another process has left it: whether that is provably done with it
+    done: bool = False  # it has a verdict
+    sent: Packed | None = None  # what was stored before the last send, until the verdict
 
 
 class ClientJournal:
@@ -106,16 +112,13 @@ class ClientJournal:
         self._opening = asyncio.Lock()
         self._taking = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
-        # All that follow are by the identity of intents, which is the key of their entries.
-        self._mine: dict[str, Lane] = {}  # entries that this process has stored
-        self._left: dict[str, bool] = {}  # entries of others: whether their sender is provably gone
-        self._done: set[str] = set()  # entries with a verdict
-        self._sent: dict[str, Packed] = {}  # what was stored before the last send, until the verdict
+        # By the identity of intents, which is the key of their entries.
+        self._writes: dict[str, _Write] = {}
+        self._heard: set[str] = set()  # that are about to be removed
+        self._removed: frozenset[str] = frozenset()  # that are removed now
+        self._removal = asyncio.Lock()
+        self._remover: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self._is_removing = False
-        self._heard: set[str] = set()  # of those with a verdict, the ones that are about to be removed
-        self._removing: set[asyncio.Task[None]] = set()
-        self._removed_by: dict[str, asyncio.Task[None]] = {}  # entries whose removal is under way
 
     @property
     def is_shared(self) -> bool:
@@ -160,7 +163,7 @@ class ClientJournal:
             if self._leases is None:
                 await self._store.open_for(self.session, same_mode=False)
                 clock = SystemClock() if self.session is None else self.session.clock
-                leases = Leases(self._store, clock)
+                leases = Leases(self._store, clock, patience=_PATIENCE)
                 try:
                     await leases.forget_the_dead()
                     await leases.beat()
@@ -191,12 +194,12 @@ class ClientJournal:
         """Return the lane of this process: a new one, if another process took it for dead."""
         await self.open()
         assert self._leases is not None
-        if self._lane is not None and not self._lane.lost and not self._lane.doubtful:
-            return self._lane
-        async with self._opening:
-            if self._lane is None or self._lane.lost or self._lane.doubtful:
-                await self._leases.beat()
-                if self._lane is None or self._lane.lost:
+        assert self._lane is not None
+        if self._lane.lost or self._lane.doubtful:
+            async with self._opening:
+                if self._lane.lost or self._lane.doubtful:
+                    await self._leases.beat()
+                if self._lane.lost:
                     self._lane = await self._new_lane(self._leases)
         return self._lane
 
@@ -224,49 +227,30 @@ class ClientJournal:
 
     async def _sending(self, intent: Intent) -> float:
         identity = intent.identity
-        while (removing := self._removed_by.get(identity)) is not None:  # it would remove what is stored now
-            await asyncio.wait((removing,))
-        lane, is_new = self._mine.get(identity), False
-        if lane is None:
-            lane, is_new = await self.own_lane(), True
-            self._mine[identity] = lane
+        while identity in self._removed:  # that would remove what is stored now
+            async with self._removal:
+                pass
+        write = self._writes.get(identity)
+        is_new = write is None or write.gone is not None
+        if write is None:
+            write = self._writes[identity] = _Write(await self.own_lane())
         elif self._closed:
             await self.open()  # says so
-        self._left.pop(identity, None)
-        self._reopen(identity)
+        write.gone, write.done = None, False
+        self._heard.discard(identity)
         while True:
             try:
-                await self.hold(lane)
-                packed = self._sent[identity] = pack(intent, self._store.commons)
-                await lane.put(self._entry(State.SENDING, intent, packed))
+                await write.lane.hold()
+                write.sent = pack(intent, self._store.commons)
+                await write.lane.put(self._entry(State.SENDING, intent, write.sent))
             except LostLaneError:
-                lost = lane
+                lost = write.lane
                 if is_new:  # nothing of it was stored, if only the lane belongs to another process
-                    lane = self._mine[identity] = await self.own_lane()
-                if lane is lost:
+                    write.lane = await self.own_lane()
+                if write.lane is lost:
                     raise
             else:
-                return lane.until
-
-    async def hold(self, lane: Lane) -> None:
-        """
-        Wait until the lease of *lane* is valid.
-
-        Raises:
-            LostLaneError: Another process has it for good.
-            JournalError: The database is away.
-
-        """
-        if lane.leases.clock.now() <= lane.until:
-            return
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await lane.hold()
-        except TimeoutError:
-            raise JournalError(
-                "the journal's database is away (this process could not give a sign of life). Check that its "
-                "server can be reached."
-            ) from None
+                return write.lane.until
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """
@@ -274,14 +258,14 @@ class ClientJournal:
 
         If provably no byte of it left, it is removed. A verdict that is already stored stays.
         """
-        lane = self._lane_of(intent.identity)
-        if lane is None or intent.identity in self._done:
+        write = self._writes.get(intent.identity)
+        if write is None or write.done:
             return
-        self._sent.pop(intent.identity, None)
+        write.sent = None
         if sent:
-            lane.put(self._entry(State.SENDING, intent))
+            write.lane.put(self._entry(State.SENDING, intent))
         else:
-            self._removed_by[intent.identity] = self._start(self._remove({intent.identity}))
+            self._remove(intent.identity)
 
     async def settled(self, outcome: Outcome[object]) -> None:
         """
@@ -289,17 +273,13 @@ class ClientJournal:
 
         A verdict that cannot be stored is logged, and the write stays open in the journal.
         """
-        identity = outcome.started_as.identity
-        lane = self._lane_of(identity)
-        if lane is None:  # it was never sent under this journal
+        write = self._writes.get(outcome.started_as.identity)
+        if write is None:  # it was never sent under this journal
             return
-        self._reopen(identity)
-        packed = self._sent.pop(identity, None)
-        if outcome.verdict is Verdict.UNKNOWN:
-            self._left.pop(identity, None)  # this process does not recover it again
-            entry = self._entry(State.SENDING, outcome.intent)
-        else:
-            self._done.add(identity)
+        self._heard.discard(outcome.started_as.identity)
+        packed, write.sent = write.sent, None
+        write.done = outcome.verdict is not Verdict.UNKNOWN
+        if write.done:
             as_sent = packed is not None and is_answered(outcome)
             entry = self._entry(
                 State.DONE,
@@ -308,12 +288,14 @@ class ClientJournal:
                 verdict=outcome.verdict.value,
                 outcome=verdict_record(outcome),
             )
-        self._mine[identity] = lane
-        await store_or_log(lane.put(entry), outcome)
-
-    def _lane_of(self, identity: str) -> Lane | None:
-        """Return the lane that has the entry of *identity*, if this process has it."""
-        return self._mine.get(identity) or (self._lane if identity in self._left else None)
+        else:
+            write.gone = None  # this process does not recover it again
+            entry = self._entry(State.SENDING, outcome.intent)
+        try:
+            await write.lane.put(entry)
+        except JournalError as error:
+            name, key = outcome.started_as.operation, outcome.started_as.key
+            log.error("%s %s: its verdict is not stored: %s", name, key, error)  # noqa: TRY400 - the message says all
 
     def heard(self, identity: str) -> None:
         """
@@ -321,58 +303,37 @@ class ClientJournal:
 
         An open intent stays.
         """
-        if identity in self._done and not self._closed:
-            self._heard.add(identity)
-            if not self._is_removing:
-                self._is_removing = True
-                self._start(self._remove_heard())
+        write = self._writes.get(identity)
+        if write is not None and write.done and not self._closed:
+            self._remove(identity)
+
+    def _remove(self, identity: str) -> None:
+        self._heard.add(identity)
+        if self._remover is None:
+            self._remover = asyncio.get_running_loop().create_task(self._remove_heard())
 
     async def _remove_heard(self) -> None:
-        """Remove verdicts between one and two periods after they were heard: tasks may pass them on."""
-        task = asyncio.current_task()
-        assert task is not None
+        """Remove entries between one and two periods after they were heard: tasks may pass verdicts on."""
         try:
             while waiting := frozenset(self._heard):
                 await set_within(self._closing, _HEARD_AFTER)
-                heard = waiting & self._heard
-                self._heard -= heard
-                self._removed_by.update(dict.fromkeys(heard, task))
-                self._done -= heard
-                for key in heard:  # no longer what another process has left
-                    self._left.pop(key, None)
-                    if self._lane is not None:
-                        self._mine.setdefault(key, self._lane)
-                await self._remove(heard)
+                async with self._removal:
+                    self._removed = waiting & self._heard
+                    self._heard -= self._removed
+                    writes = [self._writes[key] for key in self._removed]
+                    for write in writes:
+                        write.gone, write.done = None, False
+                    await self._store.idle()  # what is pending for them is stored
+                    lanes = list({write.lane.number for write in writes})
+                    with suppress(JournalError):  # then they are given, or settled, once more
+                        for some in slices(sorted(self._removed), _PAGE):
+                            text = "DELETE FROM {s}entries WHERE key {any 1 text} AND lane {any 2 bigint}"
+                            await self._store.rows(text, some, lanes)
+                        for key in self._removed:
+                            del self._writes[key]
+                    self._removed = frozenset()
         finally:
-            self._is_removing = False
-
-    async def _remove(self, keys: AbstractSet[str]) -> None:
-        """Delete entries, once what is pending for them is stored."""
-        try:
-            await self._store.idle()
-            lanes = {*self._mine.values(), *([] if self._lane is None else [self._lane])}
-            numbers = [lane.number for lane in lanes]
-            with suppress(JournalError):  # then they are given, or settled, once more
-                for some in slices(sorted(keys), _PAGE):
-                    text = "DELETE FROM {s}entries WHERE key {any 1 text} AND lane {any 2 bigint}"
-                    await self._store.rows(text, some, numbers)
-                for key in keys:
-                    self._mine.pop(key, None)
-        finally:
-            for key in keys:
-                if self._removed_by.get(key) is asyncio.current_task():
-                    del self._removed_by[key]
-
-    def _start(self, removing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:  # Any: as of any coroutine
-        task = asyncio.get_running_loop().create_task(removing)
-        self._removing.add(task)
-        task.add_done_callback(self._removing.discard)
-        return task
-
-    def _reopen(self, identity: str) -> None:
-        """Cancel the removal of *identity*: something else is about to be stored under it."""
-        self._done.discard(identity)
-        self._heard.discard(identity)
+            self._removed, self._remover = frozenset(), None
 
     def _entry(
         self, state: State, intent: Intent, packed: Packed | None = None, **done: Any
@@ -416,20 +377,19 @@ class ClientJournal:
             # Not if a move was made whose reply was lost: nothing is known of those senders any more.
             gone = bool(others) and all(each.was_free for each in others)
             for key in keys:
-                if key not in self._mine:
-                    self._left.setdefault(key, gone)
-                    if key in done:
-                        self._done.add(key)
+                write = self._writes.setdefault(key, _Write(lane, gone, key in done))
+                if write.gone is not None:
+                    write.lane, write.done = lane, write.done or key in done
 
     def sender_is_gone(self, identity: str) -> bool:
         """Return whether the process that may have sent *identity* is provably done with it."""
-        return self._left.get(identity, False)
+        write = self._writes.get(identity)
+        return write is not None and write.gone is True
 
     async def open_intents(self) -> AsyncIterator[Intent]:
         """Iterate over the open intents that were taken over, oldest first; unreadable ones are logged."""
         await self.open()
-        found = await self._store.rows("SELECT value FROM {s}facts WHERE name = $1", FACT)
-        through = last_of(found[0][0] if found else None)
+        through = last_of(await Facts(self._store).get(FACT))
         async for entry, intent in self._walk(_OPEN, intent_of):
             if intent.newest and self.is_shared:  # others may have written to the same thing since
                 intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same
@@ -438,15 +398,19 @@ class ClientJournal:
     async def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: the operation says what its value is
         """Iterate over the verdicts that were taken over, oldest first; unreadable ones are logged."""
         async for entry, outcome in self._walk(_DONE, outcome_of):
-            self._done.add(entry.key)
+            self._writes[entry.key].done = True
             yield outcome
 
     async def _walk(self, which: str, read: Callable[[Entry, Commons], T]) -> AsyncIterator[tuple[Entry, T]]:
         await self.open()
-        keys = [key for key in self._left if key not in self._heard]
-        for some in slices(keys, _PAGE):
+
+        def is_left(key: str) -> bool:
+            write = self._writes.get(key)
+            return write is not None and write.gone is not None and key not in self._heard
+
+        for some in slices([*filter(is_left, self._writes)], _PAGE):
             for entry in await self._store.entries(f"e.key {{any 1 text}} AND {which} ORDER BY e.seq", some):
-                if entry.key not in self._left or entry.key in self._heard:  # heard of meanwhile
+                if not is_left(entry.key):  # heard of meanwhile
                     continue
                 try:
                     found = read(entry, self._store.commons)
@@ -499,8 +463,8 @@ class ClientJournal:
             return
         with suppress(JournalError):
             async with self._store.hurried():
-                if self._removing:
-                    await asyncio.wait([*self._removing])
+                if self._remover is not None:
+                    await asyncio.wait([self._remover])
                 await self._store.idle()
                 await self._store.run(partial(end_lane, lane))
                 await self._store.rows("DELETE FROM {s}members WHERE name = $1", leases.name)
@@ -526,23 +490,3 @@ def _move(taken: list[Lane], to: Lane) -> Script[tuple[list[str], set[str]]]:
     text = "SELECT key, state FROM {s}entries WHERE lane = $1 AND done_at IS NULL ORDER BY seq"
     rows = yield text, (to.number,)
     return [key for key, _ in rows], {key for key, state in rows if state == State.DONE}
-
-
-def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
-    """
-    Remove ``namespace``, ``same_mode`` and ``complete`` from *address* (or a path); return both.
-
-    Raises:
-        ConfigurationError: One of them is invalid.
-
-    """
-    place, mark, query = str(address).partition("?")
-    asked = parse_qsl(query, keep_blank_values=True)
-    named = {name: value for name, value in asked if name in _NAMES}
-    if not re.fullmatch(r"[\w.-]{1,64}", named.get("namespace", "x"), re.ASCII):
-        raise ConfigurationError("journal: namespace is invalid. Use 1 to 64 of a-z, A-Z, 0-9, _, - and .")
-    for name in _NAMES[1:]:
-        if named.get(name, "true") != "true":
-            raise ConfigurationError(f"journal: {name} is invalid. Use {name}=true, or leave it out.")
-    rest = urlencode([pair for pair in asked if pair[0] not in named], safe="/,:@")
-    return (f"{place}?{rest}" if rest else place) if mark and named else address, named

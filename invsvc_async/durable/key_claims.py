@@ -13,10 +13,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
-from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.leases import dead, living, member_of
 from invsvc_async.durable.scripts import COMMONS
-from invsvc_async.durable.store import ENTRY, entry_in
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.restored import FACT, Mark, close_restored
 from invsvc_async.errors import ConfigurationError, JournalError, KeyConflictError
 from invsvc_async.reconcile.findings import is_unique
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Doubts", "Namespaces", "check_same", "digests_of", "key_in"]
 
-_FACT: Final = "SELECT value FROM {s}facts WHERE name = $1"
-_NOTE: Final = "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
 _LONGEST: Final = 1000  # digits of a number that is compared by value
 _encode = msgspec.json.Encoder(order="sorted", decimal_format="number").encode
 _decode = msgspec.json.Decoder(dict[str, str]).decode
@@ -36,7 +35,7 @@ class Namespaces:
     """
 
     def __init__(self, store: Store, *, named: str | None, same_mode: bool) -> None:
-        self._store, self._named, self._same_mode = store, named, same_mode
+        self._facts, self._named, self._same_mode = Facts(store), named, same_mode
         self._known: dict[str | None, str] = {}  # by team
 
     async def name(self, key: str, team: str | None, session: ClientState) -> str:
@@ -59,12 +58,9 @@ class Namespaces:
                 "is not certain. Name one: journal='…?namespace=NAME'. Nothing was sent."
             )
         place = blake2b(f"{session.base_url} {team or ''}".encode(), digest_size=8).hexdigest()
-        await self._store.rows(_NOTE, f"keys {place}", mine)
-        [(first,)] = await self._store.rows(_FACT, f"keys {place}")
-        if first == mine or await self._store.rows(_FACT, f"keys {place} {mine}"):
+        if await self._facts.get_or(f"keys {place}", mine) == mine:
             return place
-        if self._same_mode:
-            await self._store.rows(_NOTE, f"keys {place} {mine}", "")
+        if await self._facts.get_or(f"keys {place} {mine}", "" if self._same_mode else None) is not None:
             return place
         raise ConfigurationError(
             "journal: its keys for this base URL and team were made with another credential, perhaps of "
@@ -91,8 +87,8 @@ class Doubts:
             if self._complete and self._read_at < 0:
                 await self._store.run(close_restored)
             self._read_at = self._store.marks
-            found = await self._store.rows(_FACT, FACT)
-            self._mark = msgspec.json.decode(found[0][0], type=Mark) if found else None
+            found = await Facts(self._store).get(FACT)
+            self._mark = None if found is None else msgspec.json.decode(found, type=Mark)
         return 0 if self._mark is None else self._mark.through
 
     async def check(self) -> None:

@@ -78,7 +78,7 @@ class KeyedRun:
 
     async def sending(self, intent: Intent) -> float:
         """Store *intent*, which is about to be sent; claim its key, if that was not done before."""
-        await self.keys.journal.hold(self.lane)
+        await self.lane.hold()
         entry = self.entry(State.SENDING, intent)
         self.sent = Packed(common=entry.common or 0, text=entry.intent or "")
         if self.seq:

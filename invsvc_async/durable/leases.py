@@ -31,11 +31,11 @@ import attrs
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.durable.entry import LostLaneError
 from invsvc_async.durable.facts import SET
-from invsvc_async.durable.store import TAKER
+from invsvc_async.durable.tables import TAKER
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable
 
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.durable.entry import Entry
@@ -79,6 +79,7 @@ UPDATE {s}members SET sends = -1, hungry = 0, seen = {now}, status = coalesce({a
     WHERE name = {arg 1 text}
 """
 _NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
+_TAKEN: Final = "SELECT id FROM {s}lanes WHERE owner LIKE {arg 1 text} || '.%-%' {update}"
 _TAKE: Final = (
     "UPDATE {s}lanes AS l SET owner = given.token FROM {rows 1 id:bigint token:text} WHERE l.id = given.id"
 )
@@ -151,16 +152,15 @@ def _beat(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[tu
 
 
 def _take(
-    tokens: str, silence: float, most: int, credential: str, unanswered: Sequence[str], taker: str | None
+    tokens: str, silence: float, most: int, credential: str, held: Collection[int], taker: str | None
 ) -> Script[dict[int, bool]]:
-    """Acquire lanes; return whether each was free. *unanswered* are beginnings of earlier tokens."""
+    """Acquire lanes other than those *held*; return whether each was free."""
     rows = yield _FREE, (silence, most, credential)
     alive = yield from living(silence, (owner for _, owner in rows))
     taken = {lane: owner is None for lane, owner in rows if owner is None or member_of(owner) not in alive}
-    for earlier in unanswered:  # what those tries have taken is ours, and perhaps not free
-        for (lane,) in (
-            yield "SELECT id FROM {s}lanes WHERE owner LIKE {arg 1 text} || '%' {update}", (earlier,)
-        ):
+    # What tries have taken whose reply was lost is ours, and was perhaps not free.
+    for (lane,) in (yield _TAKEN, (member_of(tokens),)):
+        if lane not in held:
             taken[lane] = False
     if taken:
         yield _TAKE, ([(lane, f"{tokens}{lane}") for lane in taken],)
@@ -229,12 +229,20 @@ class Lane:
 
         Raises:
             LostLaneError: Another process has it for good.
+            JournalError: The database is away for longer than a write of a client waits.
 
         """
-        while self.leases.clock.now() > self.until:
+        until = None
+        while (now := self.leases.clock.now()) > self.until:
             if self.lost:
                 raise LostLaneError(
                     f"lane {self.number} now belongs to another process. Nothing is sent for it."
+                )
+            until = until or now + self.leases.patience
+            if now > until:
+                raise JournalError(
+                    "the journal's database is away (this process could not give a sign of life). Check that "
+                    "its server can be reached."
                 )
             await self.leases.clock.sleep(_PAUSE)
 
@@ -252,9 +260,12 @@ class Lane:
 class Leases:
     """The signs of life of this process, and the lanes that it owns, by their numbers."""
 
-    def __init__(self, store: Store, clock: Clock, *, gives: bool = False) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, *, gives: bool = False, patience: float = inf
+    ) -> None:  # fmt: skip
         self.name: str = uuid4().hex
         self._gives = gives  # the verdicts of what it sends
+        self.patience = patience  # s that a send waits for a database that is away
         self.lanes: dict[int, Lane] = {}
         self.store: Store = store
         self.clock: Clock = clock
@@ -263,7 +274,6 @@ class Leases:
         self.living: int = 1  # how many processes send, this one included
         self.hungry: int = 0  # how many other processes have nothing to send
         self.taker: str | None = None  # of verdicts, since others cannot have taken this process for dead
-        self._unanswered: list[str] = []  # beginnings of tokens: what was acquired with them is not known
 
     async def beat(self, sign: Sign = Sign()) -> int:
         """Show that this process lives, and check which lanes it still has; return how many send."""
@@ -304,10 +314,8 @@ class Leases:
         With *credential*, take only those of a client that had it.
         """
         tokens, chosen = f"{self.token()}-", "%" if credential is None else credential
-        self._unanswered.append(tokens)
-        script = partial(_take, tokens, self.store.silence, most, chosen, [*self._unanswered], self.taker)
+        script = partial(_take, tokens, self.store.silence, most, chosen, [*self.lanes], self.taker)
         found = await self.store.run(script)
-        self._unanswered.clear()
         lanes = [Lane(self, number, f"{tokens}{number}", free) for number, free in sorted(found.items())]
         self.lanes.update((lane.number, lane) for lane in lanes)
         return lanes

@@ -16,13 +16,12 @@ from msgspec.structs import astuple
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.durable import restored
-from invsvc_async.durable.entry import LostLaneError
+from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, columns_of, entry_in
 from invsvc_async.durable.facts import note_fact
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import SETTLED, PlaceError, place_of, wrong_with_place
 from invsvc_async.durable.scripts import COMMONS
-from invsvc_async.durable.store import ENTRY, SENT, columns_of, entry_in, flags_in, keep
-from invsvc_async.durable.tables import check_lanes, create
+from invsvc_async.durable.tables import check_lanes, create, flags_in, keep
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.dialect import PostgresDialect

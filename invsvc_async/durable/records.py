@@ -37,8 +37,6 @@ from invsvc_async.reconcile.outcome_json import read_back
 from invsvc_async.writes.results import result_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.intents import Commons
@@ -47,11 +45,10 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = [
-    "Record", "encoded", "intent_of", "is_answered", "may_be_sent", "outcome_of", "record_of", "store_or_log",
+    "Record", "encoded", "intent_of", "is_answered", "may_be_sent", "outcome_of", "record_of",
     "verdict_and_record", "verdict_of_lost", "verdict_of_unfit", "verdict_record",
 ]  # fmt: skip
 
-log: logging.Logger = logging.getLogger("invsvc_async.writes")
 _outbox_log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
 
@@ -169,15 +166,6 @@ def verdict_record(outcome: Outcome[object]) -> str:
         return encoded(record)
     except (ValueError, TypeError, RecursionError):  # text that UTF-8 cannot encode, or nested too deeply
         return encoded(_encodable(record))
-
-
-async def store_or_log(storing: Awaitable[None], outcome: Outcome[object]) -> None:
-    """Wait until the verdict of *outcome* is stored. If it cannot be, log that: the write stays open."""
-    try:
-        await storing
-    except JournalError as error:
-        name, key = outcome.started_as.operation, outcome.started_as.key
-        log.error("%s %s: its verdict is not stored: %s", name, key, error)  # noqa: TRY400 - the message says all
 
 
 # --- back to an outcome

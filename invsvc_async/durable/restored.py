@@ -3,29 +3,41 @@ How a store that went back in time, or was copied, is recognised, and what is no
 
 In PostgreSQL, by the place of its tables: the cluster's system identifier, the timeline of its log, and the
 identity of a table.  Recovery from a backup and the promotion of a replica begin a new timeline; a dump makes
-a new table.  A snapshot of the storage that is put back as it was cannot be recognised.  In a file, by the
-count of sends of ``durable.epoch``.
+a new table.  A snapshot of the storage that is put back as it was cannot be recognised.
+
+A file counts each time that it stores a write before a send.  A file beside it repeats the count after each
+group of them.  A journal that has counted less than the file beside it is an older copy.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import logging
+import os
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import attrs
 import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.durable.facts import FIND, SET
 from invsvc_async.errors import JournalError
+from invsvc_async.storage.private_file import own_private
+from invsvc_async.storage.sqlite_writer import transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import sqlite3
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from invsvc_async.storage.dialect import Script
 
 __all__ = [
-    "FACT", "SETTLED", "Mark", "PlaceError", "close_restored", "last_of", "mark_restored", "place_of",
-    "wrong_with_place",
+    "FACT", "SETTLED", "Epoch", "Mark", "PlaceError", "Standing", "close_restored", "fact", "last_of",
+    "mark_restored", "place_of", "wrong_with", "wrong_with_place",
 ]  # fmt: skip
+
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 FACT: Final = "restored"  # its name in the store
 _THROUGH: Final = "SELECT coalesce(max(seq), 0) FROM {s}entries"
@@ -113,3 +125,164 @@ async def place_of(connection: Any, entries: str) -> dict[str, str]:  # Any: asy
     return {
         name: value for name, value in place.items() if value is not None
     }  # without a table: statements fail
+
+
+# --- of a file
+
+_NOTE = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
+_LENGTH = 80  # bytes of the file: one that is written at once has no torn state
+
+
+_ANOTHER = "the file {beside} belongs to another journal"
+
+
+class Standing(NamedTuple):
+    """The identity of a journal, and how many sends it has counted."""
+
+    epoch: str
+    sends: int
+
+
+_DAMAGED = Standing("", -1)  # what a file says that cannot be read
+
+
+def wrong_with(journal: Standing | None, beside: Standing | None) -> str | None:
+    """
+    Return what is wrong with a journal that has counted *journal*, if the file beside it says *beside*.
+
+    ``None`` stands for a journal that is new, or a file that has no count yet.
+    """
+    if beside == _DAMAGED:
+        return "the file {beside} is damaged, so whether this is an older copy is not known"
+    if beside is None:
+        if journal is None or not journal.sends:
+            return None
+        return (
+            "the file {beside} is missing or empty, so this may be a copy, and later sends may be in another "
+            "journal. If it was moved, move that file too, or run {it} with --moved"
+        )
+    if journal is None:
+        if not beside.sends:
+            return None
+        return (
+            f"it is new, but {{beside}} counts {beside.sends:,} sends of a journal that was here. Put that "
+            "journal back. For another journal, choose another path, or delete that file"
+        )
+    if journal.epoch != beside.epoch:
+        return f"{_ANOTHER}. Put that journal back, or the right file"
+    missing = beside.sends - journal.sends
+    if missing <= 0:
+        return None
+    sends = "send" if missing == 1 else f"{missing:,} sends"
+    return f"it is an older copy, which lacks the last {sends}. Put the newest file back"
+
+
+_OTHERWISE = (
+    "Nothing was sent. If nothing newer exists, run {it} with --restored (restored=True), which settles "
+    "what may have been sent before it sends"
+)
+
+
+def fact(connection: sqlite3.Connection, name: str) -> str | None:
+    """Return a fact about the whole journal."""
+    row = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
+
+
+@attrs.define(eq=False)
+class Epoch:
+    """
+    The count of sends of the journal that errors call *name*, in it and in the file at *path* beside it.
+
+    With *restored*, a journal that may lack sends is accepted, and *mark* notes so in the same transaction.
+    With *moved*, one whose file is missing is accepted as complete. *it* is what errors advise to run;
+    without it, each journal is accepted, and one that may lack sends is logged as an error and marked.
+    """
+
+    _path: Path
+    _name: str
+    _mark: Callable[[sqlite3.Connection], None]
+    _it: str | None
+    _restored: bool = False
+    _moved: bool = False
+    _number: int = attrs.field(init=False, default=-1)
+    _standing: Standing = attrs.field(init=False, default=Standing("", 0))
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """
+        Check the journal, and continue its count. The caller has the lock of the file.
+
+        Raises:
+            JournalError: It may lack sends that were made, and people must be asked; or the file beside it
+                cannot be used.
+
+        """
+        try:
+            self._begin(connection)
+        except OSError as error:
+            raise JournalError(
+                f"{self._name}: the file {self._path.name} cannot be used ({error.strerror}). "
+                "Check the permissions of the file and its folder."
+            ) from error
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        beside = self._read()
+        counted = fact(connection, "sends")
+        journal = None if counted is None else Standing(str(fact(connection, "epoch")), int(counted))
+        wrong = wrong_with(journal, beside)
+        restored = self._restored
+        if wrong is not None and not (restored or (self._moved and beside is None)):
+            if self._it is not None:
+                advice = "Nothing was sent" if wrong.startswith(_ANOTHER) else _OTHERWISE
+                words = f"{wrong}. {advice}.".format(beside=self._path.name, it=self._it)
+                raise JournalError(f"{self._name}: {words}")
+            what = wrong.partition(". ")[0].format(beside=self._path.name)
+            log.error(SETTLED, f"{self._name}: {what}")
+            restored = True
+        known = journal or beside or _DAMAGED
+        sends = max(known.sends, 0 if beside is None else beside.sends, 0)
+        sends += restored or wrong is not None  # so that other copies are older from now on
+        epoch = known.epoch or token_hex(16)
+        with transaction(connection, "BEGIN IMMEDIATE"):
+            connection.execute(_NOTE, ("epoch", epoch))
+            connection.execute(_NOTE, ("sends", str(sends)))
+            if restored:
+                self._mark(connection)
+        self._standing = Standing(epoch, sends)
+        self.close()
+        self._number = own_private(self._path)
+        os.ftruncate(self._number, _LENGTH)
+        self._write()
+        os.fsync(self._number)
+
+    def ended(self, connection: sqlite3.Connection, sends: int | None) -> None:
+        """Repeat in the file that *sends* more were stored; ``None`` if how many is not known."""
+        if sends == 0:
+            return
+        count = int(fact(connection, "sends") or 0) if sends is None else self._standing.sends + sends
+        self._standing = self._standing._replace(sends=count)
+        self._write()
+
+    def close(self) -> None:
+        """Close the file. Nothing may count any more."""
+        if self._number >= 0:
+            os.close(self._number)
+            self._number = -1
+
+    def _read(self) -> Standing | None:
+        try:
+            text = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        if not text.strip(b"\0"):  # a kill or power cut came before its first count: nothing was sent yet
+            return None
+        try:
+            return msgspec.json.decode(text, type=Standing)
+        except msgspec.DecodeError:
+            return _DAMAGED
+
+    def _write(self) -> None:
+        """Write the count. A power cut may undo that, and then older copies of the last seconds pass."""
+        text = msgspec.json.encode(self._standing).ljust(_LENGTH - 1) + b"\n"
+        os.lseek(self._number, 0, os.SEEK_SET)
+        os.write(self._number, text)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.scripts import keep_verdicts, take_verdicts
 from invsvc_async.errors import JournalError
-from invsvc_async.storage.slices import slices
+from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from invsvc_async.durable.entry import State
+from invsvc_async.durable.entry import ENTRY, State, entry_in
 from invsvc_async.durable.facts import FIND
 from invsvc_async.durable.intents import not_overtaken
 from invsvc_async.durable.leases import dead, living, member_of, show_life
 from invsvc_async.durable.records import may_be_sent
 from invsvc_async.durable.restored import FACT, last_of
-from invsvc_async.durable.store import ENTRY, count, entry_in, flags_in
+from invsvc_async.durable.tables import count, flags_in
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.dialect import MOST
-from invsvc_async.storage.slices import slices
+from invsvc_async.storage.dialect import MOST, slices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,28 +6,22 @@ import asyncio
 import sqlite3
 import threading
 from contextlib import asynccontextmanager, closing, nullcontext, suppress
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import astuple
 
-from invsvc_async.durable.entry import LostLaneError, State
-from invsvc_async.durable.epoch import Epoch, fact
+from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, State, columns_of, entry_in
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.restored import mark_restored
-from invsvc_async.durable.store import ENTRY, SENT, columns_of, entry_in, keep
-from invsvc_async.durable.tables import check_lanes, create
+from invsvc_async.durable.restored import Epoch, fact, mark_restored
+from invsvc_async.durable.tables import check_lanes, create, keep
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
-from invsvc_async.storage.dialect import MOST, SqliteDialect
-from invsvc_async.storage.file_lock import FileLock, check_names
+from invsvc_async.storage.dialect import MOST, SqliteDialect, slices
+from invsvc_async.storage.file_lock import FileLock, LockedConnection, check_names
 from invsvc_async.storage.private_file import make_database_private
-from invsvc_async.storage.same_file import SameFile
-from invsvc_async.storage.slices import slices
-from invsvc_async.storage.sqlite_check import check_file, opened_as
-from invsvc_async.storage.sqlite_errors import in_words
+from invsvc_async.storage.sqlite_file import SameFile, check_file, opened_as
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 from invsvc_async.storage.table_version import check_version
 
@@ -114,8 +108,8 @@ class SqliteStore:
         self._stored_commons: set[int] = set()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
-        mark = partial(self._do, mark_restored)
-        self._epoch = Epoch(self.path, self._name, mark=mark, it=it, restored=restored, moved=moved)
+        beside = self.path.with_name(f"{self.path.name}.epoch")
+        self._epoch = Epoch(beside, self._name, _mark, it, restored, moved)
 
     async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
         """
@@ -128,18 +122,9 @@ class SqliteStore:
         """
         del session, same_mode  # of each entry that is settled
         if self._starting is None:
-            if self._reading:
-                self._lock.share()
-            else:
-                self._check_program()
-                self._lock.acquire()
             self._given_up = threading.Event()
             self._starting = Writer(
-                self._name,
-                self._connect,
-                self._store_group,
-                check=self._same.check,
-                ended=self._group_ended,
+                self._name, self._connect, self._store_group, check=self._same.check, ended=self._group_ended
             )
             self._starting.start_thread()
         try:
@@ -148,7 +133,6 @@ class SqliteStore:
             raise  # its thread still uses the file: opening again, or closing, takes it up
         except BaseException:
             self._starting = None
-            self._release()
             raise
         self._writer, self._starting = self._starting, None
 
@@ -159,12 +143,7 @@ class SqliteStore:
         if writer is not None:
             if not self._reading:
                 writer.act(lambda connection: connection.execute("DELETE FROM facts WHERE name = 'open'"))
-            try:
-                await writer.stop()
-            except asyncio.CancelledError:  # its thread still stores what was requested
-                writer.when_ended(self._release)
-                raise
-            self._release()
+            await writer.stop()  # if that is cancelled, its thread still stores what was requested
 
     async def run(self, script: Callable[[], Script[T]]) -> T:
         """Run a new *script* in a transaction, after all earlier requests."""
@@ -275,11 +254,18 @@ class SqliteStore:
     # --- on the writer's thread
 
     def _connect(self) -> sqlite3.Connection:
+        if not self._reading:
+            self._check_program()
         try:
+            self._lock.share() if self._reading else self._lock.acquire()
             check_names(self.path, self._name)
-            connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
-        except (OSError, sqlite3.Error) as error:
-            raise in_words(self._name, error) from error
+            connection = sqlite3.connect(
+                self.path, timeout=_PATIENCE, isolation_level=None, factory=LockedConnection
+            )
+        except BaseException:
+            self._release()
+            raise
+        connection.release = self._release
         try:
             connection.set_progress_handler(self._given_up.is_set, _LOOK_EVERY)
             self._prepare(connection)
@@ -303,17 +289,15 @@ class SqliteStore:
         if self._reading:
             connection.execute("PRAGMA query_only = 1")
         else:
-            try:
-                make_database_private(
-                    self.path
-                )  # it is known to be a journal, and its log gets the same mode
-            except OSError as error:
-                raise in_words(self._name, error) from error
+            make_database_private(self.path)  # it is known to be a journal, and its log gets the same mode
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
         if empty:
-            self._create(connection)
+            with transaction(connection, "BEGIN IMMEDIATE"):
+                tables = create(lanes=self.lanes, counted=self.part is not None, kind=self._kind)
+                DIALECT.run(connection, tables)
+                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         elif fact(connection, "open") not in {None, opened_as(self.path)}:
             check_file(connection, self._name)  # a key that an index lost would be sent again as new
         if (kind := fact(connection, "kind")) != self._kind:
@@ -327,15 +311,6 @@ class SqliteStore:
             connection.execute(_FREE)
             connection.execute("DELETE FROM members")
         self._same.remember()
-
-    def _do(self, script: Callable[[], Script[T]], connection: sqlite3.Connection) -> T:
-        return DIALECT.run(connection, script())
-
-    def _create(self, connection: sqlite3.Connection) -> None:
-        with transaction(connection, "BEGIN IMMEDIATE"):
-            counted = self.part is not None
-            self._do(lambda: create(lanes=self.lanes, counted=counted, kind=self._kind), connection)
-            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
 
     def _load_commons(self, connection: sqlite3.Connection) -> None:
         for number, text in connection.execute("SELECT number, text FROM commons"):
@@ -370,7 +345,7 @@ class SqliteStore:
                 kept = {key for (key,) in connection.execute(*DIALECT.translated(*keep(some)))}
                 lost.update((entry.key, 0) for entry, _ in some if entry.key not in kept)
             for part in slices(sent, MOST):
-                lost |= self._do(partial(_store, part), connection)
+                lost |= DIALECT.run(connection, _store(part))
         self._sends += sum(
             entry.state is State.SENDING and name not in lost for name, (entry, *_) in last.items()
         )
@@ -387,6 +362,10 @@ class SqliteStore:
         if is_clean:
             self._stored_commons.update(stored)
         self._epoch.ended(connection, sends if is_clean else None)
+
+
+def _mark(connection: sqlite3.Connection) -> None:
+    DIALECT.run(connection, mark_restored())
 
 
 def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[tuple[str, int]]]:

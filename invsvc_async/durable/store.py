@@ -1,117 +1,97 @@
-"""What stores of writes in files and in databases have in common."""
+"""Where a store of writes is: in a file, or in a database that processes share."""
 
 from __future__ import annotations
 
-from operator import attrgetter
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import parse_qsl, urlencode
 
-import msgspec
-
-from invsvc_async.durable.entry import Entry, unreadable
+from invsvc_async.durable.sqlite_store import SqliteStore
+from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.storage.address import check_path, is_postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.postgres_store import PostgresStore
-    from invsvc_async.durable.sqlite_store import SqliteStore
-    from invsvc_async.storage.dialect import Script
 
     Store: TypeAlias = SqliteStore | PostgresStore  # both have the same methods
 
-__all__ = [
-    "ENTRY", "SENT", "TAKER", "Store", "columns_of", "count", "entry_in",
-    "flags_in", "keep",
-]  # fmt: skip
+__all__ = ["Store", "database_at", "file_at", "store_at", "without_names"]
 
-# The columns of an entry, in the order of `entry_in`.
-ENTRY: Final = (
-    "e.seq, e.place, e.key, e.lane, e.thing, e.digest, e.operation, e.state, e.common, e.intent, e.verdict,"
-    " e.outcome, e.claim, e.done_at"
-)
-_NAMES: Final = tuple(name.partition(".")[2] for name in ENTRY.split(", "))
-# What changes in an entry, in the order of ``columns_of``.
-SENT: Final = "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
-columns_of: attrgetter[tuple[Any, ...]] = attrgetter(  # Any: of each column its own
-    "state", "common", "intent", "claim", "verdict", "outcome", "done_at"
-)
-_LOST, _OVERTAKEN = '"lost":true', '"overtaken":true'  # in an outcome
-TAKER: Final = "taker"  # the fact that says in a file who gives the verdicts of what is sent now
-_COUNT: Final = """
-{postgres}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
-    SELECT {arg 1 smallint}, state, verdict, flags, many
-    FROM {rows 2 state:smallint verdict:text flags:smallint many:bigint} WHERE true
-    ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
-"""
-_NEW: Final = "key:text lane:bigint token:text state:smallint operation:text common:bigint intent:text"
-_ENDED: Final = "verdict:text outcome:text done_at:bigint"
-# A new entry is inserted.  One that another process has taken over is in another lane, and stays as it is.
-_KEEP: Final = f"""
-WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
-owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}})
-INSERT INTO {{s}}entries AS e
-    (place, key, lane, digest, operation, state, common, intent, verdict, outcome, done_at)
-SELECT 0, given.key, given.lane, '', given.operation, given.state, given.common, given.intent, given.verdict,
-    given.outcome, given.done_at
-FROM turn CROSS JOIN {{rows 1 {_NEW} {_ENDED}}}
-    JOIN owned ON owned.id = given.lane AND owned.owner = given.token WHERE true
-ON CONFLICT (key) DO UPDATE SET state = excluded.state, common = excluded.common, intent = excluded.intent,
-    verdict = excluded.verdict, outcome = excluded.outcome, done_at = excluded.done_at
-    WHERE e.lane = excluded.lane
-RETURNING key
-"""  # noqa: S608 - our own text
+_NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an address
+LANES: Final = 64  # in a database; a file has one
+_CALLED: Final = {
+    "batch": "a batch", "outbox": "the journal of an outbox", "journal": "the journal of a client",
+}  # fmt: skip
 
 
-def keep(given: Sequence[tuple[Entry, Lane]]) -> tuple[str, Sequence[Any]]:  # Any: as the columns
+def store_at(
+    place: str | Path, kind: str, *, create: bool = True, reading: bool = False, **start: Any
+) -> Store:  # Any: bool
     """
-    Return the statement that inserts or updates entries by their keys, and its values.
+    Return the store of *kind* (``"batch"``, ``"outbox"`` or ``"journal"``) at *place*, not open yet.
 
-    It returns the keys of those whose lanes are still owned.
-    """
-    rows = [
-        (
-            entry.key, lane.number, lane.token, int(entry.state), entry.operation, entry.common, entry.intent,
-            entry.verdict, entry.outcome, entry.done_at,
-        )
-        for entry, lane in given
-    ]  # fmt: skip
-    return _KEEP, (rows, list({lane.number for _, lane in given}))
-
-
-def entry_in(row: Sequence[Any]) -> Entry:  # Any: as the columns
-    """
-    Return the entry in *row*, which has the columns ``ENTRY``.
+    With *reading*, nothing is changed, and another process may have a file. *start* are ``restored`` and
+    ``moved``.
 
     Raises:
-        JournalError: A column contains a value of another type: the entry is damaged.
+        ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed; or an
+            address of another form.
+        JournalError: A file does not exist, and *create* is false or *reading* is true.
 
     """
-    fields = dict(zip(_NAMES, row, strict=True))
+    if is_postgres(str(place)):
+        return database_at(str(place), kind, create=create, reading=reading, **start)
+    check_path(str(place), "journal")
+    if (reading or not create) and not Path(place).exists():
+        raise JournalError(f"journal {place}: the file does not exist. Check the path.")
+    return file_at(place, kind, reading=reading, **start)
+
+
+def file_at(path: str | Path, kind: str, **settings: Any) -> SqliteStore:  # Any: bool
+    """Return the store of *kind* in the file at *path*."""
+    return SqliteStore(path, _CALLED[kind], **_of_kind(kind, 1), **settings)
+
+
+def database_at(address: str, kind: str, **settings: Any) -> PostgresStore:  # Any: bool
+    """
+    Return the store of *kind* in the database at *address*.
+
+    Raises:
+        ConfigurationError: The address is malformed, or the extra ``postgres`` is not installed.
+
+    """
     try:
-        return msgspec.convert(fields, Entry)
-    except msgspec.ValidationError as error:
-        raise unreadable(fields["key"], error) from None
+        from invsvc_async.durable.postgres_store import PostgresStore
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{kind}: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
+        ) from error
+    return PostgresStore(address, kind, **_of_kind(kind, LANES), **settings)
 
 
-def flags_in(table: str) -> str:
+def _of_kind(kind: str, lanes: int) -> dict[str, Any]:  # Any: arguments of both classes
+    """Return what errors advise to run, the number of lanes, and whether entries are counted."""
+    if kind == "journal":  # each process has a lane of its own, and nobody is asked about a copy
+        return {}
+    return {"it": f"the {kind}", "lanes": lanes, "counted": kind == "batch"}
+
+
+def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
     """
-    Return an expression for the kind of an entry in *table*.
+    Remove ``namespace``, ``same_mode`` and ``complete`` from *address* (or a path); return both.
 
-    It is 1 if the secret of a webhook is lost, plus 2 if the entry was overtaken.
+    Raises:
+        ConfigurationError: One of them is invalid.
+
     """
-    lost, overtaken = (
-        f"CASE WHEN {table}.outcome LIKE '%{text}%' THEN {value} ELSE 0 END"
-        for text, value in ((_LOST, 1), (_OVERTAKEN, 2))
-    )
-    return f"{lost} + {overtaken}"
-
-
-def count(part: int | None, changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
-    """
-    Add *changes*, by state, verdict and flags, to the *part* of the counts, if they are kept.
-
-    In a file, triggers do that.
-    """
-    rows = [(int(which[0]), *which[1:], many) for which, many in sorted(changes.items()) if many]
-    if part is not None and rows:
-        yield _COUNT, (part, rows)
+    place, mark, query = str(address).partition("?")
+    asked = parse_qsl(query, keep_blank_values=True)
+    named = {name: value for name, value in asked if name in _NAMES}
+    if not re.fullmatch(r"[\w.-]{1,64}", named.get("namespace", "x"), re.ASCII):
+        raise ConfigurationError("journal: namespace is invalid. Use 1 to 64 of a-z, A-Z, 0-9, _, - and .")
+    for name in _NAMES[1:]:
+        if named.get(name, "true") != "true":
+            raise ConfigurationError(f"journal: {name} is invalid. Use {name}=true, or leave it out.")
+    rest = urlencode([pair for pair in asked if pair[0] not in named], safe="/,:@")
+    return (f"{place}?{rest}" if rest else place) if mark and named else address, named

@@ -21,18 +21,61 @@ the fill factor leaves room on the row's page for its second version, so such an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.durable.entry import State
-from invsvc_async.durable.store import TAKER, flags_in
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.table_version import BEGIN_ANEW, VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.leases import Lane
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["check_lanes", "create"]
+__all__ = ["TAKER", "check_lanes", "count", "create", "flags_in", "keep"]
+
+_LOST, _OVERTAKEN = '"lost":true', '"overtaken":true'  # in an outcome
+TAKER: Final = "taker"  # the fact that says in a file who gives the verdicts of what is sent now
+_COUNT: Final = """
+{postgres}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
+    SELECT {arg 1 smallint}, state, verdict, flags, many
+    FROM {rows 2 state:smallint verdict:text flags:smallint many:bigint} WHERE true
+    ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
+"""
+_NEW: Final = "key:text lane:bigint token:text state:smallint operation:text common:bigint intent:text"
+_ENDED: Final = "verdict:text outcome:text done_at:bigint"
+# A new entry is inserted.  One that another process has taken over is in another lane, and stays as it is.
+_KEEP: Final = f"""
+WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
+owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}})
+INSERT INTO {{s}}entries AS e
+    (place, key, lane, digest, operation, state, common, intent, verdict, outcome, done_at)
+SELECT 0, given.key, given.lane, '', given.operation, given.state, given.common, given.intent, given.verdict,
+    given.outcome, given.done_at
+FROM turn CROSS JOIN {{rows 1 {_NEW} {_ENDED}}}
+    JOIN owned ON owned.id = given.lane AND owned.owner = given.token WHERE true
+ON CONFLICT (key) DO UPDATE SET state = excluded.state, common = excluded.common, intent = excluded.intent,
+    verdict = excluded.verdict, outcome = excluded.outcome, done_at = excluded.done_at
+    WHERE e.lane = excluded.lane
+RETURNING key
+"""  # noqa: S608 - our own text
+
+
+def flags_in(table: str) -> str:
+    """
+    Return an expression for the kind of an entry in *table*.
+
+    It is 1 if the secret of a webhook is lost, plus 2 if the entry was overtaken.
+    """
+    lost, overtaken = (
+        f"CASE WHEN {table}.outcome LIKE '%{text}%' THEN {value} ELSE 0 END"
+        for text, value in ((_LOST, 1), (_OVERTAKEN, 2))
+    )
+    return f"{lost} + {overtaken}"
+
 
 _TABLES: Final = (
     "CREATE TABLE {s}facts (name text PRIMARY KEY, value text NOT NULL)",
@@ -133,3 +176,30 @@ def check_lanes(name: str, found: int, wanted: int) -> None:
             f"{name}: it has {found} lanes instead of {wanted}, so some of its writes would never be sent: a "
             f"development version of the package made it, or somebody has deleted lanes. {BEGIN_ANEW}."
         )
+
+
+def keep(given: Sequence[tuple[Entry, Lane]]) -> tuple[str, Sequence[Any]]:  # Any: as the columns
+    """
+    Return the statement that inserts or updates entries by their keys, and its values.
+
+    It returns the keys of those whose lanes are still owned.
+    """
+    rows = [
+        (
+            entry.key, lane.number, lane.token, int(entry.state), entry.operation, entry.common, entry.intent,
+            entry.verdict, entry.outcome, entry.done_at,
+        )
+        for entry, lane in given
+    ]  # fmt: skip
+    return _KEEP, (rows, list({lane.number for _, lane in given}))
+
+
+def count(part: int | None, changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
+    """
+    Add *changes*, by state, verdict and flags, to the *part* of the counts, if they are kept.
+
+    In a file, triggers do that.
+    """
+    rows = [(int(which[0]), *which[1:], many) for which, many in sorted(changes.items()) if many]
+    if part is not None and rows:
+        yield _COUNT, (part, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async.durable.places import database_at
+from invsvc_async.durable.store import database_at
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.outbox.sqlite import SqliteOutbox

@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.places import file_at
 from invsvc_async.durable.records import verdict_of_lost
 from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.scripts import KNOWN, add, may_drop
 from invsvc_async.durable.sqlite_store import DIALECT
+from invsvc_async.durable.store import file_at
 from invsvc_async.errors import JournalError, KeyConflictError
 from invsvc_async.outbox.caller_connections import run
 from invsvc_async.outbox.entries import OutboxEntries, not_there
-from invsvc_async.storage.same_file import SameFile
-from invsvc_async.storage.sqlite_errors import in_words
+from invsvc_async.storage.sqlite_file import SameFile, in_words
 from invsvc_async.storage.sqlite_writer import Writer
 
 if TYPE_CHECKING:
@@ -370,11 +369,9 @@ def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[tuple[i
     if replaced:
         yield _NOT_HEARD, (replaced,)
         yield "DELETE FROM {s}entries WHERE key {any 1 text}", (replaced,)
-    known = {key for key, *_ in there}.difference(replaced)
-    fresh = [row for row in taken if row.key not in known]
     numbers: set[int] = set()
-    if fresh:
-        yield from add(fresh, commons, part=None, ours=numbers)
+    if taken:
+        yield from add(taken, commons, part=None, ours=numbers)
     return len(taken), min(numbers) - 1 if numbers else None
 
 

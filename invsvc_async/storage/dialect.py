@@ -27,16 +27,16 @@ numbered: Python 3.12.0 to 3.12.3 warn of that.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import accumulate, chain, repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Awaitable, Callable
 
-__all__ = ["MOST", "PostgresDialect", "Script", "SqliteDialect", "await_script", "run_script"]
+__all__ = ["MOST", "PostgresDialect", "Script", "SqliteDialect", "await_script", "run_script", "slices"]
 
 T = TypeVar("T")
 
@@ -59,14 +59,13 @@ class _Part(NamedTuple):
 
 
 class _Statement(NamedTuple):
-    """A statement: texts and words in turn, and which of its values are rows of so many columns, or lists."""
+    """A statement: texts and words in turn, and which of its values are rows of so many columns."""
 
     texts: tuple[str, ...]
     parts: tuple[_Part, ...]
     rows: dict[int, int]
-    lists: frozenset[int]
-    names: frozenset[str]  # the words that stand for no value
     only: str | None  # the one database that it is for
+    is_counted: bool
 
 
 @cache
@@ -76,18 +75,14 @@ def _parsed(text: str) -> _Statement:
     end = 0
     for found in _WORDS.finditer(text):
         word, number, types, plain = found.group("word", "number", "types", "plain")
-        parts.append(_Part("arg" if plain else word, int(plain or number or 0), _columns(types or "")))
+        columns = [each.rpartition(":")[::2] for each in (types or "").split()]
+        parts.append(_Part("arg" if plain else word, int(plain or number or 0), (*columns,)))
         texts.append(text[end : found.start()])
         end = found.end()
     rows = {part.number: len(part.columns) for part in parts if part.word == "rows"}
-    lists = frozenset(part.number for part in parts if part.word == "any")
-    names = frozenset(part.word for part in parts if not part.number)
-    only = next(iter(names & _ONLY), None)
-    return _Statement((*texts, text[end:]), (*parts,), rows, lists, names, only)
-
-
-def _columns(types: str) -> tuple[tuple[str, str], ...]:
-    return tuple((name, kind) for name, _, kind in (each.rpartition(":") for each in types.split()))
+    words = {part.word for part in parts}
+    only = next(iter(words & _ONLY), None)
+    return _Statement((*texts, text[end:]), (*parts,), rows, only, "changed" in words)
 
 
 class _Dialect:
@@ -99,19 +94,14 @@ class _Dialect:
         self._names = {**dict.fromkeys(_ONLY, ""), **names}
         self._known: dict[object, str] = {}
 
-    def _put_together(self, statement: _Statement, widths: Iterable[int], **names: str) -> str:
-        """Return the text of *statement*, whose values have so many marks each; *names* are more of them."""
-        firsts, names = [1, *accumulate(widths, initial=1)], {**self._names, **names}
-        words = (
-            self._word(part, firsts[part.number], firsts[part.number + 1] - firsts[part.number])
-            if part.number else names[part.word]
-            for part in statement.parts
-        )  # fmt: skip
+    def _put_together(self, statement: _Statement, words: Iterable[str]) -> str:
         return "".join(chain.from_iterable(zip(statement.texts, (*words, ""), strict=True)))
 
-    def _word(self, part: _Part, first: int, width: int) -> str:
-        """Return what stands for *part*, whose value has *width* marks from *first*."""
-        raise NotImplementedError
+
+def slices(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    """Divide *items*, for statements and transactions of bounded size."""
+    for start in range(0, len(items), most):
+        yield items[start : start + most]
 
 
 def run_script(script: Script[T], execute: Callable[[str, Values], Rows]) -> T:
@@ -159,26 +149,29 @@ class PostgresDialect(_Dialect):
     def translated(self, text: str, values: Values) -> Values:
         """Return the statement, followed by its values."""
         statement = _parsed(text)
-        if text not in self._known:
-            widths = [statement.rows.get(number, 1) for number in range(1, len(values) + 1)]
-            self._known[text] = self._put_together(statement, widths)
-        given: list[Any] = [self._known[text]]  # Any: as the columns
+        given: list[Any] = [text]  # Any: as the columns
+        firsts = [0]
         for number, value in enumerate(values, 1):
-            columns = statement.rows.get(number)
-            if columns is None:
+            firsts.append(len(given))
+            if number not in statement.rows:
                 given.append(value)
             else:
-                given += map(list, zip(*value, strict=True)) if value else [[]] * columns
+                given += map(list, zip(*value, strict=True)) if value else [[]] * statement.rows[number]
+        if text not in self._known:
+            words = (self._word(part, firsts[part.number]) for part in statement.parts)
+            self._known[text] = self._put_together(statement, words)
+        given[0] = self._known[text]
         return given
 
-    def _word(self, part: _Part, first: int, width: int) -> str:
-        del width
+    def _word(self, part: _Part, first: int) -> str:
+        """Return what stands for *part*, whose value is the one with the number *first*, or begins there."""
         if part.word == "rows":
             arrays = ", ".join(f"${first + at}::{kind}[]" for at, (_, kind) in enumerate(part.columns))
             return f"unnest({arrays}) AS given ({', '.join(name for name, _ in part.columns)})"
-        if part.word == "any":
-            return f"= ANY (${first}::{part.columns[0][1]}[])"
-        return f"${first}::{part.columns[0][1]}" if part.columns else f"${first}"
+        if not part.number:
+            return self._names[part.word]
+        kind = part.columns[0][1] if part.columns else ""
+        return f"= ANY (${first}::{kind}[])" if part.word == "any" else f"${first}{kind and '::'}{kind}"
 
 
 class SqliteDialect(_Dialect):
@@ -189,7 +182,6 @@ class SqliteDialect(_Dialect):
     def __init__(self, clocks: Mapping[str, Callable[[], float]] | None = None, **names: str) -> None:
         super().__init__(changed="", **dict.fromkeys(_LOCKS, ""), **names)
         self._clocks = clocks or {}
-        self._orders: dict[object, list[int] | None] = {}  # of the marks, where it is not that of the values
 
     def run(self, connection: sqlite3.Connection, script: Script[T]) -> T:
         """Run *script* in the open transaction of *connection*, on its thread."""
@@ -201,60 +193,44 @@ class SqliteDialect(_Dialect):
             return ()
         cursor = connection.execute(*self.translated(text, values))
         # A statement with RETURNING takes 13 to 15 instead of 9 to 10 µs.
-        is_counted = "changed" in statement.names
-        return ((True,),) * cursor.rowcount if is_counted else cursor.fetchall()
+        return ((True,),) * cursor.rowcount if statement.is_counted else cursor.fetchall()
 
     def translated(self, text: str, values: Values) -> tuple[str, Values]:
         """Return the statement, and its values."""
         statement = _parsed(text)
-        widths: list[int] = []
         given: list[Any] = []  # Any: as the columns
-        if statement.rows or statement.lists:
-            for number, value in enumerate(values, 1):
-                before = len(given)
-                columns = statement.rows.get(number)
-                if columns is not None:
-                    given += chain.from_iterable(value)
-                    given += repeat(None, (_size(len(value)) - len(value)) * columns)
+        known: tuple[Any, ...] = (text,)  # Any: the text, and the sizes of its lists
+        times: dict[str, float] = {}
+        for word, number, columns in statement.parts:
+            if word in {"rows", "any"}:
+                value = values[number - 1]
+                size = _size(len(value))
+                known += (size,)
+                given += chain.from_iterable(value) if word == "rows" else value
+                given += repeat(None, (size - len(value)) * len(columns))
+                if word == "rows":
                     given.append(len(value))
-                elif number in statement.lists:
-                    given += value
-                    given += repeat(None, _size(len(value)) - len(value))
-                else:
-                    given.append(value)
-                widths.append(len(given) - before)
-        else:
-            given += values
-        known = (text, *widths)
-        if self._clocks:
-            given += [clock() for name, clock in self._clocks.items() if name in statement.names]
+            elif number:
+                given.append(values[number - 1])
+            elif word in self._clocks:
+                if word not in times:  # one time in the whole statement
+                    times[word] = self._clocks[word]()
+                given.append(times[word])
         if known not in self._known:
-            self._note(known, statement, widths or [1] * len(values))
-        order = self._orders[known]
-        return self._known[known], given if order is None else [given[at] for at in order]
+            sizes = iter(known[1:])
+            self._known[known] = self._put_together(
+                statement, [self._word(part, sizes) for part in statement.parts]
+            )
+        return self._known[known], given
 
-    def _note(self, known: object, statement: _Statement, widths: list[int]) -> None:
-        """Build the text of *statement*, and store in which order its marks stand for the values."""
-        times = [name for name in self._clocks if name in statement.names]
-        self._known[known] = self._put_together(statement, widths, **dict.fromkeys(times, "?"))
-        firsts = [0, *accumulate(widths, initial=0)]
-        order: list[int] = []
-        for part in statement.parts:
-            if part.number:
-                order += range(firsts[part.number], firsts[part.number + 1])
-            elif part.word in times:
-                order.append(firsts[-1] + times.index(part.word))
-        self._orders[known] = order if order != [*range(firsts[-1] + len(times))] else None
-
-    def _word(self, part: _Part, first: int, width: int) -> str:
-        del first
+    def _word(self, part: _Part, sizes: Iterator[int]) -> str:
         if part.word == "rows":
-            columns = len(part.columns)
-            row = ", ".join("?" * columns)
-            rows = "), (".join([row] * ((width - 1) // columns))
+            rows = "), (".join([", ".join("?" * len(part.columns))] * next(sizes))
             named = ", ".join(f"column{at} AS {name}" for at, (name, _) in enumerate(part.columns, 1))
             return f"(SELECT {named} FROM (VALUES ({rows})) LIMIT ?) AS given"  # noqa: S608 - our own text
-        return f"IN ({', '.join('?' * width)})" if part.word == "any" else "?"
+        if part.word == "any":
+            return f"IN ({', '.join('?' * next(sizes))})"
+        return "?" if part.number or part.word in self._clocks else self._names[part.word]
 
 
 def _size(rows: int) -> int:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+import sqlite3
 import stat
 import struct
 import sys
@@ -13,14 +14,16 @@ import threading
 from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["FileLock", "WhileOpen", "check_names"]
+__all__ = ["FileLock", "LockedConnection", "WhileOpen", "check_names"]
 
 if sys.platform == "win32":  # pragma: no cover - the other branch is tested
     import msvcrt
@@ -77,11 +80,20 @@ def _is_shared_elsewhere(number: int, name: bytes) -> bool:
         return False
 
 
-class _Descriptor:
-    """An open file, which a forked process closes: with it, a lock would outlast its owner."""
+class _File:
+    """
+    An open file, which a forked process closes: with it, a lock would outlast its owner.
+
+    A file of SQLite has one in a process, which is closed once no lock uses it.  To close any ends the locks
+    that SQLite has on the file in this process.  Other processes then delete its log under its connections,
+    and it is damaged.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number  # -1: it is closed
+        self.users: set[FileLock] = set()
+        self.owner: FileLock | None = None
+        self.name: bytes | None = None  # under which this process shares it
         _all.add(self)
 
     def close(self) -> None:
@@ -92,25 +104,8 @@ class _Descriptor:
             os.close(number)
 
 
-class _Used(_Descriptor):
-    """
-    A file that this process uses, perhaps by connections of SQLite.
-
-    There is one descriptor of it, which is closed once nothing uses the file.  To close any ends the locks
-    that SQLite has on the file in this process.  Other processes then delete its log under its connections,
-    and it is damaged.
-    """
-
-    def __init__(self, number: int, identity: tuple[int, int]) -> None:
-        super().__init__(number)
-        self.identity = identity
-        self.users = 0
-        self.is_owned = False
-        self.name: bytes | None = None  # under which this process shares it
-
-
-_all: set[_Descriptor] = set()
-_used: dict[tuple[int, int], _Used] = {}
+_all: set[_File] = set()
+_used: WeakValueDictionary[tuple[int, int], _File] = WeakValueDictionary()  # files of SQLite
 _changing = threading.Lock()  # the last: a cancelled closing ends on another thread
 
 
@@ -128,9 +123,8 @@ class FileLock:
         self._name = name
         self._advice = advice
         self._path = path
-        self._lock_file: _Descriptor | None = None
-        self._file: _Used | None = None
-        self._owns = False
+        self._lock_file: _File | None = None
+        self._file: _File | None = None
 
     def acquire(self) -> None:
         """
@@ -145,7 +139,7 @@ class FileLock:
         beside = self._path.with_name(f"{self._path.name}.owner")
         opening = beside
         try:
-            self._lock_file = _Descriptor(os.open(beside, os.O_RDWR | os.O_CREAT, 0o600))
+            self._lock_file = _File(os.open(beside, os.O_RDWR | os.O_CREAT, 0o600))
             self._acquire_lock_file(self._lock_file.number)
             opening = self._path
             self._own(self._use(self._path, os.O_CREAT))
@@ -196,41 +190,38 @@ class FileLock:
         SQLite's connection to the file must be closed already.  The lock file stays: deleting it could delete
         a newer owner's.
         """
-        file, self._file = self._file, None
-        owned, self._owns = self._owns, False
         with _changing:
+            file, self._file = self._file, None
             if file is not None and file.number >= 0:  # else it is that of the parent process
-                file.users -= 1
-                file.is_owned = file.is_owned and not owned
+                file.users.discard(self)
                 if not file.users:
-                    del _used[file.identity]
                     file.close()
-                elif owned:
+                elif file.owner is self:
+                    file.owner = None
                     with suppress(OSError):
                         _ask(file.number, "F_OFD_SETLK", "F_UNLCK", _OWNER)
         if self._lock_file is not None:
             self._lock_file.close()
 
-    def _use(self, path: Path, flags: int = 0) -> _Used:
+    def _use(self, path: Path, flags: int = 0) -> _File:
         with _changing:
             file = None
             with suppress(OSError):  # it does not exist, or opening it says what is wrong
                 file = _used.get(_identity(path.stat()))
-            if file is None:
-                number = os.open(path, os.O_RDWR | flags, 0o600)  # not yet known to be ours
-                identity = _identity(os.fstat(number))
-                file = _used[identity] = _Used(number, identity)
-            file.users += 1
+            if file is None or file.number < 0:
+                file = _File(os.open(path, os.O_RDWR | flags, 0o600))  # not yet known to be ours
+                _used[_identity(os.fstat(file.number))] = file
+            file.users.add(self)
         self._file = file
         return file
 
-    def _own(self, file: _Used) -> None:
+    def _own(self, file: _File) -> None:
         with _changing:
-            if file.is_owned:
+            if file.owner is not None:
                 raise self._in_use(f"process {os.getpid()} under another name")
             if _is_owned_elsewhere(file.number):
                 raise self._in_use("another process under another name")
-            file.is_owned = self._owns = True
+            file.owner = self
 
     def _acquire_lock_file(self, number: int) -> None:
         try:
@@ -252,6 +243,18 @@ class FileLock:
         )
 
 
+class LockedConnection(sqlite3.Connection):
+    """A connection that releases the lock of its file once it is closed."""
+
+    release: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        """Close it, and release the lock."""
+        super().close()
+        if self.release is not None:
+            self.release()
+
+
 class WhileOpen:
     """
     A lock that is a file at *path*, which exists only while the lock is held.
@@ -261,7 +264,7 @@ class WhileOpen:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: _Descriptor | None = None
+        self._file: _File | None = None
 
     def acquire(self) -> bool:
         """
@@ -283,7 +286,7 @@ class WhileOpen:
                     return False
             with suppress(FileNotFoundError):
                 if _identity(os.fstat(number)) == _identity(self._path.stat()):
-                    self._file = _Descriptor(number)
+                    self._file = _File(number)
                     return True
             os.close(number)  # its last owner deleted it before it was locked
 
@@ -303,7 +306,6 @@ def _close_all() -> None:
     for each in [*_all]:
         with suppress(OSError):
             each.close()
-    _used.clear()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -148,17 +148,14 @@ class Pool:
         create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         self._pool = await create(
             self._address, min_size=0, max_size=self._size, timeout=min(limit, 10.0), reset=_no_reset,
-            init=self._begun, server_settings=server_settings, connection_class=_Connection,
+            init=self.connected, server_settings=server_settings, connection_class=_Connection,
         )  # fmt: skip
         async with asyncio.timeout(limit), self.lent() as connection:
             await _in_transaction(connection, prepare)
 
-    async def _begun(self, connection: Any) -> None:  # Any: asyncpg's connection
-        await connection.execute(_DURABLE)
-        await self.connected(connection)
-
     async def connected(self, connection: Any) -> None:  # Any: asyncpg's connection
-        """Check a new connection. A subclass may raise JournalError."""
+        """Prepare a new connection. A subclass may check it, and raise JournalError."""
+        await connection.execute(_DURABLE)
 
     async def aclose(self) -> None:
         """
@@ -192,7 +189,7 @@ class Pool:
 
     async def ask(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
         """Run *act* on a connection, in a transaction of its own; again while the database is away."""
-        return await self.steadily(lambda: self._lend(lambda connection: _in_transaction(connection, act)))
+        return await self.steadily(lambda connection: _in_transaction(connection, act))
 
     async def run(self, dialect: PostgresDialect, script: Callable[[], Script[T]]) -> T:
         """Run a new *script* in a transaction, as :meth:`ask` does."""
@@ -200,15 +197,11 @@ class Pool:
 
     async def fetch(self, text: str, *values: object) -> list[Any]:  # Any: asyncpg's rows
         """Run one statement, which is its own transaction, as :meth:`ask` does; return its rows."""
-        return await self.steadily(lambda: self._lend(lambda connection: connection.fetch(text, *values)))
+        return await self.steadily(lambda connection: connection.fetch(text, *values))
 
-    async def _lend(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
-        async with self.lent() as connection:
-            return await act(connection)
-
-    async def steadily(self, act: Callable[[], Awaitable[T]]) -> T:
+    async def steadily(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
         """
-        Run *act*, again while the database is away, does not answer, or ends it because of others.
+        Run *act* on a connection, again while the database is away, or ends it because of others.
 
         *act* must be idempotent, and its result must describe the state that it makes, not the one that it
         finds: if only the reply was lost, the second try finds what the first has done.
@@ -221,8 +214,8 @@ class Pool:
         begun = loop.time()
         while True:
             try:
-                async with asyncio.timeout(min(self.patience, _ANSWER)):
-                    result = await act()
+                async with asyncio.timeout(min(self.patience, _ANSWER)), self.lent() as connection:
+                    result = await act(connection)
             except (*AWAY, asyncpg.PostgresError) as error:
                 failed = without_frames(error)
             else:

@@ -20,7 +20,7 @@ import msgspec
 
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
-from invsvc_async.storage.sqlite_errors import in_words, is_locked
+from invsvc_async.storage.sqlite_file import in_words, is_locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -154,15 +154,6 @@ class Writer:
                 self._groups.put(self._waiting)
         self._groups.put(None)
         await joined(self._thread)
-
-    def when_ended(self, act: Callable[[], None]) -> None:
-        """Call *act* on another thread once the connection is closed. For a cancelled :meth:`stop`."""
-
-        def wait() -> None:
-            self._thread.join()
-            act()
-
-        threading.Thread(target=wait, name=f"invsvc {self._name} (closing)", daemon=True).start()
 
     def store(self, value: object) -> asyncio.Future[Any]:
         """Store *value* with the others of its group; the future completes once that is on the disk."""

@@ -330,7 +330,7 @@ async def test_opening_that_is_cancelled(client, tmp_path, monkeypatch):
 
 async def test_retry_in_a_file_that_is_deleted(client, tmp_path, monkeypatch):
     """What it would change is lost with the file, so the error says so."""
-    monkeypatch.setattr("invsvc_async.storage.same_file._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("invsvc_async.storage.sqlite_file._LOOK_EVERY", 0.0)
     async with Batch.open(tmp_path / "run.db", client) as batch:
         (tmp_path / "run.db").rename(tmp_path / "moved.db")
         with pytest.raises(JournalError, match="deleted or replaced while it was open"):

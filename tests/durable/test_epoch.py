@@ -12,8 +12,8 @@ import pytest
 from invsvc_async import JournalError
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, LostLaneError, State
-from invsvc_async.durable.epoch import Standing, wrong_with
 from invsvc_async.durable.leases import Leases, new_lane
+from invsvc_async.durable.restored import Standing, wrong_with
 from invsvc_async.durable.sqlite_store import SqliteStore
 from tests.durable.stores import numbers, opened
 

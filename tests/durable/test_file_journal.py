@@ -441,7 +441,7 @@ async def test_disk_that_is_full_stops_the_write(service, tmp_path):
 @pytest.mark.parametrize("is_replaced", [False, True])
 async def test_file_that_is_deleted_in_use(service, tmp_path, monkeypatch, is_replaced):
     """What would be stored in it would be lost by a kill, so nothing is sent any more."""
-    monkeypatch.setattr("invsvc_async.storage.same_file._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("invsvc_async.storage.sqlite_file._LOOK_EVERY", 0.0)
     hook, path = service.seed_webhook().id, tmp_path / "journal.db"
     async with client_of(service, journal=path) as client:
         await client.webhooks.update(hook, description="before")

@@ -415,8 +415,8 @@ async def test_heard_verdict_is_removed(applied, tmp_path):
     journal.heard(applied.started_as.key)
     while rows(journal._store.path):  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.001)
-    assert not journal._done | journal._heard | set(journal._sent)
     await journal.aclose()
+    assert not journal._writes
     assert await next_process(tmp_path / "journal.db") == ([], [])
 
 
@@ -545,13 +545,13 @@ async def test_heard_leftover_comes_no_more_before_it_is_removed(applied, tmp_pa
     await journal.open()
     journal.heard(applied.started_as.identity)
     assert await held(journal) == ([], [])
-    assert len(rows(path)) == len(journal._left) == 1
+    assert len(rows(path)) == len(journal._writes) == 1
     periods.release()
     while rows(path):  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.001)
     assert await held(journal) == ([], [])
-    assert not journal._left
     await journal.aclose()
+    assert not journal._writes
 
 
 async def test_leftover_that_is_sent_again_during_a_recovery(applied, tmp_path):
@@ -667,7 +667,7 @@ async def test_write_cancelled_before_its_verdict(applied, tmp_path, sent):
     journal = ClientJournal(path)
     await journal.sending(applied.intent)
     journal.shelved(applied.intent, sent=sent)
-    assert (journal._sent, journal._done) == ({}, set())
+    assert journal._writes[key].sent is None
     await journal.aclose()
     assert await next_process(path) == ([key] if sent else [], [])
 
@@ -714,7 +714,7 @@ async def test_heard_is_safe_at_any_time(applied, tmp_path):
     journal.heard("another")
     await journal.aclose()
     journal.heard(key)
-    assert not journal._removing
+    assert journal._remover is None
     assert rows(path) == [(key, 2)]
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from invsvc_async import Intent, InvalidRequestError, JournalError
 from invsvc_async.batch.result import Result
+from invsvc_async.durable.entry import ENTRY, columns_of, entry_in
 from invsvc_async.durable.intents import Commons, Packed, pack, unpack
-from invsvc_async.durable.store import ENTRY, columns_of, entry_in
 from tests.support.fuzzing import as_wire, fuzzed, intents, spoilt, texts
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]

@@ -323,7 +323,7 @@ async def test_write_whose_second_awaiter_goes_on(service, address):
         write = client.webhooks.update(hook, description="mine")
         service.script("webhooks.update", "slow 2")
         first, second = (asyncio.create_task(write.outcome()) for _ in range(2))
-        while not client._view.session.writes.journal._mine:  # noqa: ASYNC110 - nothing tells
+        while not client._view.session.writes.journal._writes:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0)
         await asyncio.sleep(0)
         first.cancel()

@@ -62,7 +62,7 @@ async def test_hurry_of_another_task(pool, monkeypatch):
     monkeypatch.setattr(postgres_pool, "_AT_THE_END", 30.0)
     pool.patience, is_away = 90.0, asyncio.Event()
 
-    async def act():
+    async def act(_):
         if not is_away.is_set():
             is_away.set()
             raise ConnectionResetError
@@ -110,7 +110,7 @@ async def test_deadlocks_without_an_end(pool, retry):
     """The words say that the database refuses, not that it is away."""
     pool.patience, pool._retry, tries = 0.05, retry, []
 
-    async def act():
+    async def act(_):
         tries.append(1)
         raise asyncpg.DeadlockDetectedError("deadlock detected")
 

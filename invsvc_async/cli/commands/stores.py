@@ -72,7 +72,7 @@ async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator
         session = _session(at.profile)
         entries = outbox_at(place, session, same_mode=not is_shared, create=False, reading=reading)
     else:
-        from invsvc_async.durable.journal_entries import JournalEntries
+        from invsvc_async.durable.entries import JournalEntries
 
         entries = JournalEntries(place, _session(at.profile) if is_shared else None, reading=reading)
     await entries.open()

@@ -25,10 +25,8 @@ from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, in_slice
 from invsvc_async.events.stores.sqlite_file import Clock, begin, connect, connect_again, dialect_of
 from invsvc_async.events.stores.sqlite_upkeep import Upkeep, shrink_some, write_aside
 from invsvc_async.storage.address import check_path
-from invsvc_async.storage.dialect import MOST, SqliteDialect
-from invsvc_async.storage.same_file import SameFile
-from invsvc_async.storage.slices import slices
-from invsvc_async.storage.sqlite_errors import in_words
+from invsvc_async.storage.dialect import MOST, SqliteDialect, slices
+from invsvc_async.storage.sqlite_file import SameFile, in_words
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 
 if TYPE_CHECKING:

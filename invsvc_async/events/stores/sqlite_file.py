@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, Literal
 from invsvc_async.errors import JournalError
 from invsvc_async.events.stores.scripts import create
 from invsvc_async.storage.dialect import SqliteDialect
-from invsvc_async.storage.file_lock import FileLock
+from invsvc_async.storage.file_lock import FileLock, LockedConnection
 from invsvc_async.storage.private_file import make_database_private
-from invsvc_async.storage.sqlite_check import opened_as
+from invsvc_async.storage.sqlite_file import opened_as
 from invsvc_async.storage.table_version import VERSION, check_version
 
 if TYPE_CHECKING:
@@ -62,19 +62,6 @@ class Clock:
         db.execute("COMMIT")
 
 
-class _Connection(sqlite3.Connection):
-    """A connection that shares its file with those that use it under the same name."""
-
-    lock: FileLock | None = None
-
-    def close(self) -> None:
-        """Close it, and end its share."""
-        super().close()
-        if self.lock is not None:
-            self.lock.release()
-            self.lock = None
-
-
 def dialect_of(clock: Clock, calendar: Callable[[], float]) -> SqliteDialect:
     """Return what translates scripts for a file with this *clock*."""
     return SqliteDialect({"now": clock.now, "began": clock.now, "calendar": calendar}, **_WORDS)
@@ -114,19 +101,23 @@ def connect_again(path: str, wait: float = 5.0) -> sqlite3.Connection:
     return _connected(path, f"event store {path}", wait, "DEFERRED")
 
 
-def _connected(path: str, name: str, wait: float, level: Literal["DEFERRED"] | None) -> _Connection:
+def _connected(path: str, name: str, wait: float, level: Literal["DEFERRED"] | None) -> LockedConnection:
     absolute = Path(path).absolute()
     lock = FileLock(absolute, name, "Use one name for it everywhere, or mount its whole folder.")
     with suppress(OSError):  # SQLite says what is wrong
         lock.join()
     try:
         db = sqlite3.connect(
-            f"{absolute.as_uri()}?mode=rw", uri=True, timeout=wait, isolation_level=level, factory=_Connection
+            f"{absolute.as_uri()}?mode=rw",
+            uri=True,
+            timeout=wait,
+            isolation_level=level,
+            factory=LockedConnection,
         )
     except BaseException:
         lock.release()
         raise
-    db.lock = lock
+    db.release = lock.release
     return db
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
 from invsvc_async.events.stores.sqlite_file import begin, connect_again
-from invsvc_async.storage.sqlite_check import check_file, opened_as
-from invsvc_async.storage.sqlite_errors import in_words
+from invsvc_async.storage.sqlite_file import check_file, in_words, opened_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from invsvc_async import events
 from invsvc_async.errors import JournalError
 from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import HandlerStore, key_for
-from invsvc_async.storage import sqlite_check
+from invsvc_async.storage import sqlite_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -360,7 +360,7 @@ async def test_sqlite_order_of_a_key_after_a_reboot(tmp_path, monkeypatch) -> No
     await put_in_order(before, 3)
     assert len(await before.take(limit=9, lease=60)) == 1
     await before.close()
-    monkeypatch.setattr(sqlite_check, "boot", lambda: "the next run of the machine")
+    monkeypatch.setattr(sqlite_file, "boot", lambda: "the next run of the machine")
     after = events.SqliteStore(path, steady=lambda: 5.0)
 
     assert seen(await after.take(limit=9, lease=60)) == [("k_0", "first")]

@@ -13,7 +13,7 @@ import pytest
 
 from invsvc_async import events
 from invsvc_async.events.stores import scripts, sqlite
-from invsvc_async.storage import sqlite_check
+from invsvc_async.storage import sqlite_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -125,7 +125,7 @@ async def _steps_of_opening(path: Path, rows: int, monkeypatch: pytest.MonkeyPat
     await store.close()
 
     now[0] = 1.0
-    monkeypatch.setattr(sqlite_check, "boot", lambda: str(path))  # the machine was restarted: all are due
+    monkeypatch.setattr(sqlite_file, "boot", lambda: str(path))  # the machine was restarted: all are due
     assert len(await store.take(limit=rows, lease=10)) == rows
     await store.close()
     return taken

@@ -9,7 +9,7 @@ import pytest
 from invsvc_async import events
 from invsvc_async.events import Delivery
 from invsvc_async.events.stores import Standing, sqlite
-from invsvc_async.storage.slices import slices
+from invsvc_async.storage.dialect import slices
 
 pytestmark = pytest.mark.one_python
 

@@ -31,7 +31,7 @@ from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import Entry, Store, open_store, sqlite_upkeep
 from invsvc_async.events.stores.sqlite_file import Clock, connect
 from invsvc_async.events.stores.sqlite_upkeep import Upkeep
-from invsvc_async.storage import sqlite_check
+from invsvc_async.storage import sqlite_file
 
 pytestmark = pytest.mark.one_python
 
@@ -339,7 +339,7 @@ async def test_sqlite_lease_of_before_the_machine_was_started_anew(tmp_path, mon
     assert await before.take(limit=9, lease=10) == []  # opened again in the same run of the machine
     await before.close()
 
-    monkeypatch.setattr(sqlite_check, "boot", lambda: "the next run of the machine")
+    monkeypatch.setattr(sqlite_file, "boot", lambda: "the next run of the machine")
     steady[0] = 30.0
     after = events.SqliteStore(tmp_path / "events.db", steady=lambda: steady[0])
 
@@ -920,7 +920,7 @@ async def test_sqlite_index_that_is_damaged(tmp_path, monkeypatch, small: int) -
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
 async def test_sqlite_file_that_is_emptied_in_use(tmp_path, monkeypatch, mode: Any) -> None:
     """Deliveries are answered 503: what is in the log beside an empty file could not be read again."""
-    monkeypatch.setattr("invsvc_async.storage.same_file._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("invsvc_async.storage.sqlite_file._LOOK_EVERY", 0.0)
     path = tmp_path / "events.db"
     receiver = events.Receiver(secrets=(), accept_unsigned=True, mode=mode, store=path)
     receiver.on("*")(AsyncMock())
@@ -940,7 +940,7 @@ async def test_sqlite_file_that_is_emptied_in_use(tmp_path, monkeypatch, mode: A
 @pytest.mark.parametrize("is_replaced", [False, True])
 async def test_sqlite_file_that_is_deleted_in_use(tmp_path, monkeypatch, is_replaced: bool) -> None:
     """What would be stored in it would be lost: each call says so, and no other file is made."""
-    monkeypatch.setattr("invsvc_async.storage.same_file._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("invsvc_async.storage.sqlite_file._LOOK_EVERY", 0.0)
     store = events.SqliteStore(tmp_path / "events.db")
     await store.put(delivery())
     copy = tmp_path / "copy.db"
@@ -994,7 +994,7 @@ async def test_sqlite_file_that_is_opened_twice_in_a_process(tmp_path) -> None:
 
 async def test_sqlite_file_of_a_process_that_changes_its_folder(tmp_path, monkeypatch) -> None:
     """It stays the same file, by whatever name it was opened."""
-    monkeypatch.setattr("invsvc_async.storage.same_file._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("invsvc_async.storage.sqlite_file._LOOK_EVERY", 0.0)
     monkeypatch.chdir(tmp_path)
     store = events.SqliteStore("events.db")
     await store.put(delivery())

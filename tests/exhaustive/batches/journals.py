@@ -261,7 +261,7 @@ class ScriptedPostgres(PostgresStore):
             for each in what:
                 told(each)
 
-    async def steadily(self, act: Callable[[], Awaitable[T]]) -> T:
+    async def steadily(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
         """Run *act* in one step, after a while; its reply takes another while."""
         before, after = self._stage.transaction_times(self._run)
         await asyncio.sleep(before)

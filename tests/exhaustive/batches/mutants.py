@@ -101,9 +101,9 @@ MUTANTS = (
     Mutant("what an earlier run left is forgotten", _sqlite, "return [entry for entry in found if entry.seq not in known][:each]",
            "return []", "file: killed: two renames", 13),
     # restored journals
-    Mutant("an older copy is not recognised", ".durable.epoch", "    if missing <= 0:", "    if True:",
+    Mutant("an older copy is not recognised", ".durable.restored", "    if missing <= 0:", "    if True:",
            "file: restored", 3),
-    Mutant("the file beside a journal is not written", ".durable.epoch",
+    Mutant("the file beside a journal is not written", ".durable.restored",
            "        self._standing = self._standing._replace(sends=count)\n        self._write()\n",
            "        self._standing = self._standing._replace(sends=count)\n", "file: restored", 3),
     Mutant("open writes of a copy are not in doubt", "restored", "if number <= self.through else intent",

@@ -14,7 +14,7 @@ import pytest
 from invsvc_async import JournalError
 from invsvc_async.batch.places import entries_of
 from invsvc_async.durable import sqlite_store
-from invsvc_async.storage import sqlite_check
+from invsvc_async.storage import sqlite_file
 from tests.support.power_cut import cut_power
 
 DIES = """
@@ -49,7 +49,7 @@ def checked(monkeypatch):
 async def test_file_that_was_closed(path, checked, monkeypatch):
     """It is whole, whatever happened to the machine since."""
     await use(path)
-    monkeypatch.setattr(sqlite_check, "boot", lambda: "the next run of the machine")
+    monkeypatch.setattr(sqlite_file, "boot", lambda: "the next run of the machine")
     await use(path)
     await use(path, reading=True)
 
@@ -84,7 +84,7 @@ async def test_file_that_was_open_when_the_machine_lost_its_power(path, checked,
 async def test_boot(path, checked, monkeypatch):
     """The machine was started since, if its text for that is another one."""
     await (await asyncio.create_subprocess_exec(sys.executable, "-c", DIES, str(path))).wait()
-    monkeypatch.setattr(sqlite_check, "boot", lambda: "the next run of the machine")
+    monkeypatch.setattr(sqlite_file, "boot", lambda: "the next run of the machine")
     await use(path)
 
     assert len(checked) == 1
@@ -123,11 +123,11 @@ async def test_index_that_lacks_a_row(path):
 
 def test_boot_without_linux(monkeypatch, tmp_path):
     """Where the system does not tell, two starts of a machine differ by their hours."""
-    monkeypatch.setattr(sqlite_check, "Path", lambda _: tmp_path / "nowhere")
+    monkeypatch.setattr(sqlite_file, "Path", lambda _: tmp_path / "nowhere")
     texts = []
     for begun, running in ((1800.0, 60.0), (1800.0, 7200.0), (9000.0, 60.0)):  # s
         monkeypatch.setattr(time, "time", lambda now=begun + running: 1_728_000_000.0 + now)
         monkeypatch.setattr(time, "monotonic", lambda running=running: running)
-        texts.append(sqlite_check.boot())
+        texts.append(sqlite_file.boot())
 
     assert texts == ["480000", "480000", "480002"]

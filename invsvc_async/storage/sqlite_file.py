@@ -1,0 +1,134 @@
+"""Files of SQLite: what is wrong with them, in words for people, and whether they are still the same."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Final
+
+from invsvc_async.errors import JournalError
+
+__all__ = ["SameFile", "boot", "check_file", "damaged", "in_words", "is_locked", "opened_as"]
+
+_LOOK_EVERY: Final = 1.0  # s; one for each commit made puts slower, because it releases the GIL
+_SAFE = (
+    "Keep it, and do not continue with an older copy or a new file: what those do not know would be done "
+    "again. The documentation of batches says what is safe"
+)
+_DAMAGED = "the file is damaged", _SAFE
+# A part of SQLite's message, what is wrong, and what to do.
+_KNOWN = (
+    ("full", "the disk is full, so nothing more was stored or sent", "Free some space and try again"),
+    ("readonly", "the file is read-only", "Check the permissions of the file and its folder"),
+    ("unable to open", "the file cannot be opened", "Check that the folder exists and is writable"),
+    ("malformed", *_DAMAGED),
+    ("could not decode", *_DAMAGED),
+    (
+        "not a database",
+        "the file is not a SQLite database",
+        f"If it never was one, choose another path. Otherwise it is damaged. {_SAFE}",
+    ),
+    ("locked", "another connection is using the file", "End its transaction, or stop its process"),
+    ("disk i/o error", "the disk cannot be read or written", "Look at the system's log"),
+)
+
+
+def damaged(name: str, found: str) -> JournalError:
+    """Return the error that the file *name* is damaged, as was *found*."""
+    wrong, advice = _DAMAGED
+    return JournalError(f"{name}: {wrong} ({found}). {advice}.")
+
+
+def is_locked(error: BaseException) -> bool:
+    """Return whether another program kept the file locked for as long as SQLite waited."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    # A transaction whose snapshot became too old fails at once, and may succeed when it is repeated.
+    return code & 0xFF == sqlite3.SQLITE_BUSY and code != sqlite3.SQLITE_BUSY_SNAPSHOT
+
+
+def in_words(name: str, error: BaseException) -> JournalError:
+    """Return a JournalError that says what is wrong with the file *name*, and what to do."""
+    if isinstance(error, JournalError):
+        return error
+    said = str(error).partition(" with text ")[0]  # what follows is a stored value
+    wrong, advice = f"it failed with {type(error).__name__}", "The cause of this error says where"
+    if isinstance(error, sqlite3.Error):
+        known = (each[1:] for each in _KNOWN if each[0] in said.lower())
+        wrong, advice = next(known, (wrong, advice))
+    failure = JournalError(f"{name}: {wrong} ({said}). {advice}.")
+    failure.__cause__ = error
+    return failure
+
+
+def boot() -> str:
+    """Return a text that stays the same until the machine is started again."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:  # not Linux: the hour in which it was started, as far as the clocks tell
+        return f"{(time.time() - time.monotonic()) // 3600:.0f}"
+
+
+def opened_as(path: Path) -> str:
+    """
+    Return what an open file notes of itself, and deletes when it is closed.
+
+    If a file at *path* has another note, the machine was started since, or it is a copy.
+    """
+    found = path.stat()
+    return f"{boot()} {found.st_dev} {found.st_ino}"
+
+
+def check_file(connection: sqlite3.Connection, name: str) -> None:
+    """
+    Compare the tables of the file *name* with their indexes; that takes a second or more for a million rows.
+
+    A kill of the process cannot damage a file.  A power cut can, where a disk loses what it has confirmed,
+    and so can a copy that was made while the file was open.
+
+    Raises:
+        JournalError: They differ: the file is damaged.
+
+    """
+    found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if found != "ok":
+        raise damaged(name, found)
+
+
+class SameFile:
+    """Recognise that the file at *path* was deleted, replaced or emptied: what is stored would be lost."""
+
+    def __init__(self, path: Path, name: str, users: str) -> None:
+        self._path = path
+        self._name = name
+        self._users = users  # what has to be stopped, as the error says it
+        self._opened: tuple[int, int, bool] | None = None
+        self._looked = float("-inf")
+
+    def remember(self) -> None:
+        """Store which file it is, once it is open."""
+        self._opened = self._found()
+
+    def check(self) -> None:
+        """
+        Compare the file with the one that was opened, at most once a second.
+
+        Raises:
+            JournalError: It is another one, or there is none.
+        """
+        now = time.monotonic()
+        if now - self._looked < _LOOK_EVERY:
+            return
+        if self._found() != self._opened:
+            raise JournalError(
+                f"{self._name}: the file was emptied, deleted or replaced while it was open. Stop "
+                f"{self._users}, put the right file in its place, and start again."
+            )
+        self._looked = now
+
+    def _found(self) -> tuple[int, int, bool] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size > 0
