@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.concurrency.threads import called
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.events.credentials import check_flag, keys_of, shared_headers_of
-from invsvc_async.events.verify import Trust
+from invsvc_async.events.verify import Trust, check_flag, keys_of, shared_headers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.events.credentials import Secret, SharedHeader
+    from invsvc_async.events.verify import Secret, SharedHeader
 
 __all__ = ["TrustSource"]
 

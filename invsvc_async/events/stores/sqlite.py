@@ -11,25 +11,31 @@ neither ends nor prolongs a lease.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
+import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import attrs
 
-from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, in_slices
-from invsvc_async.events.stores.sqlite_file import Clock, begin, connect, connect_again, dialect_of
-from invsvc_async.events.stores.sqlite_upkeep import Upkeep, shrink_some, write_aside
+from invsvc_async.concurrency.threads import joined
+from invsvc_async.errors import JournalError
+from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create, in_slices
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect
+from invsvc_async.storage.file_lock import FileLock
+from invsvc_async.storage.private_file import make_database_private
 from invsvc_async.storage.same_file import SameFile
 from invsvc_async.storage.slices import slices
+from invsvc_async.storage.sqlite_check import check_file, opened_as
 from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer, transaction
+from invsvc_async.storage.table_version import VERSION, check_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +43,333 @@ if TYPE_CHECKING:
     from invsvc_async.events.stores import Delivery
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["SqliteStore"]
+__all__ = [
+    "Clock", "SqliteStore", "Upkeep", "begin", "changes_until_next", "connect", "connect_again",
+    "dialect_of", "shrink_some", "write_aside",
+]  # fmt: skip
+
+_APPLICATION: Final = 0x696E7665  # "inve": distinguishes this file from other databases
+_FACTS: Final = (
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID",
+    f"INSERT INTO facts VALUES ('schema', {VERSION}), ('opened', ''), ('checked', ''), ('ahead', 0)",  # noqa: S608 - our own text
+    f"PRAGMA application_id = {_APPLICATION}",
+)
+_OTHERWISE: Final = "Handle what is open in it with that version, or choose another file"
+_WORDS: Final = {"t": "delivery", "id": "INTEGER PRIMARY KEY", "bytes": "BLOB",
+                 "picked": "IN (SELECT id FROM picked)"}  # fmt: skip
+# The end of the last lease or delay: of each kind, an index has the times.
+_LAST: Final = "SELECT max(due) FROM delivery WHERE state = 'open' AND body {} AND due < 9e999"
+_NOTE: Final = "UPDATE facts SET value = ?2 WHERE name = ?1"
+_LOOK_AGAIN: Final = 0.001  # s
+_creating: Final = threading.Lock()  # so that no other thread has connected meanwhile
+
+
+class Clock:
+    """The clock of leases in a file: *steady*, but a restart of the machine ends those of before."""
+
+    def __init__(self, steady: Callable[[], float]) -> None:
+        self._steady = steady
+        self._ahead = 0.0  # of the steady clock, which then begins anew
+
+    def now(self) -> float:
+        """Return the time, in seconds."""
+        return self._steady() + self._ahead
+
+    def start(self, db: sqlite3.Connection, opened: str) -> None:
+        """Begin; the file was last *opened* as something else if the machine was started since."""
+        db.execute("BEGIN IMMEDIATE")
+        facts = dict(db.execute("SELECT name, value FROM facts"))
+        self._ahead = facts["ahead"]
+        if facts["opened"] != opened:
+            last = [due for body in ("IS NOT NULL", "IS NULL") for (due,) in db.execute(_LAST.format(body))]
+            self._ahead = max((due for due in last if due is not None), default=0.0) - self._steady()
+            db.executemany(_NOTE, [("ahead", self._ahead), ("opened", opened)])
+        db.execute("COMMIT")
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that shares its file with those that use it under the same name."""
+
+    lock: FileLock | None = None
+
+    def close(self) -> None:
+        """Close it, and end its share."""
+        super().close()
+        if self.lock is not None:
+            self.lock.release()
+            self.lock = None
+
+
+def dialect_of(clock: Clock, calendar: Callable[[], float]) -> SqliteDialect:
+    """Return what translates scripts for a file with this *clock*."""
+    return SqliteDialect({"now": clock.now, "began": clock.now, "calendar": calendar}, **_WORDS)
+
+
+def connect(path: str, name: str, wait: float, clock: Clock) -> sqlite3.Connection:
+    """
+    Open the file at *path*, waiting *wait* seconds for other processes, and start its *clock*.
+
+    Raises:
+        JournalError: It cannot be opened, is foreign, damaged, or of a newer version.
+        sqlite3.Error: It is damaged, locked or full.
+    """
+    try:
+        _create(path)
+    except OSError as error:
+        raise JournalError(
+            f"{name}: the file cannot be opened ({error.strerror}). Check the path and its permissions."
+        ) from None
+    db = _connected(path, name, wait, None)
+    try:
+        _prepare(db, path, name, wait)
+        clock.start(db, opened_as(Path(path)))
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def connect_again(path: str, wait: float = 5.0) -> sqlite3.Connection:
+    """
+    Open another connection to the file at *path*, which is not created if it was deleted meanwhile.
+
+    Raises:
+        sqlite3.Error: It cannot be opened.
+    """
+    return _connected(path, f"event store {path}", wait, "DEFERRED")
+
+
+def _connected(path: str, name: str, wait: float, level: Literal["DEFERRED"] | None) -> _Connection:
+    absolute = Path(path).absolute()
+    lock = FileLock(absolute, name, "Use one name for it everywhere, or mount its whole folder.")
+    with suppress(OSError):  # SQLite says what is wrong
+        lock.join()
+    try:
+        db = sqlite3.connect(
+            f"{absolute.as_uri()}?mode=rw", uri=True, timeout=wait, isolation_level=level, factory=_Connection
+        )
+    except BaseException:
+        lock.release()
+        raise
+    db.lock = lock
+    return db
+
+
+def _create(path: str) -> None:
+    """
+    Create the file at *path* with mode 0600, unless it exists.
+
+    An existing one is not opened: to close it would end the locks that SQLite has on it in this process.
+    """
+    with _creating:
+        if not os.path.exists(path):  # noqa: PTH110 - as the path is given
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _prepare(db: sqlite3.Connection, path: str, name: str, wait: float) -> None:
+    db.execute("BEGIN")  # one snapshot: another process may be creating the tables at this moment
+    is_new = _is_new(db, name)  # before anything is changed: the file may belong to another program
+    db.execute("COMMIT")
+    make_database_private(path)
+    if is_new:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables can be given it
+    db.execute("PRAGMA synchronous = FULL")
+    _patiently(db, "PRAGMA journal_mode = WAL", wait)  # SQLite itself does not wait for another that does it
+    if is_new:
+        db.execute("BEGIN IMMEDIATE")  # two processes may both have found it new
+        if _is_new(db, name):
+            SqliteDialect(None, **_WORDS).run(db, create())
+            for statement in _FACTS:
+                db.execute(statement)
+        db.execute("COMMIT")
+
+
+def _is_new(db: sqlite3.Connection, name: str) -> bool:
+    """Return whether the file has no tables; raise if they are another program's, or of another version."""
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    tables = {each for (each,) in db.execute("SELECT name FROM sqlite_master")}
+    if not (application or tables):
+        return True
+    if application != _APPLICATION:
+        raise JournalError(f"{name}: the file is another program's database. Choose another path.")
+    text = "SELECT max(value) FROM facts WHERE name = 'schema'"
+    check_version(name, db.execute(text).fetchone()[0] if "facts" in tables else None, _OTHERWISE)
+    return False
+
+
+def begin(db: sqlite3.Connection, wait: float) -> None:
+    """
+    Begin to write, waiting *wait* seconds for other processes.
+
+    SQLite's own waiting looks again ever more rarely, up to every 100 ms, and so misses the pauses of a
+    process that prunes the file.
+    """
+    _patiently(db, "BEGIN IMMEDIATE", wait)
+
+
+def _patiently(db: sqlite3.Connection, statement: str, wait: float) -> None:
+    """Run *statement*, again every millisecond while another process has the lock; on the writer's thread."""
+    until = time.monotonic() + wait
+    while True:
+        try:
+            db.execute(statement)
+        except sqlite3.OperationalError as error:
+            # The lower byte: another process that recovers the log after a kill has a code of its own.
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(_LOOK_AGAIN)
+        else:
+            return
+
+
+_log: Final = logging.getLogger("invsvc_async.events")
+_SMALL: Final = 8 << 20  # bytes of a file that is checked before its first use: about 0.1 s
+_CHECKED: Final = """
+    SELECT value, page_count * page_size FROM facts, pragma_page_count, pragma_page_size
+    WHERE name = 'checked'
+"""
+_STEPS: Final = 10_000  # of SQLite's virtual machine, between looks at whether to stop
+_AGAIN: Final = 60.0  # s until the next try, if one failed
+_DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_WANTED: Final = 1_000  # pages of the log, after which SQLite's own commits would copy it
+# Changed rows between two copies: if each has a commit of its own, and if many share one.
+_FEWEST: Final = 250
+_MOST: Final = 4_000
+_PAGES: Final = 8_000  # of the log, 32 MB; beyond, the thread is too slow, and commits do it
+
+
+class Upkeep:
+    """
+    Copy the log of the file at *path* after every few hundred or thousand changes of one connection.
+
+    A commit that does it, as SQLite's commits do by default, holds deliveries up by tens of milliseconds.
+
+    The same thread first compares the tables of a large file with their indexes, if that is due: an event
+    whose key is lost is handled again, but the check takes seconds, and the sender waits for only ten.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        self._path = path
+        self._name = name
+        self._opened = ""
+        self._is_checked = True
+        self._copied = 0
+        self._changes = _FEWEST
+        self._due = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"invsvc upkeep of {name}", daemon=True)
+        self.failure: JournalError | None = None
+        """What is wrong with the file, once that is known."""
+
+    def start(self, db: sqlite3.Connection) -> None:
+        """
+        Start the thread, and leave the copying of *db* to it; check a small file now.
+
+        Raises:
+            JournalError: The small file is damaged.
+        """
+        self._opened = opened_as(Path(self._path))
+        (checked, size) = db.execute(_CHECKED).fetchone()
+        self._is_checked = checked == self._opened
+        if not self._is_checked and size <= _SMALL:
+            self._check(db)
+        db.execute(f"PRAGMA wal_autocheckpoint = {_PAGES}").fetchall()
+        self._thread.start()
+
+    def committed(self, db: sqlite3.Connection, _is_clean: bool = True) -> None:  # noqa: FBT001, FBT002 - as the writer calls it
+        """Wake the thread if *db* has changed enough."""
+        if db.total_changes - self._copied >= self._changes:
+            self._copied = db.total_changes
+            self._due.set()
+
+    def end(self) -> None:
+        """Ask the thread to end soon, even if it is about to start."""
+        self._stopping.set()
+        self._due.set()
+
+    async def stop(self) -> None:
+        """End the thread, if it runs; it may take as long as a checkpoint."""
+        self.end()
+        await joined(self._thread)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with closing(connect_again(self._path)) as db:
+                    self._keep_up(db)
+            except Exception as error:  # noqa: BLE001 - the thread must not end without a word
+                if self._stopping.is_set():
+                    return
+                if not self._is_checked and _is_damage(error):
+                    self.failure = in_words(self._name, error)
+                    _log.error("%s", self.failure)
+                    return
+                # Too many open files, for example; commits copy the log from some size on.
+                _log.warning("%s", in_words(f"upkeep of {self._name}", error))
+                self._stopping.wait(_AGAIN)
+
+    def _keep_up(self, db: sqlite3.Connection) -> None:
+        if not self._is_checked:
+            db.set_progress_handler(self._stopping.is_set, _STEPS)
+            self._check(db)
+            db.set_progress_handler(None, 0)
+        while self._due.wait() and not self._stopping.is_set():
+            self._due.clear()
+            self._changes = changes_until_next(self._changes, checkpoint(db))
+
+    def _check(self, db: sqlite3.Connection) -> None:
+        check_file(db, self._name)
+        with db:
+            db.execute("UPDATE facts SET value = ? WHERE name = 'checked'", (self._opened,))
+        self._is_checked = True
+
+
+def changes_until_next(changes: int, pages: int) -> int:
+    """Return after how many changes to copy the log next, if it had *pages* after so many."""
+    wanted = changes * _WANTED // max(pages, _WANTED // 2)
+    return max(_FEWEST, min(_MOST, wanted))
+
+
+def shrink_some(db: sqlite3.Connection, rows: int) -> int:
+    """Return free pages to the file system, at most *rows*; return how many."""
+    free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
+    freed = min(free, rows)
+    for _ in range(freed):
+        db.execute("PRAGMA incremental_vacuum(1)")  # Python's driver frees only one at a time
+    return freed
+
+
+def write_aside(db: sqlite3.Connection, work: Callable[[], int], wait: float) -> int:
+    """
+    Run *work* in a transaction that does not wait for the disk, so that deliveries wait only while it runs.
+
+    A power cut may undo it.  The commits of deliveries flush it with their own.
+    """
+    db.isolation_level = None
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
+    begin(db, wait)
+    changed = work()
+    db.execute("COMMIT")
+    checkpoint(db)  # disk writes would else pile up until they hold the deliveries' commits up
+    return changed
+
+
+def checkpoint(db: sqlite3.Connection) -> int:
+    """
+    Copy the log into the file; unlike a writer's own checkpoints, this one holds no writer up.
+
+    Returns how many pages the log has.
+    """
+    pages: int
+    [(_, pages, _)] = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    return pages
+
+
+def _is_damage(error: Exception) -> bool:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return isinstance(error, JournalError) or (code is not None and code & 0xFF in _DAMAGE)
+
 
 T = TypeVar("T")
 

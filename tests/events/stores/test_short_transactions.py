@@ -12,10 +12,9 @@ import pytest
 
 from invsvc_async import events
 from invsvc_async.events import Delivery
-from invsvc_async.events.stores import sqlite_upkeep
+from invsvc_async.events.stores import sqlite
 from invsvc_async.events.stores.scripts import in_slices
-from invsvc_async.events.stores.sqlite_file import Clock, connect
-from invsvc_async.events.stores.sqlite_upkeep import Upkeep, changes_until_next
+from invsvc_async.events.stores.sqlite import Clock, Upkeep, changes_until_next, connect
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.support.virtual_time import VirtualTimeLoop
 
@@ -171,7 +170,7 @@ async def test_log_that_cannot_be_copied(tmp_path, caplog, monkeypatch) -> None:
     """That is said, and stops nobody: commits copy it from the limit on."""
     db = connect(str(tmp_path / "events.db"), "store", 5.0, Clock(time.monotonic))
     monkeypatch.setattr(
-        sqlite_upkeep, "connect_again", lambda _: sqlite3.connect(tmp_path / "none" / "events.db")
+        sqlite, "connect_again", lambda _: sqlite3.connect(tmp_path / "none" / "events.db")
     )
     upkeep = Upkeep(str(tmp_path / "events.db"), "store")
     with caplog.at_level(logging.WARNING, "invsvc_async.events"):
