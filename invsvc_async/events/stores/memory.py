@@ -21,6 +21,7 @@ from invsvc_async.events.stores import (
     Backlog,
     Delivery,
     Entry,
+    HandlerStore,
     Standing,
     State,
     StateStats,
@@ -53,7 +54,7 @@ class _Record:
     ordering_key: str | None = None
 
 
-class MemoryStore:
+class MemoryStore(HandlerStore):
     """
     Store at most *capacity* deliveries in memory; the oldest handled and dead ones are deleted first.
 
@@ -86,7 +87,6 @@ class MemoryStore:
         """Do nothing: deliveries stay as long as this object."""
 
     async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
-        """Store a delivery to be handled, also for other handlers; ``False`` if its key is known."""
         known = self._known(delivery)
         if known is None:
             self._make_room(1 + len(further))
@@ -98,7 +98,6 @@ class MemoryStore:
         return known is None
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
-        """Store a delivery or a leased entry as a dead letter; ``False`` if the lease was lost."""
         record = None
         if isinstance(found, Entry):
             record = self._held(found)
@@ -111,7 +110,6 @@ class MemoryStore:
         return True
 
     async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
-        """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
         record, key = self._known(delivery), copy_key(delivery)
         is_own = record is not None and record.handler in {"", delivery.handler}
         # A copy without the event itself: that was another handler's claim, which was deleted.
@@ -126,7 +124,6 @@ class MemoryStore:
         return self._lease(record, lease)
 
     async def take(self, *, limit: int, lease: float, handlers: Collection[str] | None = None) -> list[Entry]:
-        """Lease deliveries that are due and have a body, oldest first: all, or those for *handlers*."""
         taken: list[Entry] = []
         passed: list[tuple[float, int]] = []
         while self._waiting and self._waiting[0][0] <= self._steady() and len(taken) < limit:
@@ -143,7 +140,6 @@ class MemoryStore:
         return taken
 
     async def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> bool:
-        """End the lease and store the event for handlers; ``False`` if the lease was lost."""
         record = self._held(entry)
         if record is None:
             return False
@@ -158,7 +154,6 @@ class MemoryStore:
         return True
 
     async def give(self, event: StoredEvent, handler: str) -> bool:
-        """Store a copy of *event* for one more handler; ``False`` if that one has had it, or it cannot be."""
         record = self._records.get(event.id)
         if record is None or record.body is None or record.handler == handler or is_copy(record.key):
             return False
@@ -172,7 +167,6 @@ class MemoryStore:
         return copy is not None
 
     async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
-        """Mark it as handled, and keep only *body* of it; ``False`` if the lease was lost."""
         record = self._held(entry)
         if record is None:
             return False
@@ -181,7 +175,6 @@ class MemoryStore:
         return True
 
     async def release(self, entry: Entry, *, delay: float) -> bool:
-        """End the lease, so that it is due after *delay*; ``False`` if the lease was lost."""
         record = self._held(entry)
         if record is None:
             return False
@@ -195,14 +188,12 @@ class MemoryStore:
     async def events(
         self, *, state: State | None = None, after: int = 0, limit: int = 100
     ) -> list[StoredEvent]:
-        """Return events in one state, or in any, by ascending id, from beyond the id *after*."""
         found = (
             record for record in self._records.values() if record.id > after and state in {None, record.state}
         )
         return [_shown(record) for record in islice(found, limit)]
 
     async def revive(self, event: StoredEvent) -> bool:
-        """Make a dead letter, or a handled event whose body was kept, due again."""
         record = self._records.get(event.id)
         if record is None or record.state == "open" or record.body is None:
             return False
@@ -212,7 +203,6 @@ class MemoryStore:
         return True
 
     async def drop(self, event: StoredEvent) -> bool:
-        """Delete the body of an event that nobody is to handle any more; its key stays."""
         record = self._records.get(event.id)
         if record is None or record.body is None:
             return False
@@ -228,18 +218,15 @@ class MemoryStore:
         return True
 
     async def counts(self) -> dict[str, int]:
-        """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
         return {state: found.count for state, found in (await self.stats()).items()}
 
     async def stats(self) -> dict[State, StateStats]:
-        """Return the number and the oldest of the events in each state."""
         received: dict[State, list[float]] = {state: [] for state in STATES}
         for record in self._records.values():
             received[record.state].append(record.received)
         return {state: StateStats(len(found), min(found, default=None)) for state, found in received.items()}
 
     async def backlog(self) -> Backlog:
-        """Return what waits now."""
         now = self._steady()
         due = [
             one.due
@@ -252,7 +239,6 @@ class MemoryStore:
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
-        """Delete what was handled longer ago; such an event would be handled again if it came again."""
         now = self._steady()
         abandoned = [
             record

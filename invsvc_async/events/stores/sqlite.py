@@ -17,11 +17,8 @@ import sqlite3
 import threading
 import time
 from contextlib import closing, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
-
-import attrs
 
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
@@ -38,16 +35,16 @@ from invsvc_async.storage.sqlite_writer import Writer, transaction
 from invsvc_async.storage.table_version import VERSION, check_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from invsvc_async.events.stores import Delivery
     from invsvc_async.storage.dialect import Script
 
-__all__ = [
-    "Clock", "SqliteStore", "Upkeep", "begin", "changes_until_next", "connect", "connect_again",
-    "dialect_of", "shrink_some", "write_aside",
-]  # fmt: skip
+__all__ = ["SqliteStore", "Upkeep", "changes_until_next"]
 
+T = TypeVar("T")
+
+_log: Final = logging.getLogger("invsvc_async.events")
 _APPLICATION: Final = 0x696E7665  # "inve": distinguishes this file from other databases
 _FACTS: Final = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID",
@@ -62,21 +59,305 @@ _LAST: Final = "SELECT max(due) FROM delivery WHERE state = 'open' AND body {} A
 _NOTE: Final = "UPDATE facts SET value = ?2 WHERE name = ?1"
 _LOOK_AGAIN: Final = 0.001  # s
 _creating: Final = threading.Lock()  # so that no other thread has connected meanwhile
+_SMALL: Final = 8 << 20  # bytes of a file that is checked before its first use: about 0.1 s
+_CHECKED: Final = """
+    SELECT value, page_count * page_size FROM facts, pragma_page_count, pragma_page_size
+    WHERE name = 'checked'
+"""
+_STEPS: Final = 10_000  # of SQLite's virtual machine, between looks at whether to stop
+_AGAIN: Final = 60.0  # s until the next try, if one failed
+_DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_WANTED: Final = 1_000  # pages of the log, after which SQLite's own commits would copy it
+# Changed rows between two copies: if each has a commit of its own, and if many share one.
+_FEWEST: Final = 250
+_MOST: Final = 4_000
+_PAGES: Final = 8_000  # of the log, 32 MB; beyond, the thread is too slow, and commits do it
+_SLICE: Final = 0.02  # s that one transaction of prune is to take, until it is in the file
+_PATIENCE: Final = 100  # ms that such a transaction waits until no delivery waits
 
 
-class Clock:
-    """The clock of leases in a file: *steady*, but a restart of the machine ends those of before."""
+class SqliteStore(ScriptedStore):
+    """
+    Store deliveries in the file at *path*, which is created if it does not exist.
 
-    def __init__(self, steady: Callable[[], float]) -> None:
+    A power cut loses nothing that was answered 2xx, because every commit is flushed.  *clock* returns seconds
+    since the epoch, for display and for ``prune``.  *steady* times leases, in seconds of one clock for all
+    processes that share the file.  *wait* is how many seconds another process may lock the file.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+        wait: float = 5.0,
+    ) -> None:
+        self._path = os.fspath(path)
+        check_path(self._path, "store")
+        self._name = f"event store {self._path}"
+        self._clock = clock
         self._steady = steady
-        self._ahead = 0.0  # of the steady clock, which then begins anew
+        self._wait = wait
+        self._files: dict[asyncio.AbstractEventLoop, _File] = {}
 
-    def now(self) -> float:
-        """Return the time, in seconds."""
+    def __repr__(self) -> str:
+        return f"SqliteStore({self._path!r})"
+
+    async def open(self) -> None:
+        """
+        Open the file, or create it; does nothing if it is open.
+
+        The first time after a start of the machine, and if it is a copy, the file is searched for damage.  In
+        more than 8 MiB it is found later; then every method raises.
+
+        Raises:
+            JournalError: It is foreign, damaged, of a newer version, locked, or not writable.
+        """
+        await self._run(lambda _: None)
+
+    async def close(self) -> None:
+        """Finish all requests of this event loop and close the file; the next use opens it again."""
+        file = self._files.pop(asyncio.get_running_loop(), None)
+        if file is not None:
+            await file.close()
+        await self._stop_left()
+
+    async def prune(
+        self, *, older_than: float, bodies: float | None = None, dead: float | None = None
+    ) -> int:
+        """
+        Delete what was handled longer ago; such an event would be handled again if it came again.
+
+        The file then shrinks.
+        """
+        pruned = await super().prune(older_than=older_than, bodies=bodies, dead=dead)
+        await self._aside(lambda _, db, rows: _shrink_some(db, rows))
+        return pruned
+
+    async def _put(self, delivery: Delivery) -> bool | None:
+        new: bool | None = await (await self._opened()).writer.store(delivery)
+        return new
+
+    async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
+        if how == "to read":
+            return await self._elsewhere(lambda file, db: file.dialect.run(db, script()))
+        file = await self._opened()
+        return await file.writer.run(file.dialect, script)  # always together
+
+    async def _in_slices(self, script: Callable[[int], Script[int]]) -> int:
+        return await self._aside(lambda file, db, rows: file.dialect.run(db, script(rows)))
+
+    async def _aside(self, work: Callable[[_File, sqlite3.Connection, int], int]) -> int:
+        """Repeat *work* on so many rows while there are more; deliveries that wait go first."""
+
+        async def run(rows: int) -> int:
+            file = self._files.get(asyncio.get_running_loop())
+            for _ in range(_PATIENCE):
+                if file is None or file.writer.is_idle:
+                    break
+                await asyncio.sleep(0.001)
+            return await self._elsewhere(lambda file, db: file.write_aside(db, lambda: work(file, db, rows)))
+
+        return await in_slices(run, seconds=_SLICE)
+
+    async def _elsewhere(self, work: Callable[[_File, sqlite3.Connection], T]) -> T:
+        """Run *work* on a connection of its own, because a reader holds no delivery up."""
+        await self._run(lambda _: None)  # so that the file exists
+        file = await self._opened()
+
+        def run() -> T:
+            try:
+                with closing(connect_again(file.path, self._wait)) as db:
+                    return work(file, db)
+            except sqlite3.Error as error:
+                raise in_words(self._name, error) from error
+
+        return await asyncio.to_thread(run)
+
+    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await (await self._opened()).writer.act(work)
+
+    async def _opened(self) -> _File:
+        loop = asyncio.get_running_loop()
+        file = self._files.get(loop)
+        if file is None:
+            await self._stop_left()
+            file = self._files.get(loop)
+        if file is None or file.writer.has_ended:
+            if file is not None:
+                file.upkeep.end()
+            file = self._files[loop] = _File(self._path, self._name, self._wait, self._steady, self._clock)
+        if file.upkeep.failure is not None:
+            raise file.upkeep.failure
+        return file
+
+    async def _stop_left(self) -> None:
+        """Finish the requests of event loops that are closed by now."""
+        for loop in list(self._files):  # a copy: another loop may add its own
+            if loop.is_closed() and (file := self._files.pop(loop, None)) is not None:
+                await file.close()
+
+
+class _File:
+    """
+    The file at *path*, as one event loop uses it; the arguments are those of the store.
+
+    Leases are timed by the *steady* clock, but a restart of the machine, where it begins anew, ends those of
+    before.
+    """
+
+    def __init__(
+        self, path: str, name: str, wait: float, steady: Callable[[], float], calendar: Callable[[], float]
+    ) -> None:
+        self.path: str = os.path.abspath(path)  # noqa: PTH100 - the process may change its folder later
+        self._name = name
+        self._wait = wait
+        self._steady = steady
+        self._ahead = 0.0
+        clocks = {"now": self._now, "began": self._now, "calendar": calendar}
+        self.dialect = SqliteDialect(clocks, **_WORDS)
+        self.upkeep = Upkeep(self.path, name)
+        self._same = SameFile(Path(self.path), name, "all its receivers")
+        self.writer = Writer(
+            name, self._connect, self._put_all, begin=self._begin, check=self._same.check,
+            ended=self.upkeep.committed,
+        )  # fmt: skip
+        self.writer.start_thread()
+
+    async def close(self) -> None:
+        """End both threads, and wait until they have ended.  They also end if this is cancelled."""
+        self.upkeep.end()
+        await self.writer.stop()
+        await self.upkeep.stop()
+
+    def write_aside(self, db: sqlite3.Connection, work: Callable[[], int]) -> int:
+        """
+        Run *work* in a transaction that does not wait for the disk, so that deliveries wait only meanwhile.
+
+        A power cut may undo it.  The commits of deliveries flush it with their own.
+        """
+        db.isolation_level = None
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
+        self._begin(db)
+        changed = work()
+        db.execute("COMMIT")
+        _checkpoint(db)  # disk writes would else pile up until they hold the deliveries' commits up
+        return changed
+
+    def _now(self) -> float:
         return self._steady() + self._ahead
 
-    def start(self, db: sqlite3.Connection, opened: str) -> None:
-        """Begin; the file was last *opened* as something else if the machine was started since."""
+    def _put_all(self, db: sqlite3.Connection, deliveries: list[Delivery]) -> list[bool | None]:
+        """Store deliveries by ``PUT``; return the result of each."""
+        results: list[bool | None] = []
+        with transaction(db, self._begin):
+            for some in slices(deliveries, MOST):
+                # sqlite3 looks for an adapter of each value of another type than these, also of bytes.
+                rows = [
+                    (one.key, one.type, None if one.body is None else bytearray(one.body), one.handler, 0.0)
+                    for one in some
+                ]
+                new = dict(db.execute(*self.dialect.translated(PUT, (rows,))))
+                # One without a key is new; of several with one key, the first is.
+                results += (one.key is None or new.pop(one.key, False) for one in some)
+        return results
+
+    def _begin(self, db: sqlite3.Connection) -> None:
+        """
+        Begin to write, waiting for other processes.
+
+        SQLite's own waiting looks again ever more rarely, up to every 100 ms, and so misses the pauses of a
+        process that prunes the file.  IMMEDIATE, because a transaction that starts as a reader fails if
+        another process writes.
+        """
+        self._patiently(db, "BEGIN IMMEDIATE")
+
+    def _patiently(self, db: sqlite3.Connection, statement: str) -> None:
+        """Run *statement*, again every millisecond while another process has the lock."""
+        until = time.monotonic() + self._wait
+        while True:
+            try:
+                db.execute(statement)
+            except sqlite3.OperationalError as error:
+                # The lower byte: another process that recovers the log after a kill has a code of its own.
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(_LOOK_AGAIN)
+            else:
+                return
+
+    def _connect(self) -> sqlite3.Connection:
+        """
+        Open or create the file.
+
+        Raises:
+            JournalError: It cannot be opened, is foreign, damaged, or of a newer version.
+            sqlite3.Error: It is damaged, locked or full.
+        """
+        try:
+            self._create()
+        except OSError as error:
+            raise JournalError(
+                f"{self._name}: the file cannot be opened ({error.strerror}). Check the path and its "
+                "permissions."
+            ) from None
+        db = connect_again(self.path, self._wait, level=None)
+        try:
+            self._prepare(db)
+            self._start_clock(db)
+            self._same.remember()
+            self.upkeep.start(db)
+            db.execute("PRAGMA busy_timeout = 0").fetchall()  # from now on, ``_begin`` waits
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _create(self) -> None:
+        """
+        Create the file with mode 0600, unless it exists.
+
+        An existing one is not opened: to close it would end the locks that SQLite has on it in this process.
+        """
+        with _creating:
+            if not os.path.exists(self.path):  # noqa: PTH110 - as the path is given
+                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        db.execute("BEGIN")  # one snapshot: another process may be creating the tables at this moment
+        is_new = self._is_new(db)  # before anything is changed: the file may belong to another program
+        db.execute("COMMIT")
+        make_database_private(self.path)
+        if is_new:
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables can be given it
+        db.execute("PRAGMA synchronous = FULL")
+        self._patiently(db, "PRAGMA journal_mode = WAL")  # SQLite does not wait for another that does it
+        if is_new:
+            db.execute("BEGIN IMMEDIATE")  # two processes may both have found it new
+            if self._is_new(db):
+                self.dialect.run(db, create())
+                for statement in _FACTS:
+                    db.execute(statement)
+            db.execute("COMMIT")
+
+    def _is_new(self, db: sqlite3.Connection) -> bool:
+        """Return whether it has no tables; raise if they are another program's, or of another version."""
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        tables = {each for (each,) in db.execute("SELECT name FROM sqlite_master")}
+        if not (application or tables):
+            return True
+        if application != _APPLICATION:
+            raise JournalError(f"{self._name}: the file is another program's database. Choose another path.")
+        text = "SELECT max(value) FROM facts WHERE name = 'schema'"
+        version = db.execute(text).fetchone()[0] if "facts" in tables else None
+        check_version(self._name, version, _OTHERWISE)
+        return False
+
+    def _start_clock(self, db: sqlite3.Connection) -> None:
+        """Note how far the clock of leases is ahead; the machine was started if the file has another note."""
+        opened = opened_as(Path(self.path))
         db.execute("BEGIN IMMEDIATE")
         facts = dict(db.execute("SELECT name, value FROM facts"))
         self._ahead = facts["ahead"]
@@ -100,48 +381,14 @@ class _Connection(sqlite3.Connection):
             self.lock = None
 
 
-def dialect_of(clock: Clock, calendar: Callable[[], float]) -> SqliteDialect:
-    """Return what translates scripts for a file with this *clock*."""
-    return SqliteDialect({"now": clock.now, "began": clock.now, "calendar": calendar}, **_WORDS)
-
-
-def connect(path: str, name: str, wait: float, clock: Clock) -> sqlite3.Connection:
-    """
-    Open the file at *path*, waiting *wait* seconds for other processes, and start its *clock*.
-
-    Raises:
-        JournalError: It cannot be opened, is foreign, damaged, or of a newer version.
-        sqlite3.Error: It is damaged, locked or full.
-    """
-    try:
-        _create(path)
-    except OSError as error:
-        raise JournalError(
-            f"{name}: the file cannot be opened ({error.strerror}). Check the path and its permissions."
-        ) from None
-    db = _connected(path, name, wait, None)
-    try:
-        _prepare(db, path, name, wait)
-        clock.start(db, opened_as(Path(path)))
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def connect_again(path: str, wait: float = 5.0) -> sqlite3.Connection:
-    """
-    Open another connection to the file at *path*, which is not created if it was deleted meanwhile.
-
-    Raises:
-        sqlite3.Error: It cannot be opened.
-    """
-    return _connected(path, f"event store {path}", wait, "DEFERRED")
-
-
-def _connected(path: str, name: str, wait: float, level: Literal["DEFERRED"] | None) -> _Connection:
+def connect_again(
+    path: str, wait: float = 5.0, level: Literal["DEFERRED"] | None = "DEFERRED"
+) -> sqlite3.Connection:
+    """Connect to the file at *path*, which is not created if it was deleted meanwhile."""
     absolute = Path(path).absolute()
-    lock = FileLock(absolute, name, "Use one name for it everywhere, or mount its whole folder.")
+    lock = FileLock(
+        absolute, f"event store {path}", "Use one name for it everywhere, or mount its whole folder."
+    )
     with suppress(OSError):  # SQLite says what is wrong
         lock.join()
     try:
@@ -153,89 +400,6 @@ def _connected(path: str, name: str, wait: float, level: Literal["DEFERRED"] | N
         raise
     db.lock = lock
     return db
-
-
-def _create(path: str) -> None:
-    """
-    Create the file at *path* with mode 0600, unless it exists.
-
-    An existing one is not opened: to close it would end the locks that SQLite has on it in this process.
-    """
-    with _creating:
-        if not os.path.exists(path):  # noqa: PTH110 - as the path is given
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-
-
-def _prepare(db: sqlite3.Connection, path: str, name: str, wait: float) -> None:
-    db.execute("BEGIN")  # one snapshot: another process may be creating the tables at this moment
-    is_new = _is_new(db, name)  # before anything is changed: the file may belong to another program
-    db.execute("COMMIT")
-    make_database_private(path)
-    if is_new:
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables can be given it
-    db.execute("PRAGMA synchronous = FULL")
-    _patiently(db, "PRAGMA journal_mode = WAL", wait)  # SQLite itself does not wait for another that does it
-    if is_new:
-        db.execute("BEGIN IMMEDIATE")  # two processes may both have found it new
-        if _is_new(db, name):
-            SqliteDialect(None, **_WORDS).run(db, create())
-            for statement in _FACTS:
-                db.execute(statement)
-        db.execute("COMMIT")
-
-
-def _is_new(db: sqlite3.Connection, name: str) -> bool:
-    """Return whether the file has no tables; raise if they are another program's, or of another version."""
-    (application,) = db.execute("PRAGMA application_id").fetchone()
-    tables = {each for (each,) in db.execute("SELECT name FROM sqlite_master")}
-    if not (application or tables):
-        return True
-    if application != _APPLICATION:
-        raise JournalError(f"{name}: the file is another program's database. Choose another path.")
-    text = "SELECT max(value) FROM facts WHERE name = 'schema'"
-    check_version(name, db.execute(text).fetchone()[0] if "facts" in tables else None, _OTHERWISE)
-    return False
-
-
-def begin(db: sqlite3.Connection, wait: float) -> None:
-    """
-    Begin to write, waiting *wait* seconds for other processes.
-
-    SQLite's own waiting looks again ever more rarely, up to every 100 ms, and so misses the pauses of a
-    process that prunes the file.
-    """
-    _patiently(db, "BEGIN IMMEDIATE", wait)
-
-
-def _patiently(db: sqlite3.Connection, statement: str, wait: float) -> None:
-    """Run *statement*, again every millisecond while another process has the lock; on the writer's thread."""
-    until = time.monotonic() + wait
-    while True:
-        try:
-            db.execute(statement)
-        except sqlite3.OperationalError as error:
-            # The lower byte: another process that recovers the log after a kill has a code of its own.
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                raise
-            time.sleep(_LOOK_AGAIN)
-        else:
-            return
-
-
-_log: Final = logging.getLogger("invsvc_async.events")
-_SMALL: Final = 8 << 20  # bytes of a file that is checked before its first use: about 0.1 s
-_CHECKED: Final = """
-    SELECT value, page_count * page_size FROM facts, pragma_page_count, pragma_page_size
-    WHERE name = 'checked'
-"""
-_STEPS: Final = 10_000  # of SQLite's virtual machine, between looks at whether to stop
-_AGAIN: Final = 60.0  # s until the next try, if one failed
-_DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_WANTED: Final = 1_000  # pages of the log, after which SQLite's own commits would copy it
-# Changed rows between two copies: if each has a commit of its own, and if many share one.
-_FEWEST: Final = 250
-_MOST: Final = 4_000
-_PAGES: Final = 8_000  # of the log, 32 MB; beyond, the thread is too slow, and commits do it
 
 
 class Upkeep:
@@ -315,7 +479,7 @@ class Upkeep:
             db.set_progress_handler(None, 0)
         while self._due.wait() and not self._stopping.is_set():
             self._due.clear()
-            self._changes = changes_until_next(self._changes, checkpoint(db))
+            self._changes = changes_until_next(self._changes, _checkpoint(db))
 
     def _check(self, db: sqlite3.Connection) -> None:
         check_file(db, self._name)
@@ -330,7 +494,7 @@ def changes_until_next(changes: int, pages: int) -> int:
     return max(_FEWEST, min(_MOST, wanted))
 
 
-def shrink_some(db: sqlite3.Connection, rows: int) -> int:
+def _shrink_some(db: sqlite3.Connection, rows: int) -> int:
     """Return free pages to the file system, at most *rows*; return how many."""
     free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
     freed = min(free, rows)
@@ -339,23 +503,7 @@ def shrink_some(db: sqlite3.Connection, rows: int) -> int:
     return freed
 
 
-def write_aside(db: sqlite3.Connection, work: Callable[[], int], wait: float) -> int:
-    """
-    Run *work* in a transaction that does not wait for the disk, so that deliveries wait only while it runs.
-
-    A power cut may undo it.  The commits of deliveries flush it with their own.
-    """
-    db.isolation_level = None
-    db.execute("PRAGMA synchronous = NORMAL")
-    db.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
-    begin(db, wait)
-    changed = work()
-    db.execute("COMMIT")
-    checkpoint(db)  # disk writes would else pile up until they hold the deliveries' commits up
-    return changed
-
-
-def checkpoint(db: sqlite3.Connection) -> int:
+def _checkpoint(db: sqlite3.Connection) -> int:
     """
     Copy the log into the file; unlike a writer's own checkpoints, this one holds no writer up.
 
@@ -369,194 +517,3 @@ def checkpoint(db: sqlite3.Connection) -> int:
 def _is_damage(error: Exception) -> bool:
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return isinstance(error, JournalError) or (code is not None and code & 0xFF in _DAMAGE)
-
-
-T = TypeVar("T")
-
-_SLICE: Final = 0.02  # s that one transaction of prune is to take, until it is in the file
-_PATIENCE: Final = 100  # ms that such a transaction waits until no delivery waits
-
-
-class SqliteStore(ScriptedStore):
-    """
-    Store deliveries in the file at *path*, which is created if it does not exist.
-
-    A power cut loses nothing that was answered 2xx, because every commit is flushed.  *clock* returns seconds
-    since the epoch, for display and for ``prune``.  *steady* times leases, in seconds of one clock for all
-    processes that share the file.  *wait* is how many seconds another process may lock the file.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        clock: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.monotonic,
-        wait: float = 5.0,
-    ) -> None:
-        self._path = os.fspath(path)
-        check_path(self._path, "store")
-        self._name = f"event store {self._path}"
-        self._clock = clock
-        self._steady = steady
-        self._wait = wait
-        self._files: dict[asyncio.AbstractEventLoop, _File] = {}
-
-    def __repr__(self) -> str:
-        return f"SqliteStore({self._path!r})"
-
-    async def open(self) -> None:
-        """
-        Open the file, or create it; does nothing if it is open.
-
-        The first time after a start of the machine, and if it is a copy, the file is searched for damage.  In
-        more than 8 MiB it is found later; then every method raises.
-
-        Raises:
-            JournalError: It is foreign, damaged, of a newer version, locked, or not writable.
-        """
-        await self._run(lambda _: None)
-
-    async def close(self) -> None:
-        """Finish all requests of this event loop and close the file; the next use opens it again."""
-        file = self._files.pop(asyncio.get_running_loop(), None)
-        if file is not None:
-            await file.close()
-        await self._stop_left()
-
-    async def prune(
-        self, *, older_than: float, bodies: float | None = None, dead: float | None = None
-    ) -> int:
-        """
-        Delete what was handled longer ago; such an event would be handled again if it came again.
-
-        The file then shrinks.
-        """
-        pruned = await super().prune(older_than=older_than, bodies=bodies, dead=dead)
-        await self._aside(lambda _, db, rows: shrink_some(db, rows))
-        return pruned
-
-    async def _put(self, delivery: Delivery) -> bool | None:
-        new: bool | None = await (await self._opened()).writer.store(delivery)
-        return new
-
-    async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
-        if how == "to read":
-            return await self._elsewhere(lambda file, db: file.dialect.run(db, script()))
-        file = await self._opened()
-        return await file.writer.run(file.dialect, script)  # always together
-
-    async def _in_slices(self, script: Callable[[int], Script[int]]) -> int:
-        return await self._aside(lambda file, db, rows: file.dialect.run(db, script(rows)))
-
-    async def _aside(self, work: Callable[[_File, sqlite3.Connection, int], int]) -> int:
-        """Repeat *work* on so many rows while there are more; deliveries that wait go first."""
-
-        async def run(rows: int) -> int:
-            file = self._files.get(asyncio.get_running_loop())
-            for _ in range(_PATIENCE):
-                if file is None or file.writer.is_idle:
-                    break
-                await asyncio.sleep(0.001)
-            return await self._elsewhere(
-                lambda file, db: write_aside(db, lambda: work(file, db, rows), self._wait)
-            )
-
-        return await in_slices(run, seconds=_SLICE)
-
-    async def _elsewhere(self, work: Callable[[_File, sqlite3.Connection], T]) -> T:
-        """Run *work* on a connection of its own, because a reader holds no delivery up."""
-        await self._run(lambda _: None)  # so that the file exists
-        file = await self._opened()
-
-        def run() -> T:
-            try:
-                with closing(connect_again(file.path, self._wait)) as db:
-                    return work(file, db)
-            except sqlite3.Error as error:
-                raise in_words(self._name, error) from error
-
-        return await asyncio.to_thread(run)
-
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await (await self._opened()).writer.act(work)
-
-    async def _opened(self) -> _File:
-        loop = asyncio.get_running_loop()
-        file = self._files.get(loop)
-        if file is None:
-            await self._stop_left()
-            file = self._files.get(loop)
-        if file is None or file.writer.has_ended:
-            if file is not None:
-                file.upkeep.end()
-            file = self._files[loop] = self._new_file()
-        if file.upkeep.failure is not None:
-            raise file.upkeep.failure
-        return file
-
-    def _new_file(self) -> _File:
-        path = os.path.abspath(self._path)  # noqa: PTH100 - the process may change its folder later
-        upkeep, same = Upkeep(path, self._name), SameFile(Path(path), self._name, "all its receivers")
-        clock = Clock(self._steady)
-
-        def connecting() -> sqlite3.Connection:
-            db = connect(path, self._name, self._wait, clock)
-            try:
-                same.remember()
-                upkeep.start(db)
-                db.execute("PRAGMA busy_timeout = 0").fetchall()  # from now on, ``begin`` waits
-            except BaseException:
-                db.close()
-                raise
-            return db
-
-        # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
-        beginning = partial(begin, wait=self._wait)
-
-        def storing(db: sqlite3.Connection, deliveries: list[Delivery]) -> list[bool | None]:
-            with transaction(db, beginning):
-                return file.put_all(db, deliveries)
-
-        writer = Writer(
-            self._name, connecting, storing, begin=beginning, check=same.check, ended=upkeep.committed
-        )
-        file = _File(path, writer, upkeep, dialect_of(clock, self._clock))
-        writer.start_thread()
-        return file
-
-    async def _stop_left(self) -> None:
-        """Finish the requests of event loops that are closed by now."""
-        for loop in list(self._files):  # a copy: another loop may add its own
-            if loop.is_closed() and (file := self._files.pop(loop, None)) is not None:
-                await file.close()
-
-
-@attrs.frozen
-class _File:
-    """The file as one event loop uses it, at an absolute *path*."""
-
-    path: str
-    writer: Writer
-    upkeep: Upkeep
-    dialect: SqliteDialect
-
-    def put_all(self, db: sqlite3.Connection, deliveries: Sequence[Delivery]) -> list[bool | None]:
-        """Store deliveries by ``PUT``; return the result of each."""
-        results: list[bool | None] = []
-        for some in slices(deliveries, MOST):
-            # sqlite3 looks for an adapter of each value of another type than these, also of bytes.
-            rows = [
-                (each.key, each.type, None if each.body is None else bytearray(each.body), each.handler, 0.0)
-                for each in some
-            ]
-            new = dict(db.execute(*self.dialect.translated(PUT, (rows,))))
-            # One without a key is new; of several with one key, the first is.
-            results += (each.key is None or new.pop(each.key, False) for each in some)
-        return results
-
-    async def close(self) -> None:
-        """End both threads, and wait until they have ended.  They also end if this is cancelled."""
-        self.upkeep.end()
-        await self.writer.stop()
-        await self.upkeep.stop()

@@ -11,7 +11,6 @@ import sqlite3
 import stat
 import sys
 import threading
-import time
 import traceback
 import warnings
 from asyncio.subprocess import PIPE
@@ -29,7 +28,7 @@ from invsvc_async.batch.places import entries_of, name_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import Entry, Store, open_store, sqlite
-from invsvc_async.events.stores.sqlite import Clock, Upkeep, connect
+from invsvc_async.events.stores.sqlite import Upkeep
 from invsvc_async.storage import sqlite_check
 
 pytestmark = pytest.mark.one_python
@@ -965,7 +964,11 @@ async def test_thread_that_starts_after_the_file_was_deleted(tmp_path, monkeypat
     """It makes no other file, which a receiver that starts later would take for the store."""
     monkeypatch.setattr("invsvc_async.events.stores.sqlite._SMALL", small)
     path = tmp_path / "events.db"
-    with closing(connect(str(path), "events.db", 5.0, Clock(time.monotonic))) as db:
+    store = events.SqliteStore(path)
+    await store.open()
+    await store.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("SELECT * FROM facts").fetchall()
         monkeypatch.setattr(sqlite, "opened_as", lambda _: path.unlink() or "anew")
         thread = Upkeep(str(path), "events.db")
         thread.start(db)
