@@ -6,8 +6,6 @@ In a store, a handler is known by its name.  Each event is stored once for each 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hashlib
 import inspect
 import logging
@@ -18,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 import attrs
 
 from invsvc_async.api.event_types import EVENT_TYPES
-from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.event import key_of
@@ -34,20 +31,8 @@ if TYPE_CHECKING:
     from invsvc_async.models import Invoice
 
 __all__ = [
-    "EventHandler",
-    "EventPattern",
-    "FetchingHandler",
-    "Group",
-    "Handler",
-    "HandlerOptions",
-    "Handlers",
-    "Handling",
-    "InboxPolicy",
-    "Middleware",
-    "Pace",
-    "called",
-    "check_async",
-    "check_options",
+    "EventHandler", "EventPattern", "FetchingHandler", "Group", "Handler", "HandlerOptions", "Handlers",
+    "Handling", "InboxPolicy", "Middleware", "Pace", "check_async", "check_options",
 ]  # fmt: skip
 
 _LONGEST = 1e9  # s, 31 years: an endless lease would outlive its process, and the event would wait for ever
@@ -116,6 +101,9 @@ EventPattern: TypeAlias = Literal[
     "*", "payment.*", "invoice.*", "invoice_batch.*", "receipt.*", "customer.*", "service.*", "sat.*",
 ]  # fmt: skip
 
+_OfType: TypeAlias = "tuple[list[Handler], list[Handler]]"  # the handlers of one type, and those of ``*``
+
+_log: Final = logging.getLogger("invsvc_async.events")
 _OF_POLICY: Final = ("timeout", "attempts", "initial", "maximum")
 _NAME: Final = re.compile(r"\w[\w.-]{0,99}")
 _BURST: Final = 0.05  # s of calls that may be caught up at once, because each look at the store takes time
@@ -216,12 +204,6 @@ def _handler_of(
     *,
     fetch: bool,
 ) -> Handler:
-    """
-    Return the handler, which has the name of the function by default.
-
-    Raises:
-        ConfigurationError: It is not async, or an argument is not valid.
-    """
     check_async(function)
     name = given.get("name")
     if name is None:
@@ -264,12 +246,7 @@ def check_async(handler: object) -> None:
 
 
 def check_options(types: Sequence[object], options: Mapping[str, Any], *, fetch: bool) -> None:
-    """
-    Check the arguments of ``Receiver.on``.
-
-    Raises:
-        ConfigurationError: A type is not in the specification, or an option is not valid.
-    """  # Any: as HandlerOptions
+    """Raise ``ConfigurationError`` if an argument of ``Receiver.on`` is not valid."""  # Any: HandlerOptions
     for unknown in options.keys() - HandlerOptions.__annotations__:
         raise TypeError(f"on() got an unexpected keyword argument {unknown!r}")
     if not types:
@@ -308,11 +285,6 @@ def _is_true(found: object, name: str) -> bool:
             found.close()  # so that nothing warns that it was never awaited
         raise TypeError(f"where: that of {name!r} is async. Use a function that is not.")
     return bool(found)
-
-
-_OfType: TypeAlias = "tuple[list[Handler], list[Handler]]"  # the handlers of one type, and those of ``*``
-
-_log: Final = logging.getLogger("invsvc_async.events")
 
 
 @attrs.frozen
@@ -365,8 +337,10 @@ class Handlers:
 
         One whose ``where`` raises is among them, so that the error counts as a failed attempt.
         """
-        own, rest = self._by_type.get(event.type) or self._by_type_of(event.type)
-        return _accepting(own, event) or _accepting(rest, event)
+        for some in self._by_type.get(event.type) or self._by_type_of(event.type):
+            if found := [each for each in some if each.where is None or _may_want(each, event)]:
+                return found
+        return ()
 
     def deliveries(self, event: Event) -> tuple[Delivery, ...]:
         """Return what to store of *event*: one delivery for each handler, or one that is for none yet."""
@@ -376,14 +350,11 @@ class Handlers:
             return (Delivery(key=key, type=kind, body=event.raw),)
         return tuple(
             Delivery(
-                key=None if number else key,
-                type=kind,
-                body=event.raw,
-                handler=handler.name,
+                key=None if number else key, type=kind, body=event.raw, handler=handler.name,
                 ordering_key=_ordering_key(handler, event),
             )
             for number, handler in enumerate(matching)
-        )
+        )  # fmt: skip
 
     def to_assign(self, entry: Entry, event: Event) -> Sequence[Delivery]:
         """
@@ -452,56 +423,17 @@ class Handlers:
             )
 
 
-async def called(running: Awaitable[object]) -> None:
-    """
-    Run a handler in a task of its own: if it cancels that, it has failed, and its caller is not cancelled.
-
-    What would end the process is raised as it is.
-
-    Raises:
-        RuntimeError: The handler was cancelled from within, or raised what is no Exception.
-    """
-    task, cancelled = asyncio.ensure_future(running), False
-    try:
-        await asyncio.wait((task,))
-    except asyncio.CancelledError:
-        cancelled = True
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await until_ended([task], task.cancel)
-    try:
-        task.result()
-    except asyncio.CancelledError as error:
-        if cancelled:
-            raise
-        raise RuntimeError(
-            "handler: it, or something that it awaited, was cancelled. Handle that in it."
-        ) from error
-    except (Exception, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        raise RuntimeError(f"handler: it raised {type(error).__name__}, which is no Exception.") from error
-
-
 def _overlap(one: Handler, other: Handler) -> bool:
     both_rest = "*" in one.types and "*" in other.types
     return both_rest or any(one.is_for(kind) and other.is_for(kind) for kind in EVENT_TYPES)
 
 
-def _accepting(handlers: Sequence[Handler], event: Event) -> Sequence[Handler]:
-    """Return those of *handlers*, which are for the event's type, that want it."""
-    if all(handler.where is None for handler in handlers):
-        return handlers
-    found: list[Handler] = []
-    for handler in handlers:
-        try:
-            wanted = handler.wants(event)
-        except Exception as error:  # noqa: BLE001 - a user-supplied function may raise anything
-            _log.warning("where of handler %s failed: %s", handler.name, type(error).__name__)
-            wanted = True
-        if wanted:
-            found.append(handler)
-    return found
+def _may_want(handler: Handler, event: Event) -> bool:
+    try:
+        return handler.wants(event)
+    except Exception as error:  # noqa: BLE001 - a user-supplied function may raise anything
+        _log.warning("where of handler %s failed: %s", handler.name, type(error).__name__)
+        return True
 
 
 def _ordering_key(handler: Handler, event: Event) -> str | None:

@@ -12,10 +12,11 @@ import logging
 import random as randomness
 import threading
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
 
+from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import ConfigurationError, MalformedEventError, takes_secrets
 from invsvc_async.events.event import by_name
@@ -33,7 +34,6 @@ from invsvc_async.events.receiving.handlers import (
     Handlers,
     Handling,
     InboxPolicy,
-    called,
     check_async,
     check_options,
 )
@@ -554,7 +554,7 @@ class Receiver:
         if self._test_handler is not None:
             try:
                 with self._within(until):
-                    await called(self._test_handler(event))
+                    await _called(self._test_handler(event))
             except Exception as error:  # noqa: BLE001 - a handler may raise anything; tests are not sent again
                 _log.warning("The handler of test events failed on %s", event.type, exc_info=error)
         return Receipt(200, "test", event)
@@ -569,13 +569,44 @@ class Receiver:
         for function in reversed(self._middleware):  # what any of them returns is dropped
             proceed = partial(function, handling, proceed)  # pyright: ignore[reportArgumentType] - as said
         try:
-            running = called(proceed())
+            running = _called(proceed())
             await (running if self.on_handling is None else self.on_handling(handling, running))
         except BaseException as error:
             failure = error
             raise
         finally:
             self._tally.called(handling, loop.time() - started, failure)
+
+
+async def _called(running: Awaitable[object]) -> None:
+    """
+    Run a handler in a task of its own: if it cancels that, it has failed, and its caller is not cancelled.
+
+    What would end the process is raised as it is.
+
+    Raises:
+        RuntimeError: The handler was cancelled from within, or raised what is no Exception.
+    """
+    task, cancelled = asyncio.ensure_future(running), False
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:
+        cancelled = True
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await until_ended([task], task.cancel)
+    try:
+        task.result()
+    except asyncio.CancelledError as error:
+        if cancelled:
+            raise
+        raise RuntimeError(
+            "handler: it, or something that it awaited, was cancelled. Handle that in it."
+        ) from error
+    except (Exception, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"handler: it raised {type(error).__name__}, which is no Exception.") from error
 
 
 def _check_settings(
