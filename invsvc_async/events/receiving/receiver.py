@@ -23,9 +23,9 @@ from invsvc_async.events.event import by_name
 from invsvc_async.events.receiving.admission import (
     Admitted,
     Receipt,
+    TrustSource,
     Unreadable,
     judge,
-    refusal,
     retired_match,
 )
 from invsvc_async.events.receiving.current import Current
@@ -38,11 +38,9 @@ from invsvc_async.events.receiving.handlers import (
     check_options,
 )
 from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Tally
-from invsvc_async.events.receiving.trust_source import TrustSource
 from invsvc_async.events.receiving.web import AsgiApp, BodyRoom, SyncReceiver, answer, answer_aiohttp
 from invsvc_async.events.receiving.worker import Inline, Worker
 from invsvc_async.events.stores import Delivery, choose_store
-from invsvc_async.events.verify import keys_of, shared_headers_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
@@ -70,7 +68,6 @@ __all__ = ["Receiver"]
 H = TypeVar("H", bound="EventHandler")
 F = TypeVar("F", bound="FetchingHandler")
 M = TypeVar("M", bound="Middleware")
-V = TypeVar("V")
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _LIMIT: Final = 10.0  # s that the sender waits (spec: Delivery behavior)
@@ -128,10 +125,7 @@ class Receiver:
     ) -> None:
         _check_settings(mode, deadline, max_body_bytes, inbox, refresh_after)
         self._source = TrustSource(
-            secrets if callable(secrets) else keys_of(secrets),
-            shared_header if callable(shared_header) else shared_headers_of(shared_header),
-            accept_unsigned=accept_unsigned,
-            max_age=refresh_after,
+            secrets, shared_header, accept_unsigned=accept_unsigned, max_age=refresh_after
         )
         self._tally = Tally(clock)
         self.deadline: Final = deadline
@@ -266,7 +260,7 @@ class Receiver:
     def doubts(self, headers: ByName) -> bool:
         """Return whether these headers rule a delivery out, by the secrets that are known now."""
         known = self._source.known
-        return known is not None and refusal(known, headers, self._tally.clock()) is not None
+        return known is not None and judge(known, None, headers, self._tally.clock()) is not None
 
     async def refusal(self, until: float | None, headers: ByName) -> Receipt | None:
         """
@@ -276,10 +270,9 @@ class Receiver:
         """
         if not self.doubts(headers):
             return None
-        now, trust = self._tally.clock(), self._source.at_hand()
         until = asyncio.get_running_loop().time() + self.deadline if until is None else until
-        receipt = await self._judged(until, b"", headers, now, trust, lambda by: refusal(by, headers, now))
-        if receipt is None:
+        receipt = await self._judged(until, None, headers, self._tally.clock(), self._source.at_hand())
+        if not isinstance(receipt, Receipt):
             return None
         if self.on_delivery is not None:
             receipt = await self.on_delivery(b"", _ended(receipt))
@@ -495,34 +488,34 @@ class Receiver:
         verdict: Admitted | Unreadable | Receipt | None,
     ) -> Receipt:
         """Answer a delivery that *trust* did not authenticate."""
-        found: Admitted | Unreadable | Receipt = await self._judged(
-            until, body, headers, now, trust, lambda by: judge(by, body, headers, now), verdict
-        )
-        return await _ended(found if isinstance(found, Receipt) else self._continue(until, body, found, now))
+        found = await self._judged(until, body, headers, now, trust, verdict)
+        if isinstance(found, (Admitted, Unreadable)):
+            return await _ended(self._continue(until, body, found, now))
+        assert found is not None
+        return found
 
     async def _judged(
         self,
         until: float,
-        body: bytes,
+        body: bytes | None,
         headers: ByName,
         now: float,
         trust: Trust | None,
-        judged: Callable[[Trust], V],
-        verdict: V | None = None,
-    ) -> V | Receipt:
+        verdict: Admitted | Unreadable | Receipt | None = None,
+    ) -> Admitted | Unreadable | Receipt | None:
         """Return the *verdict* by *trust*; if that is a refusal, the one by newer secrets, if any."""
         try:
             with self._within(until):
                 if trust is None or verdict is None:
                     trust = trust or await self._source.current()
-                    verdict = judged(trust)
+                    verdict = judge(trust, body, headers, now)
                 newer = await self._source.newer(trust) if _is_refusal(verdict) else None
         except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
             return self._tally.unavailable(SECRETS, failure)
         if newer is not None:
-            trust, verdict = newer, judged(newer)
+            trust, verdict = newer, judge(newer, body, headers, now)
         if _is_refusal(verdict):
-            retired = retired_match(trust, body, headers, now)
+            retired = retired_match(trust, body or b"", headers, now)
             if retired is not None and self._tally.refused(retired):
                 _log.warning("A delivery was refused: it came with %r, which is retired", retired)
         return verdict
