@@ -36,7 +36,7 @@ __all__ = [
     "signature_of", "unauthenticated", "verify",
 ]  # fmt: skip
 
-_setattr: Final = object.__setattr__  # as attrs does in a frozen class
+_SPACE: Final = "has white space at an end, as a file's last line has a line break. Remove it with strip()."
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -63,10 +63,8 @@ class SharedHeader:
     def __init__(
         self, name: str, value: str, *, label: str | None = None, retires_at: datetime | None = None
     ) -> None:
-        fault = _fault_of_header(name, value) or _fault_of_terms(label, retires_at)
-        if fault is not None:
-            raise ConfigurationError(fault)
-        _set(self, name=name, value=value, label=label, retires_at=retires_at)
+        _check_header(name, value)
+        _set(self, label, retires_at, name=name, value=value)
 
     def matches(self, headers: Headers | None) -> bool:
         """Return whether the header came exactly once, with this value."""
@@ -96,10 +94,7 @@ class Secret:
     def __init__(
         self, value: str | bytes, *, label: str | None = None, retires_at: datetime | None = None
     ) -> None:
-        raw = _raw_of(value)
-        if (fault := raw if isinstance(raw, str) else _fault_of_terms(label, retires_at)) is not None:
-            raise ConfigurationError(fault)
-        _set(self, raw=raw, label=label, retires_at=retires_at)
+        _set(self, label, retires_at, raw=_raw_of(value))
 
 
 Credential: TypeAlias = Secret | SharedHeader
@@ -114,32 +109,26 @@ def is_retired(credential: Credential, now: float) -> bool:
     return credential.retires_at is not None and now >= credential.retires_at.timestamp()
 
 
-def _set(instance: object, **values: object) -> None:
-    for name, value in values.items():
-        _setattr(instance, name, value)
-
-
-def _fault_of_header(name: object, value: object) -> str | None:
-    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-        return "name: not a valid header. Use the one in the dashboard: SharedHeader(name, value)."
-    if not isinstance(value, str) or not value or not value.isascii():
-        return "value: not visible ASCII text. Set another one."
-    if value != value.strip():
-        return (
-            "value: has white space at an end, as a file's last line has a line break. "
-            "Remove it with strip()."
-        )
-    if not value.isprintable():
-        return "value: contains a line break or control character. Set another one."
-    return None
-
-
-def _fault_of_terms(label: object, retires_at: object) -> str | None:
+def _set(instance: Credential, label: object, retires_at: object, **values: object) -> None:
     if label is not None and not (isinstance(label, str) and label and label.isprintable()):
-        return "label: not printable text. Use a short name, such as 'old'."
+        raise ConfigurationError("label: not printable text. Use a short name, such as 'old'.")
     if retires_at is not None and not (isinstance(retires_at, datetime) and retires_at.tzinfo):
-        return "retires_at: not a datetime with a time zone. Use datetime(…, tzinfo=UTC)."
-    return None
+        raise ConfigurationError("retires_at: not a datetime with a time zone. Use datetime(…, tzinfo=UTC).")
+    for name, value in {**values, "label": label, "retires_at": retires_at}.items():
+        object.__setattr__(instance, name, value)  # as attrs does in a frozen class
+
+
+def _check_header(name: object, value: object) -> None:
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        raise ConfigurationError(
+            "name: not a valid header. Use the one in the dashboard: SharedHeader(name, value)."
+        )
+    if not isinstance(value, str) or not value or not value.isascii():
+        raise ConfigurationError("value: not visible ASCII text. Set another one.")
+    if value != value.strip():
+        raise ConfigurationError(f"value: {_SPACE}")
+    if not value.isprintable():
+        raise ConfigurationError("value: contains a line break or control character. Set another one.")
 
 
 def keys_of(secrets: Secrets) -> tuple[Secret, ...]:
@@ -157,19 +146,15 @@ def keys_of(secrets: Secrets) -> tuple[Secret, ...]:
     return tuple(secret if isinstance(secret, Secret) else Secret(secret) for secret in given)
 
 
-def _raw_of(secret: object) -> bytes | str:
-    """Return the bytes of a secret, or, as text, what is wrong with it."""
+def _raw_of(secret: object) -> bytes:
     try:
         raw = secret.encode() if isinstance(secret, str) else secret
     except UnicodeEncodeError:
         raw = b""
     if not raw or not isinstance(raw, bytes):  # with an empty one, anyone could sign
-        return "secrets: one is empty or not text. Use the secret that creation returned."
+        raise ConfigurationError("secrets: one is empty or not text. Use the secret that creation returned.")
     if raw != raw.strip():
-        return (
-            "secrets: one has white space at an end, as a file's last line has a line break. "
-            "Remove it with strip()."
-        )
+        raise ConfigurationError(f"secrets: one {_SPACE}")
     return raw
 
 
