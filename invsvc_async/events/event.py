@@ -2,7 +2,7 @@
 Events as frozen values, one class for each of the three families in the specification, and their parsing.
 
 The body alone determines the event; parsing does not verify it.  An envelope field of the wrong type makes
-the whole body malformed, because an event without a reliable id or type cannot be handled.  The contents of
+the whole body _malformed, because an event without a reliable id or type cannot be handled.  The contents of
 ``data`` are decoded on first use, so that an event that is only counted or forwarded takes little time.
 """
 
@@ -29,13 +29,32 @@ if TYPE_CHECKING:
     from invsvc_async.models import Model
 
 __all__ = [
-    "SIGNATURE", "TEST", "UNREADABLE", "Body", "ByName", "Event", "Headers", "InvoiceBatchCompleted",
-    "ResourceEvent", "SatInvoiceSynced", "by_name", "decode_body", "decoded", "key_of", "malformed",
-    "parse", "plain_of", "says_test", "unreadable",
+    "SIGNATURE", "ByName", "Event", "Headers", "InvoiceBatchCompleted", "ResourceEvent",
+    "SatInvoiceSynced", "by_name", "key_of", "parse", "says_test",
 ]  # fmt: skip
 
+D = TypeVar("D")
+T = TypeVar("T")
+
 SIGNATURE: Final = "x-service-signature"
-TEST: Final = "x-service-test"
+_TEST: Final = "x-service-test"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_KNOWN: Final = frozenset(EVENT_TYPES)
+_V1: Final = frozenset(
+    {"event", "team", "webhook", "livemode", "data", "connectedTeam", "connectedTeamMetadata", "test"}
+)
+_FIELDS: Final = {
+    "v1": _V1,
+    "v1.1": _V1,
+    "v2": frozenset({"id", "type", "created", "livemode", "data", "test"}),
+    "signed": frozenset({"id", "event", "created_at", "data", "test"}),
+}
+_UNREADABLE: Final = (
+    msgspec.DecodeError,
+    RecursionError,
+    ArithmeticError,  # an exponent that Decimal cannot hold
+    ValueError,  # bytes that are not UTF-8
+)
 
 Text: TypeAlias = str | bytes
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[Text, Text]]
@@ -66,24 +85,6 @@ def _text(value: object) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else ""
 
 
-D = TypeVar("D")
-T = TypeVar("T")
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_KNOWN: Final = frozenset(EVENT_TYPES)
-_V1_FIELDS: Final = frozenset(
-    {"event", "team", "webhook", "livemode", "data", "connectedTeam", "connectedTeamMetadata", "test"}
-)
-
-
-UNREADABLE: Final = (
-    msgspec.DecodeError,
-    RecursionError,
-    ArithmeticError,  # an exponent that Decimal cannot hold
-    ValueError,  # bytes that are not UTF-8
-)
-
-
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 _ABSENT: Final = msgspec.Raw(b"null")
 
@@ -95,7 +96,7 @@ class _Details(msgspec.Struct, gc=False):
     payload: msgspec.Raw = _ABSENT
 
 
-class Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
+class _Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
     """
     The top level of a body of any family; ``parse`` checks the fields of type ``Any``.
 
@@ -117,40 +118,33 @@ class Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
     payload: msgspec.Raw = _ABSENT
 
 
-decode_body: Final[Callable[[bytes | msgspec.Raw], Body]] = msgspec.json.Decoder(
-    Body, float_hook=Decimal
+_decode_body: Final[Callable[[bytes | msgspec.Raw], _Body]] = msgspec.json.Decoder(
+    _Body, float_hook=Decimal
 ).decode
 _plain: Final[Callable[[bytes | msgspec.Raw], Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
-def decoded(decode: Callable[[bytes | msgspec.Raw], T], raw: bytes | msgspec.Raw, whole: bytes) -> T:
-    """
-    Decode *raw*, a part of the body *whole*.
-
-    Raises:
-        MalformedEventError: A field has the wrong type, or a number too many digits or too large an exponent.
-    """
+def _decoded(decode: Callable[[bytes | msgspec.Raw], T], raw: bytes | msgspec.Raw, whole: bytes) -> T:
+    """Decode *raw*, a part of the body *whole*; raises ``MalformedEventError``."""
     try:
         return decode(raw)
-    except UNREADABLE as error:
-        raise unreadable(error, whole) from error
+    except _UNREADABLE as error:
+        raise _unreadable(error, whole) from error
 
 
-def plain_of(raw: bytes | msgspec.Raw, whole: bytes) -> dict[str, Any]:
-    """Decode an object in *whole* whose syntax is known to be valid, with exact numbers, as ``decoded``."""
-    return decoded(_plain, raw, whole)
+def _plain_of(raw: bytes | msgspec.Raw, whole: bytes) -> dict[str, Any]:
+    """Decode an object in *whole* whose syntax is known to be valid, with exact numbers."""
+    return _decoded(_plain, raw, whole)
 
 
-def malformed(why: str, raw: bytes) -> MalformedEventError:
-    """Return the error for a body that is not an event."""
+def _malformed(why: str, raw: bytes) -> MalformedEventError:
     return MalformedEventError(f"The body is not an event: {why}. Check its sender. Look at .raw.", raw=raw)
 
 
-def unreadable(error: Exception, raw: bytes) -> MalformedEventError:
-    """Return the error for a body that could not be decoded."""
+def _unreadable(error: Exception, raw: bytes) -> MalformedEventError:
     # Only messages of the decoder itself are known not to quote the body.
     told = str(error) if isinstance(error, (msgspec.DecodeError, NestingError)) else type(error).__name__
-    return malformed(f"it is not readable ({told})", raw)
+    return _malformed(f"it is not readable ({told})", raw)
 
 
 @attrs.frozen(repr=False, slots=False)  # with slots, a frozen class takes three times as long to create
@@ -165,9 +159,7 @@ class _Event(Portable):
 
     The mark is in the body; in the headers, it counts only if nothing authenticates the event.
     """
-    _body: Body = attrs.field(eq=False)
-
-    _known_fields: ClassVar[frozenset[str]]
+    _body: _Body = attrs.field(eq=False)
 
     def __repr__(self) -> str:
         test = ", a test" if self.is_test else ""
@@ -190,7 +182,7 @@ class _Event(Portable):
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:  # noqa: ARG002 - plain already
         mark = {} if self.is_test == self.body_says_test else {"test": True}
-        return {**plain_of(self.raw, self.raw), **mark}
+        return {**_plain_of(self.raw, self.raw), **mark}
 
     @classmethod
     def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - none
@@ -242,11 +234,16 @@ class _Event(Portable):
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Top-level fields that the specification does not list, as plain exact values."""
-        return {name: value for name, value in self._plain().items() if name not in self._known_fields}
+        """
+        Top-level fields that the specification does not list, as plain exact values.
+
+        Those beside a v1.1 wrapper are among them.
+        """
+        known = _FIELDS[self.version if isinstance(self, ResourceEvent) else "signed"]
+        return {name: value for name, value in self._plain().items() if name not in known}
 
     def _plain(self) -> dict[str, Any]:
-        return plain_of(self.raw, self.raw)
+        return _plain_of(self.raw, self.raw)
 
 
 @attrs.frozen(repr=False, slots=False)
@@ -315,12 +312,6 @@ class ResourceEvent(_Event):
         found: dict[str, str] | None = self._body.connected_team_metadata
         return found
 
-    @property
-    def extra(self) -> dict[str, Any]:
-        """Top-level fields that the specification does not list, including those beside a v1.1 wrapper."""
-        known = _RESOURCE_FIELDS[self.version]
-        return {name: value for name, value in self._plain().items() if name not in known}
-
     @cached_property
     def data(self) -> Any:  # Any: a model or plain values, as documented
         """
@@ -335,7 +326,7 @@ class ResourceEvent(_Event):
         content = self._body.data
         if self.version != "v2" or content is None:
             return self._plain()["data"]
-        resource = plain_of(content.object, self.raw)
+        resource = _plain_of(content.object, self.raw)
         model = _model_of(self.type)
         if model is None:
             return resource
@@ -344,7 +335,7 @@ class ResourceEvent(_Event):
         return codec.structure(model, resource)
 
     def _plain(self) -> dict[str, Any]:
-        plain = plain_of(self.raw, self.raw)
+        plain = _plain_of(self.raw, self.raw)
         if self.version != "v1.1":
             return plain
         if plain.get("event") is not None:  # the wrapper is around the resource only
@@ -364,19 +355,11 @@ def _model_of(event: str) -> type[Model] | None:
     return models.Invoice if family == "invoice" else models.Customer
 
 
-_RESOURCE_FIELDS: Final = {
-    "v1": _V1_FIELDS,
-    "v1.1": _V1_FIELDS,
-    "v2": frozenset({"id", "type", "created", "livemode", "data", "test"}),
-}
-
-
 @attrs.frozen(repr=False, slots=False)
 class _SignedEvent(_Event, Generic[D]):
     """The common part of the signed families: an ``evt_`` id and a time in epoch seconds."""
 
     _payload: ClassVar[str]  # the name of the class of ``data``
-    _known_fields = frozenset({"id", "event", "created_at", "data", "test"})
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
         return {**super()._to_plain(convert), "data": convert(self.data)}
@@ -500,14 +483,14 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
             raw.decode()  # the decoder does not check skipped values for UTF-8
         if len(raw) > 2 * DEEPEST:  # else too short to be too deep; most bodies are
             check_depth(raw)
-        content = decode_body(raw)
-    except UNREADABLE as error:
-        raise unreadable(error, raw) from error
+        content = _decode_body(raw)
+    except _UNREADABLE as error:
+        raise _unreadable(error, raw) from error
     version: Version = "v1"
     if content.event is None:
         version, content = _other_version(content, raw)
     if content.data is None:
-        raise malformed("it has no 'data'", raw)
+        raise _malformed("it has no 'data'", raw)
     is_test = content.test is True or (headers is not None and says_test(headers))
     name = content.event or content.type or ""
     family = None if name in _RESOURCES else _SIGNED.get(name) or _signed_family(name, raw)
@@ -516,12 +499,12 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
         if (
             version == "v1"
             and _is_object(content.data.payload)
-            and _WRAPPER.issuperset(plain_of(raw, raw)["data"])
+            and _WRAPPER.issuperset(_plain_of(raw, raw)["data"])
         ):
             version = "v1.1"
         return ResourceEvent(raw, is_test, content, version)
     if version != "v1":
-        raise malformed(f"{name} does not have bodies of {version}", raw)
+        raise _malformed(f"{name} does not have bodies of {version}", raw)
     if content.id is not None or not is_test:
         _check_id(content.id, raw)
     _check_time("created_at", content.created_at, _LAST_SECOND, raw)
@@ -530,19 +513,19 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
 
 def says_test(headers: Headers | None) -> bool:
     """Return whether the headers contain the dashboard's test mark."""
-    return by_name(headers).get(TEST) == "true"
+    return by_name(headers).get(_TEST) == "true"
 
 
-def _other_version(content: Body, raw: bytes) -> tuple[Version, Body]:
+def _other_version(content: _Body, raw: bytes) -> tuple[Version, _Body]:
     if content.type is not None:
         if content.data is None or not _is_object(content.data.object):
-            raise malformed("it has a 'type' but no object in 'data.object'", raw)
+            raise _malformed("it has a 'type' but no object in 'data.object'", raw)
         return "v2", content
     if not _is_object(content.payload):
-        raise malformed("it has neither 'event', nor 'type', nor a 'payload'", raw)
-    inner = decoded(decode_body, content.payload, raw)
+        raise _malformed("it has neither 'event', nor 'type', nor a 'payload'", raw)
+    inner = _decoded(_decode_body, content.payload, raw)
     if inner.event is None:
-        raise malformed("its 'payload' has no 'event'", raw)
+        raise _malformed("its 'payload' has no 'event'", raw)
     inner.test = content.test or inner.test
     return "v1.1", inner
 
@@ -554,11 +537,11 @@ def _is_object(raw: msgspec.Raw) -> bool:
 def _signed_family(name: str, raw: bytes) -> SignedFamily | None:
     """Return the signed family of a type, by its first word: the specification may not list the type."""
     if not name.isprintable():  # because stores and logs contain it
-        raise malformed("the event's type is not printable", raw)
+        raise _malformed("the event's type is not printable", raw)
     return _SIGNED_FAMILIES.get(name.partition(".")[0])
 
 
-def _check_resource(content: Body, version: Version, raw: bytes, *, is_test: bool) -> None:
+def _check_resource(content: _Body, version: Version, raw: bytes, *, is_test: bool) -> None:
     if content.livemode.__class__ is not bool:
         _check("livemode", content.livemode, bool, raw)
     if version == "v2":
@@ -573,17 +556,17 @@ def _check_resource(content: Body, version: Version, raw: bytes, *, is_test: boo
 
 def _check_id(text: object, raw: bytes) -> None:
     if not isinstance(text, str) or not 0 < len(text) <= _ID_LENGTH or not text.isprintable():
-        raise malformed(f"'id' is not a printable text of 1 to {_ID_LENGTH} characters", raw)
+        raise _malformed(f"'id' is not a printable text of 1 to {_ID_LENGTH} characters", raw)
 
 
 def _check_time(field: str, ticks: object, last: int, raw: bytes) -> None:
     if ticks is not None and (type(ticks) is not int or not 0 <= ticks <= last):  # True is an int too
-        raise malformed(f"{field!r} is not a whole number within the years 1970 to 9999", raw)
+        raise _malformed(f"{field!r} is not a whole number within the years 1970 to 9999", raw)
 
 
 def _check(field: str, value: Any, kind: type, raw: bytes) -> None:
     if value is not None and value.__class__ is not kind:
-        raise malformed(f"{field!r} is not of type {kind.__name__}", raw)
+        raise _malformed(f"{field!r} is not of type {kind.__name__}", raw)
 
 
 def _bytes(body: Any) -> bytes:  # Any: what a caller without a type checker may pass

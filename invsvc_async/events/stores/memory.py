@@ -53,6 +53,14 @@ class _Record:
     handler: str = ""
     ordering_key: str | None = None
 
+    @property
+    def is_claim(self) -> bool:
+        return self.state == "open" and self.body is None
+
+    @property
+    def is_taken_in_turn(self) -> bool:
+        return self.state == "open" and self.body is not None and self.due < inf
+
 
 class MemoryStore(HandlerStore):
     """
@@ -90,9 +98,7 @@ class MemoryStore(HandlerStore):
         known = self._known(delivery)
         if known is None:
             self._make_room(1 + len(further))
-            first = self._add(delivery)
-            for record in (first, *(self._add_copy(first, each) for each in further)):
-                self._file(record)
+            self._file_all(self._add(delivery), further)
         else:
             self._complete(known, delivery, further)
         return known is None
@@ -148,9 +154,7 @@ class MemoryStore(HandlerStore):
         first, *further = deliveries
         record.handler, record.ordering_key = first.handler, first.ordering_key
         record.lease = record.attempts = 0
-        copies = (self._add_copy(record, each) for each in further)
-        for each in (record, *(copy for copy in copies if copy is not None)):
-            self._file(each)
+        self._file_all(record, further)
         return True
 
     async def give(self, event: StoredEvent, handler: str) -> bool:
@@ -217,9 +221,6 @@ class MemoryStore(HandlerStore):
             self._end(record, "handled")
         return True
 
-    async def counts(self) -> dict[str, int]:
-        return {state: found.count for state, found in (await self.stats()).items()}
-
     async def stats(self) -> dict[State, StateStats]:
         received: dict[State, list[float]] = {state: [] for state in STATES}
         for record in self._records.values():
@@ -228,11 +229,7 @@ class MemoryStore(HandlerStore):
 
     async def backlog(self) -> Backlog:
         now = self._steady()
-        due = [
-            one.due
-            for one in self._records.values()
-            if one.state == "open" and one.body is not None and one.due <= now
-        ]
+        due = [one.due for one in self._records.values() if one.is_taken_in_turn and one.due <= now]
         dead = sum(one.state == "dead" for one in self._ended.values())
         return Backlog(min(len(due), COUNTED), now - min(due, default=now), min(dead, COUNTED))
 
@@ -240,20 +237,15 @@ class MemoryStore(HandlerStore):
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
         now = self._steady()
-        abandoned = [
-            record
-            for record in self._records.values()
-            if record.state == "open" and record.body is None and record.due < now - older_than
-        ]
         limits = {"handled": older_than, "dead": dead}
-        old: list[_Record] = []
+        old = [one for one in self._records.values() if one.is_claim and one.due < now - older_than]
         for record in self._ended.values():
             age, limit = now - record.ended, limits[record.state]
             if limit is not None and age > limit:
                 old.append(record)
             elif bodies is not None and age > bodies and record.state == "handled":
                 record.body = None
-        for record in abandoned + old:
+        for record in old:
             self._forget(record)
         return sum(record.state == "handled" for record in old)
 
@@ -293,16 +285,21 @@ class MemoryStore(HandlerStore):
 
     def _complete(self, known: _Record, delivery: Delivery, further: Sequence[Delivery]) -> None:
         """Store what claims of a known event lack: its body, and copies for handlers without a claim."""
-        is_claim = known.state == "open" and known.body is None
+        is_claim = known.is_claim
         for each in (delivery, *further):
             own: _Record | None = known
             if each.handler and known.handler not in {"", each.handler}:
                 own = self._by_key.get(key_for(each.handler, known.key, known.id, known.received))
-            if own is not None and own.state == "open" and own.body is None:
+            if own is not None and own.is_claim:
                 own.body = each.body
                 self._schedule(own, own.due)
             elif own is None and is_claim:
                 self._file(self._add_copy(known, each))
+
+    def _file_all(self, first: _Record, further: Sequence[Delivery]) -> None:
+        self._file(first)
+        for each in further:
+            self._file(self._add_copy(first, each))
 
     def _file(self, record: _Record | None) -> None:
         """Make a record due, or let it wait for the others of its ordering key."""
@@ -344,12 +341,7 @@ class MemoryStore(HandlerStore):
         if record.body is not None and due < inf:
             heapq.heappush(self._waiting, (due, record.id))
         if len(self._waiting) > 2 * self._capacity:  # mostly stale items: each lease leaves one
-            open_ones = (
-                one
-                for one in self._records.values()
-                if one.state == "open" and one.body is not None and one.due < inf
-            )
-            self._waiting = [(one.due, one.id) for one in open_ones]
+            self._waiting = [(one.due, one.id) for one in self._records.values() if one.is_taken_in_turn]
             heapq.heapify(self._waiting)
 
     def _lease(self, record: _Record, seconds: float) -> Entry:

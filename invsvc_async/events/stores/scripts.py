@@ -359,9 +359,6 @@ class ScriptedStore(HandlerStore):
             yield _ADVANCE, (key,)
         return bool(dropped)
 
-    async def counts(self) -> dict[str, int]:
-        return {state: found.count for state, found in (await self.stats()).items()}
-
     @_runs("to read")
     def stats(self) -> Script[dict[State, StateStats]]:
         found: dict[State, StateStats] = {}
