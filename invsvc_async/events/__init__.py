@@ -10,20 +10,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from invsvc_async.events.credentials import Secret, SharedHeader
-from invsvc_async.events.event import Event, InvoiceBatchCompleted, ResourceEvent, SatInvoiceSynced
-from invsvc_async.events.parse import parse
-from invsvc_async.events.verify import read, verify
+from invsvc_async.events.event import Event, InvoiceBatchCompleted, ResourceEvent, SatInvoiceSynced, parse
+from invsvc_async.events.verify import Secret, SharedHeader, read, verify
 
 if TYPE_CHECKING:
     from invsvc_async.events.payloads import BatchCounts, BatchResult, InvoiceBatch, Party, SyncedInvoice
+    from invsvc_async.events.receiving.admission import Receipt
     from invsvc_async.events.receiving.current import Gone
-    from invsvc_async.events.receiving.handler import Handling
-    from invsvc_async.events.receiving.policy import InboxPolicy
-    from invsvc_async.events.receiving.receipt import Receipt
+    from invsvc_async.events.receiving.handlers import Handling, InboxPolicy
     from invsvc_async.events.receiving.receiver import Receiver
     from invsvc_async.events.receiving.stats import CredentialStats, Health, ReceiverStats
-    from invsvc_async.events.receiving.sync import SyncReceiver
+    from invsvc_async.events.receiving.web import SyncReceiver
     from invsvc_async.events.stores import (
         Backlog,
         Delivery,
@@ -48,13 +45,12 @@ __all__ = [
 
 _MODULES: Final = {
     "payloads": "BatchCounts BatchResult InvoiceBatch Party SyncedInvoice",
+    "receiving.admission": "Receipt",
     "receiving.current": "Gone",
-    "receiving.handler": "Handling",
-    "receiving.policy": "InboxPolicy",
-    "receiving.receipt": "Receipt",
+    "receiving.handlers": "Handling InboxPolicy",
     "receiving.receiver": "Receiver",
     "receiving.stats": "CredentialStats Health ReceiverStats",
-    "receiving.sync": "SyncReceiver",
+    "receiving.web": "SyncReceiver",
     "stores": "Backlog Delivery Entry HandlerStore Standing StateStats Store StoredEvent",
     "stores.memory": "MemoryStore",
     "stores.postgres": "PostgresStore",

@@ -1,12 +1,14 @@
 """
-Events as frozen values: one class for each of the three families in the specification.
+Events as frozen values, one class for each of the three families in the specification, and their parsing.
 
-``parse`` has checked the envelope.  The contents of ``data`` are decoded on first use, so that an event that
-is only counted or forwarded takes little time.
+The body alone determines the event; parsing does not verify it.  An envelope field of the wrong type makes
+the whole body _malformed, because an event without a reliable id or type cannot be handled.  The contents of
+``data`` are decoded on first use, so that an event that is only counted or forwarded takes little time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -16,7 +18,7 @@ import attrs
 import msgspec
 
 from invsvc_async.api.event_types import EVENT_TYPES
-from invsvc_async.codec.nesting import NestingError
+from invsvc_async.codec.nesting import DEEPEST, NestingError, check_depth
 from invsvc_async.errors import InvalidRequestError, MalformedEventError
 from invsvc_async.models.portable import Portable, hide_fields
 
@@ -27,26 +29,60 @@ if TYPE_CHECKING:
     from invsvc_async.models import Model
 
 __all__ = [
-    "UNREADABLE", "Body", "Event", "InvoiceBatchCompleted", "ResourceEvent", "SatInvoiceSynced",
-    "decode_body", "decoded", "key_of", "malformed", "plain_of", "unreadable",
+    "SIGNATURE", "ByName", "Event", "Headers", "InvoiceBatchCompleted", "ResourceEvent",
+    "SatInvoiceSynced", "by_name", "key_of", "parse", "says_test",
 ]  # fmt: skip
 
 D = TypeVar("D")
 T = TypeVar("T")
 
+SIGNATURE: Final = "x-service-signature"
+_TEST: Final = "x-service-test"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _KNOWN: Final = frozenset(EVENT_TYPES)
-_V1_FIELDS: Final = frozenset(
+_V1: Final = frozenset(
     {"event", "team", "webhook", "livemode", "data", "connectedTeam", "connectedTeamMetadata", "test"}
 )
-
-
-UNREADABLE: Final = (
+_FIELDS: Final = {
+    "v1": _V1,
+    "v1.1": _V1,
+    "v2": frozenset({"id", "type", "created", "livemode", "data", "test"}),
+    "signed": frozenset({"id", "event", "created_at", "data", "test"}),
+}
+_UNREADABLE: Final = (
     msgspec.DecodeError,
     RecursionError,
     ArithmeticError,  # an exponent that Decimal cannot hold
     ValueError,  # bytes that are not UTF-8
 )
+
+Text: TypeAlias = str | bytes
+Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[Text, Text]]
+"""A mapping with names in any case, or pairs as in ASGI."""
+
+
+class ByName(dict[str, str]):
+    """Headers by their names in lower case; one that came twice, or is not text, is ``""``."""
+
+
+def by_name(headers: Headers | None) -> ByName:
+    """Return headers in a form in which each is found at once."""
+    if isinstance(headers, ByName):
+        return headers
+    # items(), because the keys of a multidict may not show that a header came twice
+    pairs: Any = headers.items() if isinstance(headers, Mapping) else headers or ()
+    found = ByName()
+    for key, value in pairs:
+        name = (key if isinstance(key, str) else _text(key)).lower()
+        if name in found:
+            found[name] = ""
+        else:
+            found[name] = value if isinstance(value, str) else _text(value)
+    return found
+
+
+def _text(value: object) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else ""
 
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
@@ -60,7 +96,7 @@ class _Details(msgspec.Struct, gc=False):
     payload: msgspec.Raw = _ABSENT
 
 
-class Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
+class _Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
     """
     The top level of a body of any family; ``parse`` checks the fields of type ``Any``.
 
@@ -82,40 +118,33 @@ class Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
     payload: msgspec.Raw = _ABSENT
 
 
-decode_body: Final[Callable[[bytes | msgspec.Raw], Body]] = msgspec.json.Decoder(
-    Body, float_hook=Decimal
+_decode_body: Final[Callable[[bytes | msgspec.Raw], _Body]] = msgspec.json.Decoder(
+    _Body, float_hook=Decimal
 ).decode
 _plain: Final[Callable[[bytes | msgspec.Raw], Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
-def decoded(decode: Callable[[bytes | msgspec.Raw], T], raw: bytes | msgspec.Raw, whole: bytes) -> T:
-    """
-    Decode *raw*, a part of the body *whole*.
-
-    Raises:
-        MalformedEventError: A field has the wrong type, or a number too many digits or too large an exponent.
-    """
+def _decoded(decode: Callable[[bytes | msgspec.Raw], T], raw: bytes | msgspec.Raw, whole: bytes) -> T:
+    """Decode *raw*, a part of the body *whole*; raises ``MalformedEventError``."""
     try:
         return decode(raw)
-    except UNREADABLE as error:
-        raise unreadable(error, whole) from error
+    except _UNREADABLE as error:
+        raise _unreadable(error, whole) from error
 
 
-def plain_of(raw: bytes | msgspec.Raw, whole: bytes) -> dict[str, Any]:
-    """Decode an object in *whole* whose syntax is known to be valid, with exact numbers, as ``decoded``."""
-    return decoded(_plain, raw, whole)
+def _plain_of(raw: bytes | msgspec.Raw, whole: bytes) -> dict[str, Any]:
+    """Decode an object in *whole* whose syntax is known to be valid, with exact numbers."""
+    return _decoded(_plain, raw, whole)
 
 
-def malformed(why: str, raw: bytes) -> MalformedEventError:
-    """Return the error for a body that is not an event."""
+def _malformed(why: str, raw: bytes) -> MalformedEventError:
     return MalformedEventError(f"The body is not an event: {why}. Check its sender. Look at .raw.", raw=raw)
 
 
-def unreadable(error: Exception, raw: bytes) -> MalformedEventError:
-    """Return the error for a body that could not be decoded."""
+def _unreadable(error: Exception, raw: bytes) -> MalformedEventError:
     # Only messages of the decoder itself are known not to quote the body.
     told = str(error) if isinstance(error, (msgspec.DecodeError, NestingError)) else type(error).__name__
-    return malformed(f"it is not readable ({told})", raw)
+    return _malformed(f"it is not readable ({told})", raw)
 
 
 @attrs.frozen(repr=False, slots=False)  # with slots, a frozen class takes three times as long to create
@@ -130,9 +159,7 @@ class _Event(Portable):
 
     The mark is in the body; in the headers, it counts only if nothing authenticates the event.
     """
-    _body: Body = attrs.field(eq=False)
-
-    _known_fields: ClassVar[frozenset[str]]
+    _body: _Body = attrs.field(eq=False)
 
     def __repr__(self) -> str:
         test = ", a test" if self.is_test else ""
@@ -155,7 +182,7 @@ class _Event(Portable):
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:  # noqa: ARG002 - plain already
         mark = {} if self.is_test == self.body_says_test else {"test": True}
-        return {**plain_of(self.raw, self.raw), **mark}
+        return {**_plain_of(self.raw, self.raw), **mark}
 
     @classmethod
     def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - none
@@ -171,8 +198,6 @@ class _Event(Portable):
         Raises:
             InvalidRequestError: It is not the body of such an event.
         """
-        from invsvc_async.events.parse import parse
-
         try:
             event = parse(text.encode(errors="surrogatepass") if isinstance(text, str) else text)
         except MalformedEventError as error:
@@ -209,11 +234,16 @@ class _Event(Portable):
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Top-level fields that the specification does not list, as plain exact values."""
-        return {name: value for name, value in self._plain().items() if name not in self._known_fields}
+        """
+        Top-level fields that the specification does not list, as plain exact values.
+
+        Those beside a v1.1 wrapper are among them.
+        """
+        known = _FIELDS[self.version if isinstance(self, ResourceEvent) else "signed"]
+        return {name: value for name, value in self._plain().items() if name not in known}
 
     def _plain(self) -> dict[str, Any]:
-        return plain_of(self.raw, self.raw)
+        return _plain_of(self.raw, self.raw)
 
 
 @attrs.frozen(repr=False, slots=False)
@@ -282,12 +312,6 @@ class ResourceEvent(_Event):
         found: dict[str, str] | None = self._body.connected_team_metadata
         return found
 
-    @property
-    def extra(self) -> dict[str, Any]:
-        """Top-level fields that the specification does not list, including those beside a v1.1 wrapper."""
-        known = _RESOURCE_FIELDS[self.version]
-        return {name: value for name, value in self._plain().items() if name not in known}
-
     @cached_property
     def data(self) -> Any:  # Any: a model or plain values, as documented
         """
@@ -302,7 +326,7 @@ class ResourceEvent(_Event):
         content = self._body.data
         if self.version != "v2" or content is None:
             return self._plain()["data"]
-        resource = plain_of(content.object, self.raw)
+        resource = _plain_of(content.object, self.raw)
         model = _model_of(self.type)
         if model is None:
             return resource
@@ -311,7 +335,7 @@ class ResourceEvent(_Event):
         return codec.structure(model, resource)
 
     def _plain(self) -> dict[str, Any]:
-        plain = plain_of(self.raw, self.raw)
+        plain = _plain_of(self.raw, self.raw)
         if self.version != "v1.1":
             return plain
         if plain.get("event") is not None:  # the wrapper is around the resource only
@@ -331,19 +355,11 @@ def _model_of(event: str) -> type[Model] | None:
     return models.Invoice if family == "invoice" else models.Customer
 
 
-_RESOURCE_FIELDS: Final = {
-    "v1": _V1_FIELDS,
-    "v1.1": _V1_FIELDS,
-    "v2": frozenset({"id", "type", "created", "livemode", "data", "test"}),
-}
-
-
 @attrs.frozen(repr=False, slots=False)
 class _SignedEvent(_Event, Generic[D]):
     """The common part of the signed families: an ``evt_`` id and a time in epoch seconds."""
 
     _payload: ClassVar[str]  # the name of the class of ``data``
-    _known_fields = frozenset({"id", "event", "created_at", "data", "test"})
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
         return {**super()._to_plain(convert), "data": convert(self.data)}
@@ -425,10 +441,136 @@ def key_of(event: Event) -> str | None:
 
 
 def _again(raw: bytes, is_test: bool) -> Event:  # noqa: FBT001 - the form of __reduce__
-    from invsvc_async.events.parse import parse
-
     return attrs.evolve(parse(raw), is_test=is_test)
 
 
 def _moment(ticks: int | None, *, milliseconds: int) -> datetime | None:
     return None if ticks is None else _EPOCH + timedelta(milliseconds=ticks * milliseconds)
+
+
+Version: TypeAlias = Literal["v1", "v1.1", "v2"]
+SignedFamily: TypeAlias = type[SatInvoiceSynced] | type[InvoiceBatchCompleted]
+
+_WRAPPER: Final = frozenset({"payload", "customer", "date"})  # all fields of a v1.1 wrapper
+_BRACE: Final = ord("{")
+_ID_LENGTH: Final = 255
+_LAST_SECOND: Final = 253_402_300_799  # of the year 9999, the last that a datetime can represent
+_SIGNED: Final[dict[str, SignedFamily]] = {
+    "sat.invoice.synced": SatInvoiceSynced,
+    "invoice_batch.completed": InvoiceBatchCompleted,
+}
+_RESOURCES: Final = frozenset(EVENT_TYPES).difference(_SIGNED)
+_SIGNED_FAMILIES: Final = {name.partition(".")[0]: family for name, family in _SIGNED.items()}
+
+
+def parse(body: bytes, headers: Headers | None = None) -> Event:
+    """
+    Parse a body into an event of one of the three families.  Does not check a signature.
+
+    A v1.1 wrapper ``{"payload": {…}}`` is removed around the whole v1 body or around its ``data``, because
+    the specification can be read either way.  Events of unknown types are ``ResourceEvent``, and unknown
+    fields are in ``.extra``.  Numbers are exact: ``int`` or ``Decimal``.  *headers* are only used for the
+    dashboard's test mark.
+
+    Raises:
+        MalformedEventError: The body is not an event of the specification.
+
+    Spec: Events.
+    """
+    raw = body if body.__class__ is bytes else _bytes(body)
+    try:
+        if not raw.isascii():
+            raw.decode()  # the decoder does not check skipped values for UTF-8
+        if len(raw) > 2 * DEEPEST:  # else too short to be too deep; most bodies are
+            check_depth(raw)
+        content = _decode_body(raw)
+    except _UNREADABLE as error:
+        raise _unreadable(error, raw) from error
+    version: Version = "v1"
+    if content.event is None:
+        version, content = _other_version(content, raw)
+    if content.data is None:
+        raise _malformed("it has no 'data'", raw)
+    is_test = content.test is True or (headers is not None and says_test(headers))
+    name = content.event or content.type or ""
+    family = None if name in _RESOURCES else _SIGNED.get(name) or _signed_family(name, raw)
+    if family is None:
+        _check_resource(content, version, raw, is_test=is_test)
+        if (
+            version == "v1"
+            and _is_object(content.data.payload)
+            and _WRAPPER.issuperset(_plain_of(raw, raw)["data"])
+        ):
+            version = "v1.1"
+        return ResourceEvent(raw, is_test, content, version)
+    if version != "v1":
+        raise _malformed(f"{name} does not have bodies of {version}", raw)
+    if content.id is not None or not is_test:
+        _check_id(content.id, raw)
+    _check_time("created_at", content.created_at, _LAST_SECOND, raw)
+    return family(raw, is_test, content)
+
+
+def says_test(headers: Headers | None) -> bool:
+    """Return whether the headers contain the dashboard's test mark."""
+    return by_name(headers).get(_TEST) == "true"
+
+
+def _other_version(content: _Body, raw: bytes) -> tuple[Version, _Body]:
+    if content.type is not None:
+        if content.data is None or not _is_object(content.data.object):
+            raise _malformed("it has a 'type' but no object in 'data.object'", raw)
+        return "v2", content
+    if not _is_object(content.payload):
+        raise _malformed("it has neither 'event', nor 'type', nor a 'payload'", raw)
+    inner = _decoded(_decode_body, content.payload, raw)
+    if inner.event is None:
+        raise _malformed("its 'payload' has no 'event'", raw)
+    inner.test = content.test or inner.test
+    return "v1.1", inner
+
+
+def _is_object(raw: msgspec.Raw) -> bool:
+    return memoryview(raw)[0] == _BRACE
+
+
+def _signed_family(name: str, raw: bytes) -> SignedFamily | None:
+    """Return the signed family of a type, by its first word: the specification may not list the type."""
+    if not name.isprintable():  # because stores and logs contain it
+        raise _malformed("the event's type is not printable", raw)
+    return _SIGNED_FAMILIES.get(name.partition(".")[0])
+
+
+def _check_resource(content: _Body, version: Version, raw: bytes, *, is_test: bool) -> None:
+    if content.livemode.__class__ is not bool:
+        _check("livemode", content.livemode, bool, raw)
+    if version == "v2":
+        if content.id is not None or not is_test:
+            _check_id(content.id, raw)
+        _check_time("created", content.created, _LAST_SECOND * 1000, raw)
+    else:
+        _check("team", content.team, str, raw)
+        _check("webhook", content.webhook, str, raw)
+        _check("connectedTeamMetadata", content.connected_team_metadata, dict, raw)
+
+
+def _check_id(text: object, raw: bytes) -> None:
+    if not isinstance(text, str) or not 0 < len(text) <= _ID_LENGTH or not text.isprintable():
+        raise _malformed(f"'id' is not a printable text of 1 to {_ID_LENGTH} characters", raw)
+
+
+def _check_time(field: str, ticks: object, last: int, raw: bytes) -> None:
+    if ticks is not None and (type(ticks) is not int or not 0 <= ticks <= last):  # True is an int too
+        raise _malformed(f"{field!r} is not a whole number within the years 1970 to 9999", raw)
+
+
+def _check(field: str, value: Any, kind: type, raw: bytes) -> None:
+    if value is not None and value.__class__ is not kind:
+        raise _malformed(f"{field!r} is not of type {kind.__name__}", raw)
+
+
+def _bytes(body: Any) -> bytes:  # Any: what a caller without a type checker may pass
+    try:
+        return bytes(memoryview(body))
+    except TypeError:
+        raise MalformedEventError(f"body: it is of type {type(body).__name__}. Pass the raw bytes.") from None

@@ -10,9 +10,10 @@ import threading
 from collections import Counter
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from invsvc_async import events
-from invsvc_async.events.receiving.web import serving
 from invsvc_async.simulator.validate import EVENTS
 from tests.cli.conftest import ENVIRONMENT, child
 
@@ -37,10 +38,16 @@ class Behind:
         receiver = events.Receiver(secrets=SECRET, shared_header=SHARED)
         receiver.on("*")(self._take)
         receiver.on_test(self._take_test)
-        async with serving(
-            receiver, host="127.0.0.1", port=0, tell=lambda _, answer: self.receipts.append(answer.status)
-        ) as port:
-            self.url = f"http://127.0.0.1:{port}/in"
+
+        async def respond(request):
+            response = await receiver.aiohttp_handler(request)
+            self.receipts.append(response.status)
+            return response
+
+        app = web.Application()
+        app.router.add_post("/in", respond)
+        async with receiver, TestServer(app) as server:
+            self.url = str(server.make_url("/in"))
             self._up.set()
             await self._stop.wait()
 

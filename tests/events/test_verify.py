@@ -20,7 +20,7 @@ from invsvc_async.errors import (
     SignatureMissingError,
     UnauthenticatedEventError,
 )
-from invsvc_async.events.headers import by_name
+from invsvc_async.events.event import by_name
 from tests.events.bodies import (
     RESOURCE_TYPES,
     SECRET,

@@ -104,7 +104,10 @@ async def test_application(server, service, address, monkeypatch):
 async def status_of(browser, path):
     try:
         return (await browser.post(path)).status_code
-    except httpx.RemoteProtocolError:  # the server ends the connection after an error of the application
+    except (
+        httpx.RemoteProtocolError,
+        httpx.ReadError,
+    ):  # the server ends the connection after an error of the application
         return 500
 
 

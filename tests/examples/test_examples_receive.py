@@ -15,6 +15,7 @@ from tests.examples.serving import KEY, running
 pytestmark = pytest.mark.untraced
 
 EVENT = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
+ANEW = httpx.Limits(max_keepalive_connections=0)  # a server may end a connection after an answer
 COMMANDS = {
     "fastapi": "uvicorn --port {port} examples.receive_fastapi:app",
     "litestar": "uvicorn --port {port} examples.receive_litestar:app",
@@ -36,7 +37,7 @@ async def test_receiver(framework, tmp_path, monkeypatch):
     key = {"X-Events-Key": KEY}
     async with (
         running(COMMANDS[framework].format(port=port), EVENTS_KEY=KEY),
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as browser,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, limits=ANEW) as browser,
     ):
         await serving(browser)
         answers = [

@@ -58,7 +58,7 @@ def _secrets(marks: Marks) -> Iterator[_Seen]:
     yield Credential, "__init__", lambda given, _made: marks.issue(given[1])
     yield TokenProvider, "_fetched", lambda given, _made: marks.issue(given[0].ready.removeprefix("Bearer "))
     yield SharedHeader, "__init__", lambda given, _made: marks.issue(given[0].value)
-    credentials = import_module("invsvc_async.events.credentials")
+    credentials = import_module("invsvc_async.events.verify")
     yield credentials, "_raw_of", lambda _given, made: isinstance(made, bytes) and marks.issue(made)
 
 

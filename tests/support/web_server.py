@@ -24,7 +24,9 @@ async def web_server(app: Any) -> AsyncIterator[httpx.AsyncClient]:
         while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.005)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    async with httpx.AsyncClient(base_url=address, timeout=30) as browser:
+    # A server may end a connection after an answer, as the next request is sent on it.
+    limits = httpx.Limits(max_keepalive_connections=0)
+    async with httpx.AsyncClient(base_url=address, timeout=30, limits=limits) as browser:
         yield browser
     server.should_exit = True
     await task

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from base64 import b64encode
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import attrs
@@ -16,27 +16,14 @@ import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event, did_you_mean
-from invsvc_async.cli.option_groups import expanded
+from invsvc_async.cli.option_groups import expanded, group_of
 from invsvc_async.cli.options import Json, Yes, confirm, number
-from invsvc_async.cli.output import (
-    DONE,
-    FAILED,
-    age,
-    console,
-    counted,
-    emit_json,
-    fail,
-    note,
-    print_facts,
-    table,
-    visible,
-)
-from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.cli.output import FAILED, age, console, counted, emit_json, fail, note, print_facts, table
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-    from invsvc_async.events import HandlerStore, Store, StoredEvent
+    from invsvc_async.events import HandlerStore, StoredEvent
     from invsvc_async.events.stores import State, StateStats
 
 __all__ = ["app"]
@@ -46,13 +33,35 @@ _AGE: Final = re.compile(r"(\d+)([smhd])")
 _LARGEST: Final = 2**63 - 1  # id
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
-_TABLE: Final = "invsvc_delivery"
-BodiesAge = Annotated[
-    str | None, typer.Option(metavar="AGE", help="Kept bodies: older than this. As --older-than.")
-]
-DeadAge = Annotated[
-    str | None, typer.Option(metavar="AGE", help="Dead letters: older than this. None by default.")
-]
+
+def _seconds(age: str) -> float:
+    found = _AGE.fullmatch(age)
+    try:
+        if found is not None:
+            return timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds()
+    except (ValueError, OverflowError):  # too many digits
+        pass
+    raise typer.BadParameter("use 30d, 2h, 30m or 10s")
+
+
+def _moment(text: str) -> float:
+    """Return a time as seconds since the epoch: an ISO 8601 one, in UTC by default, or an age."""
+    try:
+        if _AGE.fullmatch(text):
+            return (datetime.now(UTC) - timedelta(seconds=_seconds(text))).timestamp()
+        found = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter("use 2026-05-01, 2026-05-01T12:30, or 1d, 2h, 30m") from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _age_option(help_: str) -> Any:  # Any: as typer.Option
+    def check(text: str | None) -> str | None:
+        if text is not None:
+            _seconds(text)
+        return text
+
+    return typer.Option(metavar="AGE", help=help_, callback=check)
 
 
 @attrs.frozen
@@ -66,8 +75,26 @@ class At:
             help="The receiver's store: a SQLite file, or postgresql://…",
         ),
     ]  # fmt: skip
-    table: Annotated[str, typer.Option(help="The table in PostgreSQL.", metavar="NAME")] = _TABLE
+    table: Annotated[str, typer.Option(help="The table in PostgreSQL.", metavar="NAME")] = "invsvc_delivery"
     json_: Json = False
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncGenerator[HandlerStore]:
+        """Return the store, which must exist: a misspelt path is not to become a new file."""
+        from invsvc_async.events.stores import open_store
+        from invsvc_async.storage.address import is_postgres
+
+        store = open_store(self.store)  # refuses addresses of other forms, whose password an error would show
+        if is_postgres(self.store):
+            from invsvc_async.events import PostgresStore
+
+            store = PostgresStore(self.store, table=self.table, connections=2)
+        elif not os.path.exists(self.store):  # noqa: ASYNC240, PTH110 - nothing else runs
+            raise typer.BadParameter(f"{self.store}: there is no such file", param_hint="--store")
+        try:
+            yield store
+        finally:
+            await store.close()
 
 
 @attrs.frozen
@@ -84,22 +111,28 @@ class Filter:
         str | None, typer.Option(help="Only what is for the handler with this name.", metavar="NAME")
     ] = None
     since: Annotated[
-        str | None,
-        typer.Option(help="Received at this time (UTC) or later; 1d means a day ago.", metavar="TIME"),
+        float | None,
+        typer.Option(
+            help="Received at this time (UTC) or later; 1d means a day ago.", metavar="TIME", parser=_moment
+        ),
     ] = None
-    until: Annotated[str | None, typer.Option(help="Received before this time.", metavar="TIME")] = None
+    until: Annotated[
+        float | None, typer.Option(help="Received before this time.", metavar="TIME", parser=_moment)
+    ] = None
 
-    def selection(self, state: State | None) -> Selection:
-        """Return the events in *state* that these options select."""
+    async def of(
+        self, store: HandlerStore, state: State | None, *, after: int = 0, handler: str | None = None
+    ) -> AsyncIterator[StoredEvent]:
+        """Return the events in *state* that these options select, page by page."""
         if self.type_ and self.type_ not in EVENT_TYPES and (words := did_you_mean(self.type_, EVENT_TYPES)):
             note(f"--type: {self.type_!r} is not in the specification. {words}")
-        return Selection(
-            state=state,
-            type=self.type_,
-            handler=self.handler,
-            since=0.0 if self.since is None else _moment(self.since, "--since"),
-            until=float("inf") if self.until is None else _moment(self.until, "--until"),
-        )
+        since, until = self.since or 0.0, float("inf") if self.until is None else self.until
+        while page := await store.events(state=state, after=after, limit=_PAGE):
+            after = page[-1].id
+            for event in page:
+                chosen = self.type_ in {None, event.type} and handler in {None, event.handler}
+                if chosen and since <= event.received_at < until:
+                    yield event
 
 
 @attrs.frozen
@@ -111,52 +144,19 @@ class Choice(Filter):
     ] = None
     all_: Annotated[bool, typer.Option("--all", help="All that the other options select.")] = False
 
-    def selection(self, state: State | None) -> Selection:
-        """Return the events in *state* that these options select."""
+    def __attrs_post_init__(self) -> None:
         if bool(self.ids) == self.all_:
             raise typer.BadParameter("use either ids or --all")
-        return attrs.evolve(super().selection(state), ids=self.ids or ())
 
 
-app: typer.Typer = typer.Typer(
-    add_completion=False, rich_markup_mode="markdown", no_args_is_help=True,
-    help="Show, handle again or drop the events in a receiver's store, which may be in use meanwhile.",
-)  # fmt: skip
-
-
-@attrs.frozen(kw_only=True)
-class Selection:
-    """The events with *ids*, or those in a state, of a type, for a handler, and received in a period."""
-
-    ids: Sequence[int] = ()
-    state: State | None
-    type: str | None = None
-    handler: str | None = None
-    since: float = 0.0
-    until: float = float("inf")
-
-    async def of(self, store: Store, after: int = 0) -> AsyncIterator[StoredEvent]:
-        """Return the events, page by page."""
-        for one in self.ids:
-            page = await store.events(after=one - 1, limit=1)
-            if page and page[0].id == one:
-                yield page[0]
-            else:
-                fail(f"{one}: there is no such event in the store. Use an id that `list` shows")
-        while not self.ids and (page := await store.events(state=self.state, after=after, limit=_PAGE)):
-            after = page[-1].id
-            for event in page:
-                if self._has(event):
-                    yield event
-
-    def _has(self, event: StoredEvent) -> bool:
-        chosen = self.type in {None, event.type} and self.handler in {None, event.handler}
-        return chosen and self.since <= event.received_at < self.until
+app: typer.Typer = group_of(
+    "Show, handle again or drop the events in a receiver's store, which may be in use meanwhile."
+)
 
 
 @app.command("list")
 @expanded
-def list_(
+async def list_(
     at: At,
     *,
     state: Annotated[
@@ -172,13 +172,10 @@ def list_(
 
     With --json it prints one object per line, not an array.
     """
-    until_done(_list(at, chosen.selection(None if state == "all" else state), after, limit))
-
-
-async def _list(at: At, wanted: Selection, after: int, limit: int) -> None:
     found: list[StoredEvent] = []
-    async with _opened(at) as store:
-        async for event in wanted.of(store, after):
+    wanted = None if state == "all" else state
+    async with at.opened() as store:
+        async for event in chosen.of(store, wanted, after=after, handler=chosen.handler):
             if len(found) == limit:
                 note(f"there are more: continue with --after {found[-1].id}")
                 break
@@ -194,7 +191,7 @@ async def _list(at: At, wanted: Selection, after: int, limit: int) -> None:
 
 @app.command()
 @expanded
-def show(
+async def show(
     id_: Annotated[int, typer.Argument(max=_LARGEST, metavar="ID", help="As `list` shows it.")], at: At
 ) -> None:
     """
@@ -202,42 +199,35 @@ def show(
 
     Its body is shown too, which may contain personal data.
     """
-    raise typer.Exit(until_done(_show(at, id_)))
-
-
-async def _show(at: At, one: int) -> int:
-    async with _opened(at) as store:
-        found = [event async for event in Selection(ids=[one], state=None).of(store)]
+    async with at.opened() as store:
+        found = [event async for event in _named(store, [id_])]
+    for event in found:
+        facts = _facts(event)
+        if at.json_:
+            emit_json(facts | _body(event))
+            return
+        print_facts(console(), [(name, str(value)) for name, value in facts.items() if value is not None])
+        body = "(deleted)" if event.body is None else event.body.decode(errors="backslashreplace")
+        console().print(f"\n{body}", markup=False, soft_wrap=True)
     if not found:
-        return FAILED
-    (event,) = found
-    facts = _facts(event)
-    if at.json_:
-        emit_json(facts | _body(event))
-        return DONE
-    print_facts(
-        console(), [(name, visible(str(value))) for name, value in facts.items() if value is not None]
-    )
-    body = "(deleted)" if event.body is None else event.body.decode(errors="backslashreplace")
-    console().print(f"\n{body}", markup=False, soft_wrap=True)
-    return DONE
+        raise typer.Exit(FAILED)
 
 
 @app.command()
 @expanded
-def revive(chosen: Choice, at: At) -> None:
+async def revive(chosen: Choice, at: At) -> None:
     """
     Hand dead letters to the receiver again: `invsvc events revive --all --store events.db`.
 
     They have new attempts then; mend their cause before.
     Exits with 1 if an event is not a dead letter.
     """
-    raise typer.Exit(until_done(_change(at, chosen.selection("dead"), "revived")))
+    await _change(at, chosen, "dead", "revived")
 
 
 @app.command()
 @expanded
-def drop(
+async def drop(
     chosen: Choice,
     at: At,
     *,
@@ -254,16 +244,15 @@ def drop(
     Asks before on a terminal.  Exits with 1 if an event is being handled, or has no body because the service
     will send it again.
     """
-    wanted = chosen.selection(state)
     if not yes:
-        what = f"all selected events that are {state}" if chosen.all_ else counted(len(wanted.ids), "event")
+        what = counted(len(chosen.ids), "event") if chosen.ids else f"all selected events that are {state}"
         confirm(f"events drop: delete {what}?")
-    raise typer.Exit(until_done(_change(at, wanted, "dropped")))
+    await _change(at, chosen, None if chosen.ids else state, "dropped")
 
 
 @app.command()
 @expanded
-def replay(chosen: Choice, at: At) -> None:
+async def replay(chosen: Choice, at: At) -> None:
     """
     Hand handled events to the receiver again: `invsvc events replay --all --since 1d --store events.db`.
 
@@ -274,56 +263,62 @@ def replay(chosen: Choice, at: At) -> None:
     handler = chosen.handler
     if handler is not None and not handler.strip():  # an unset variable of the shell is not "all handlers"
         raise typer.BadParameter("give the handler's name", param_hint="--handler")
-    wanted = attrs.evolve(chosen.selection(None if handler else "handled"), handler=None)
-    raise typer.Exit(until_done(_change(at, wanted, "replayed", handler=handler)))
+    await _change(at, chosen, None if handler else "handled", "replayed", to=handler)
 
 
-async def _change(at: At, wanted: Selection, done: str, *, handler: str | None = None) -> int:
+async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to: str | None = None) -> None:
+    """Change what is *chosen*; *to* is the handler that gets it, and otherwise one of the options."""
     changed = failed = bodiless = 0
-    async with _opened(at) as store:
-        act: Callable[[StoredEvent], Awaitable[bool]] = store.drop if done == "dropped" else store.revive
-        if handler:
-            act = partial(store.give, handler=handler)
-        async for event in wanted.of(store):
-            if handler and not event.type:
+    async with at.opened() as store:
+        plain = store.drop if done == "dropped" else store.revive
+        act: Callable[[StoredEvent], Awaitable[bool]] = partial(store.give, handler=to) if to else plain
+        only = None if to else chosen.handler
+        wanted = _named(store, chosen.ids) if chosen.ids else chosen.of(store, state, handler=only)
+        async for event in wanted:
+            if to and not event.type:
                 continue  # a body that is no event
-            if not handler and done != "dropped" and event.state != wanted.state:
+            if state not in {None, event.state}:
                 fail(f"{event.id}: it is {event.state}, and cannot be {done}")
                 failed += 1
             elif await act(event):
                 changed += 1
-            elif event.id in wanted.ids:
+            elif chosen.ids:
                 fail(f"{event.id}: it cannot be {done}. Look at it with `show`")
                 failed += 1
             else:
                 bodiless += done == "replayed" and event.body is None
     if bodiless:
         note(f"{counted(bodiless, 'event')} passed over: no body was kept (InboxPolicy(keep_bodies=…))")
-    missing = len(wanted.ids) - changed - failed
+    failed = max(failed, len(chosen.ids or ()) - changed)  # those that are not there, too
     if at.json_:
-        emit_json({done: changed, "failed": failed + max(missing, 0)})
+        emit_json({done: changed, "failed": failed})
     else:
-        console().print(f"{changed:,} event{'s' if changed != 1 else ''} {done}")
-        if changed and handler:
-            note(f"only a receiver that has a handler named {handler!r} handles them")
-    return FAILED if failed or missing > 0 else DONE
+        console().print(f"{counted(changed, 'event')} {done}")
+        if changed and to:
+            note(f"only a receiver that has a handler named {to!r} handles them")
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+async def _named(store: HandlerStore, ids: Sequence[int]) -> AsyncIterator[StoredEvent]:
+    for one in ids:
+        page = await store.events(after=one - 1, limit=1)
+        if page and page[0].id == one:
+            yield page[0]
+        else:
+            fail(f"{one}: there is no such event in the store. Use an id that `list` shows")
 
 
 @app.command()
 @expanded
-def stats(at: At) -> None:
+async def stats(at: At) -> None:
     """Count the events in each state, and what is due now: `invsvc events stats --store events.db`."""
-    until_done(_stats(at))
-
-
-async def _stats(at: At) -> None:
     from invsvc_async.events.stores import COUNTED
 
-    async with _opened(at) as store:
+    async with at.opened() as store:
         found, backlog = await store.stats(), await store.backlog()
     if at.json_:
-        states: dict[str, Any] = {state: _counted(one) for state, one in found.items()}
-        emit_json(states | {"backlog": attrs.asdict(backlog)})
+        emit_json(_counted(found) | {"backlog": attrs.asdict(backlog)})
         return
     rows = [
         [state, _number(one), "" if one.oldest is None else _time(one.oldest)] for state, one in found.items()
@@ -334,9 +329,11 @@ async def _stats(at: At) -> None:
     console().print(f"{backlog.due:,}{many} due now{late}")
 
 
-def _counted(stats: StateStats) -> dict[str, Any]:  # Any: JSON values
-    oldest = None if stats.oldest is None else _time(stats.oldest)
-    return {"count": stats.count, "has_more": stats.has_more, "oldest": oldest}
+def _counted(found: Mapping[State, StateStats]) -> dict[str, Any]:  # Any: JSON values
+    return {
+        state: attrs.asdict(one) | {"oldest": None if one.oldest is None else _time(one.oldest)}
+        for state, one in found.items()
+    }
 
 
 def _number(stats: StateStats) -> str:
@@ -345,12 +342,12 @@ def _number(stats: StateStats) -> str:
 
 @app.command()
 @expanded
-def prune(
+async def prune(
     at: At,
     *,
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="Handled longer ago than this.")] = "30d",
-    bodies: BodiesAge = None,
-    dead: DeadAge = None,
+    older_than: Annotated[str, _age_option("Handled longer ago than this.")] = "30d",
+    bodies: Annotated[str | None, _age_option("Kept bodies: older than this. As --older-than.")] = None,
+    dead: Annotated[str | None, _age_option("Dead letters: older than this. None by default.")] = None,
 ) -> None:
     """
     Delete handled events that are old: `invsvc events prune --older-than 7d --store events.db`.
@@ -359,69 +356,16 @@ def prune(
     An event that is deleted would be handled again if it came again.
     """
     ages = {"older_than": older_than, "bodies": bodies, "dead": dead}
-    given = {name: age for name, age in ages.items() if age is not None}
-    until_done(_prune(at, given))
-
-
-async def _prune(at: At, ages: dict[str, str]) -> None:
-    seconds = {name: _age(age, f"--{name.replace('_', '-')}").total_seconds() for name, age in ages.items()}
-    async with _opened(at) as store:
-        pruned = await store.prune(**seconds)
+    async with at.opened() as store:
+        pruned = await store.prune(**{name: _seconds(age) for name, age in ages.items() if age is not None})
         left = await store.stats()
     if at.json_:
-        emit_json({"pruned": pruned, "kept": {state: _counted(one) for state, one in left.items()}})
+        emit_json({"pruned": pruned, "kept": _counted(left)})
         return
-    console().print(f"{pruned:,} event{'s' if pruned != 1 else ''} pruned")
-    dead = f"younger than {ages['dead']}" if "dead" in ages else "until dropped: --dead was not given"
-    reasons = {"open": "not handled yet", "handled": f"less than {ages['older_than']} ago", "dead": dead}
+    console().print(f"{counted(pruned, 'event')} pruned")
+    kept = "until dropped: --dead was not given" if dead is None else f"younger than {dead}"
+    reasons = {"open": "not handled yet", "handled": f"less than {older_than} ago", "dead": kept}
     table(("kept", "events", "why"), [[s, _number(one), reasons[s]] for s, one in left.items()], right=(1,))
-
-
-@asynccontextmanager
-async def _opened(at: At) -> AsyncGenerator[HandlerStore]:
-    store = _store_at(at.store, at.table)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-def _store_at(address: str, table_: str) -> HandlerStore:
-    """Return the store, which must exist: a misspelt path is not to become a new file."""
-    from invsvc_async.events.stores import open_store
-    from invsvc_async.storage.address import is_postgres
-
-    if is_postgres(address):
-        from invsvc_async.events import PostgresStore
-
-        return PostgresStore(address, table=table_, connections=2)
-    store = open_store(address)  # refuses addresses of other forms, whose password an error would show
-    if not Path(address).exists():
-        raise typer.BadParameter(f"{address}: there is no such file", param_hint="--store")
-    return store
-
-
-def _moment(text: str, option: str) -> float:
-    """Return a time as seconds since the epoch: an ISO 8601 one, in UTC by default, or an age."""
-    try:
-        if _AGE.fullmatch(text):
-            return (datetime.now(UTC) - _age(text, option)).timestamp()
-        found = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise typer.BadParameter(
-            "use 2026-05-01, 2026-05-01T12:30, or 1d, 2h, 30m", param_hint=option
-        ) from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-
-
-def _age(text: str, option: str) -> timedelta:
-    age = _AGE.fullmatch(text)
-    try:
-        if age is not None:
-            return timedelta(**{_UNITS[age[2]]: int(age[1])})
-    except (ValueError, OverflowError):  # too many digits
-        pass
-    raise typer.BadParameter("use 30d, 2h, 30m or 10s", param_hint=option)
 
 
 def _facts(event: StoredEvent) -> dict[str, Any]:  # Any: JSON values

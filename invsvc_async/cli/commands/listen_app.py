@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from aiohttp import ClientError, ClientSession, ClientTimeout
+from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from invsvc_async import events
 from invsvc_async.api.json_values import is_object
@@ -18,17 +18,14 @@ from invsvc_async.cli.options import content_of
 from invsvc_async.cli.output import emit_json, fail, note, visible
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvsvcError, UnreadableResponseError
-from invsvc_async.events.credentials import keys_of
 from invsvc_async.events.event import key_of
-from invsvc_async.events.verify import signature_of
+from invsvc_async.events.verify import keys_of, signature_of
 from invsvc_async.storage.address import without_login
 from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
     from pathlib import Path
-
-    from aiohttp import web
 
 __all__ = ["ForwardError", "Listener", "lines_of", "listening", "replayed"]
 
@@ -112,21 +109,30 @@ async def listening(
         OSError: The address is not available.
 
     """
-    from invsvc_async.events.receiving.web import serving
-
     receiver = events.Receiver(
         secrets=listener.secrets, shared_header=listener.shared_header, accept_unsigned=accept_unsigned
     )
     receiver.on("*")(listener.handle)
     receiver.on_test(listener.handle)
 
-    def on_response(request: web.Request, response: web.Response) -> None:
+    async def respond(request: web.Request) -> web.Response:
+        response = await receiver.aiohttp_handler(request)
         if response.status >= 300:
             target = f"{request.method} {request.rel_url.raw_path}"  # raw: escapes control characters
             note(f"answered {response.status} ({response.text}) to {target}")
+        return response
 
-    async with serving(receiver, host=host, port=port, tell=on_response) as chosen:
-        yield f"http://{f'[{host}]' if ':' in host else host}:{chosen}/"
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", respond)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    async with receiver:
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+            chosen = runner.addresses[0][1]
+            yield f"http://{f'[{host}]' if ':' in host else host}:{chosen}/"
+        finally:
+            await runner.cleanup()
 
 
 async def replayed(listener: Listener, path: Path, lines: Sequence[tuple[int, bytes]]) -> int:

@@ -1,29 +1,95 @@
 """
-The pure decision whether a delivery is admitted.
+Whether a delivery is admitted, by what authenticates it now, and the answer to it.
 
 A forged event, an authentic one that cannot be parsed, and a well-formed one of an unknown type get three
 different answers.
+
+Secrets and shared headers are fixed values, or come from functions that ask a vault.  What a function
+returned is used for a while, then replaced in the background.  If a delivery fits nothing, it is asked once
+more, because a rotation may just have happened.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import asyncio
+import inspect
+import logging
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+import attrs
 import msgspec
 
-from invsvc_async.errors import EventError, MalformedEventError, SignatureMismatchError, without_frames
-from invsvc_async.events.credentials import Secret, is_retired
-from invsvc_async.events.event import Event, ResourceEvent
-from invsvc_async.events.headers import SIGNATURE
-from invsvc_async.events.parse import parse, says_test
-from invsvc_async.events.receiving.receipt import Receipt
-from invsvc_async.events.verify import Trust, unauthenticated
+from invsvc_async.concurrency.threads import called
+from invsvc_async.errors import (
+    ConfigurationError,
+    EventError,
+    MalformedEventError,
+    SignatureMismatchError,
+    without_frames,
+)
+from invsvc_async.events.event import SIGNATURE, Event, ResourceEvent, parse, says_test
+from invsvc_async.events.verify import (
+    Secret,
+    Trust,
+    check_flag,
+    is_retired,
+    keys_of,
+    shared_headers_of,
+    unauthenticated,
+)
 
 if TYPE_CHECKING:
-    from invsvc_async.events.credentials import Credential
-    from invsvc_async.events.headers import ByName
+    from collections.abc import Mapping
 
-__all__ = ["Admitted", "Unreadable", "judge", "refusal", "retired_match"]
+    from invsvc_async.events.event import ByName, Event
+    from invsvc_async.events.verify import Credential, SecretsSource, SharedHeader, SharedHeadersSource
+
+__all__ = [
+    "Admitted", "Outcome", "Receipt", "TrustSource", "Unreadable", "judge", "retired_match",
+    "unavailable",
+]  # fmt: skip
+
+Outcome: TypeAlias = Literal[
+    "handled", "stored", "duplicate", "ignored", "unknown", "test", "dead letter",
+    "refused", "unreadable", "busy", "failed", "unavailable",
+]  # fmt: skip
+
+_log: Final = logging.getLogger("invsvc_async.events")
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+_PAUSE: Final = 1.0  # s at least between two fetches, however many forged deliveries come
+_LIMIT: Final = 5.0  # s for one fetch: the sender waits 10 s
+_NOTHING: Final = "secrets: nothing authenticates events. Pass secrets or a SharedHeader."
+_FAILED: Final = "secrets: the function that returns them failed. The log says why."
+
+
+@attrs.frozen
+class Receipt:
+    """
+    The answer to the sender, and the reason.
+
+    ``status`` is the HTTP status; ``outcome`` is one word for it, safe to send as the body; ``event`` is the
+    event, if it could be read; ``error`` is why it was refused; ``headers`` are those of the answer.
+
+    An event that is ``handled`` or ``stored`` cannot be lost any more; a ``duplicate`` was one of these
+    before.  An ``ignored`` event has no handler, and the type of an ``unknown`` one is not in the
+    specification.  A ``dead letter`` is authentic but could not be read, and was stored.  ``busy`` (429),
+    ``failed`` (500) and ``unavailable`` (503) make the service send a resource event again.
+
+    Spec: Events, Delivery behavior.
+    """
+
+    status: int
+    outcome: Outcome
+    event: Event | None = None
+    error: EventError | None = None
+    headers: Mapping[str, str] = _NO_HEADERS
+
+
+def unavailable(failure: Exception, event: Event | None = None) -> Receipt:
+    """Return the answer that makes the sender come back, because the store is down."""
+    _log.error("The event store failed: %s", type(failure).__name__, exc_info=failure)
+    return Receipt(503, "unavailable", event, headers={"Retry-After": "5"})
 
 
 class Admitted(msgspec.Struct, frozen=True, eq=False, gc=False):  # nothing refers back to it
@@ -46,8 +112,16 @@ class Unreadable(msgspec.Struct, frozen=True, eq=False):
     by: Credential
 
 
-def judge(trust: Trust, body: bytes, headers: ByName, now: float) -> Admitted | Unreadable | Receipt:
-    """Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it."""
+def judge(
+    trust: Trust, body: bytes | None, headers: ByName, now: float
+) -> Admitted | Unreadable | Receipt | None:
+    """
+    Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it.
+
+    Without a *body*, the result is the refusal of what no body can authenticate, or else ``None``.
+    """
+    if body is None:
+        return _refusal(trust, headers, now)
     try:
         proof = trust.prove(body, headers, now)
     except SignatureMismatchError as error:
@@ -74,8 +148,7 @@ def judge(trust: Trust, body: bytes, headers: ByName, now: float) -> Admitted | 
     return Admitted(event, "until acknowledged" if again else "once", proof)
 
 
-def refusal(trust: Trust, headers: ByName, now: float) -> Receipt | None:
-    """Return the refusal of what no body can authenticate, or ``None`` if the body has to be read."""
+def _refusal(trust: Trust, headers: ByName, now: float) -> Receipt | None:
     if trust.keys and SIGNATURE in headers:
         return None
     try:
@@ -96,3 +169,144 @@ def retired_match(trust: Trust, body: bytes, headers: ByName, now: float) -> Cre
         return Trust(keys, shared, accept_unsigned=False).prove(body, headers, 0.0)
     except SignatureMismatchError:
         return None
+
+
+class TrustSource:
+    """
+    The trust in deliveries, fetched anew after *max_age* seconds if an argument is a function.
+
+    A function that fails is reported in the log, and what it returned before stays valid.
+
+    Raises:
+        ConfigurationError: A fixed value is not valid, or nothing would authenticate events.
+    """
+
+    def __init__(
+        self, secrets: SecretsSource, shared: SharedHeadersSource, *, accept_unsigned: bool, max_age: float
+    ) -> None:
+        check_flag(accept_unsigned)
+        self._accept_unsigned = accept_unsigned
+        self._max_age = max_age
+        self._keys = secrets if callable(secrets) else keys_of(secrets)
+        self._headers = shared if callable(shared) else shared_headers_of(shared)
+        self.known: Trust | None = None
+        if not (callable(self._keys) or callable(self._headers)):
+            self.known = self._checked_trust(self._keys, self._headers)
+        self.is_fixed: Final = self.known is not None
+        self._began = self._fetched = float("-inf")
+        self._failed = False
+        self._fetching = asyncio.Lock()
+        self._next: asyncio.Task[None] | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._is_called = False  # the function, in its thread
+
+    async def current(self) -> Trust:
+        """
+        Return the trust as known now; fetch it if it is not known.
+
+        Raises:
+            ConfigurationError: It was never known, and cannot be fetched.
+        """
+        if self.known is None:
+            await self._fetch_next()
+        known = self.at_hand()
+        if known is None:
+            raise ConfigurationError(_FAILED)
+        return known
+
+    def at_hand(self) -> Trust | None:
+        """Return the trust as known now, or ``None``; fetch it anew in the background if it is old."""
+        if self.is_fixed or self.known is None:
+            return self.known
+        if asyncio.get_running_loop().time() > self._fetched + self._max_age:
+            self._later()
+        return self.known
+
+    async def newer(self, known: Trust) -> Trust | None:
+        """
+        Return another trust than *known*, fetched after this call, or ``None`` if nothing has changed.
+
+        Raises:
+            ConfigurationError: That cannot be found out.
+        """
+        if self.is_fixed:
+            return None
+        if self.known is known:
+            await self._fetch_next()
+            if self._failed:
+                raise ConfigurationError(_FAILED)
+        return None if self.known is known else self.known
+
+    async def stop(self) -> None:
+        """Cancel fetches that are under way; the next may be in another event loop."""
+        if under_way := list(self._under_way):
+            for task in under_way:
+                task.cancel()
+            await asyncio.wait(under_way)
+        self._next, self._fetching = None, asyncio.Lock()
+
+    async def _fetch_next(self) -> None:
+        """Wait for a fetch that begins after this call; all who wait for it share it."""
+        fetching = self._later()
+        try:
+            await asyncio.shield(fetching)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not fetching.cancelled() or task is None or task.cancelling():
+                raise
+            raise ConfigurationError("receiver: it was stopped. Start it again.") from None
+
+    def _later(self) -> asyncio.Task[None]:
+        if self._next is None or self._next.done():
+            self._next = asyncio.create_task(self._fetch(), name="invsvc events secrets")
+            self._under_way.add(self._next)
+            self._next.add_done_callback(self._under_way.discard)
+        return self._next
+
+    async def _fetch(self) -> None:
+        loop = asyncio.get_running_loop()
+        async with self._fetching:
+            await asyncio.sleep(max(0.0, self._began + _PAUSE - loop.time()))
+            self._next = None  # who comes from now on needs another one
+            self._began = loop.time()
+            try:
+                async with asyncio.timeout(_LIMIT):
+                    keys = keys_of(await self._asked(self._keys))
+                    headers = shared_headers_of(await self._asked(self._headers))
+                trust = self._checked_trust(keys, headers)
+            except Exception as error:  # noqa: BLE001 - a vault's client may raise anything, also secrets
+                self._failed = True
+                # Not what it says: that may be a secret.
+                _log.error("The function for secrets or headers failed with %s", type(error).__name__)
+            else:
+                self._failed = False
+                self._fetched = self._began
+                if trust != self.known:
+                    self.known = trust
+
+    def _checked_trust(self, keys: tuple[Secret, ...], headers: tuple[SharedHeader, ...]) -> Trust:
+        if not (keys or headers or self._accept_unsigned):
+            raise ConfigurationError(_NOTHING)
+        return Trust(keys, headers, self._accept_unsigned)
+
+    async def _asked(self, source: object) -> Any:  # Any: it is checked afterwards
+        """Return a fixed value, or what a function returns; it is called in a thread, as it may hang."""
+        if not callable(source):
+            return source
+        if self._is_called:
+            raise TimeoutError  # the call of before has not ended yet
+
+        def call() -> object:
+            try:
+                return source()
+            finally:
+                self._is_called = False
+
+        self._is_called = True
+        try:
+            answer = called(call, "invsvc events secrets")
+        except BaseException:  # the process has too many threads
+            self._is_called = False
+            raise
+        found = await answer
+        return await found if inspect.isawaitable(found) else found

@@ -1,38 +1,290 @@
 """
-The handlers of a receiver: which events each gets, and what a store has to know of that.
+The handlers of a receiver: how they are registered, which events each gets, and what a store has to know.
 
 In a store, a handler is known by its name.  Each event is stored once for each handler that it is for.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import hashlib
+import inspect
 import logging
-from typing import TYPE_CHECKING, Final, TypeAlias
+import re
+from math import floor
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 import attrs
 
 from invsvc_async.api.event_types import EVENT_TYPES
-from invsvc_async.concurrency.cancellation import until_ended
+from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.event import key_of
-from invsvc_async.events.receiving.handler import handler_of
+from invsvc_async.events.receiving.current import READABLE
 from invsvc_async.events.stores import Delivery, HandlerStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.handler import Handler, Pace, Settings
-    from invsvc_async.events.receiving.policy import InboxPolicy
+    from invsvc_async.events.receiving.current import Gone
     from invsvc_async.events.stores import Entry, Store
+    from invsvc_async.models import Invoice
 
-__all__ = ["Group", "Handlers", "called"]
+__all__ = [
+    "EventHandler", "EventPattern", "FetchingHandler", "Group", "Handler", "HandlerOptions", "Handlers",
+    "Handling", "InboxPolicy", "Middleware", "Pace", "check_async", "check_options",
+]  # fmt: skip
+
+_LONGEST = 1e9  # s, 31 years: an endless lease would outlive its process, and the event would wait for ever
+
+
+def _positive(_: object, field: attrs.Attribute[float], seconds: float) -> None:
+    if not isinstance(seconds, (int, float)) or not 0 < seconds <= _LONGEST:
+        raise ConfigurationError(
+            f"{field.name}: {seconds!r} is not valid. Use more than 0 and at most {_LONGEST:.0e} seconds."
+        )
+
+
+def _at_least_one(_: object, field: attrs.Attribute[int], number: int) -> None:
+    if not isinstance(number, int) or number < 1:
+        raise ConfigurationError(f"{field.name}: {number!r} is not valid. Use a whole number, at least 1.")
+
+
+def _not_longer_than_keep(policy: InboxPolicy, field: attrs.Attribute[float], seconds: float | None) -> None:
+    if seconds is None:
+        return
+    _positive(policy, field, seconds)
+    if seconds > policy.keep:
+        raise ConfigurationError(
+            f"keep_bodies: {seconds!r} is longer than keep, {policy.keep!r}. Raise keep, or lower this."
+        )
+
+
+@attrs.frozen(kw_only=True)
+class InboxPolicy:
+    """
+    How stored events are handled.  All times are in seconds.
+
+    An event is tried ``attempts`` times, each time for at most ``timeout``, and is then a dead letter.
+    Between tries, the worker waits a random part of a delay that starts at ``initial`` and doubles up to
+    ``maximum``.  At most ``concurrency`` events are handled at once.  The store is read every ``poll``, for
+    events that other processes have stored.  Handled events are remembered for ``keep``, to recognise late
+    duplicates, and their bodies are kept for ``keep_bodies`` (none by default), so that they can be replayed.
+    Dead letters are deleted after ``keep_dead``; by default, they stay until somebody deals with them.
+
+    Raises:
+        ConfigurationError: A value is not positive or too large, or bodies are to be kept longer than events.
+    """
+
+    attempts: int = attrs.field(default=12, validator=_at_least_one)
+    timeout: float = attrs.field(default=60.0, validator=_positive)
+    initial: float = attrs.field(default=1.0, validator=_positive)
+    maximum: float = attrs.field(default=3600.0, validator=_positive)
+    concurrency: int = attrs.field(default=16, validator=_at_least_one)
+    poll: float = attrs.field(default=1.0, validator=_positive)
+    keep: float = attrs.field(default=30 * 86400.0, validator=_positive)
+    keep_bodies: float | None = attrs.field(default=None, validator=_not_longer_than_keep)
+    keep_dead: float | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
+
+    def delay(self, attempts: int, chance: float) -> float:
+        """Return the delay after *attempts*; *chance* is from 0 to 1."""
+        return chance * min(self.maximum, self.initial * 2.0 ** min(attempts - 1, 62))
+
+
+# Any: each function may name the family it expects
+EventHandler: TypeAlias = "Callable[[Any], Awaitable[object]]"
+FetchingHandler: TypeAlias = "Callable[[Any, Invoice | Gone], Awaitable[object]]"
+Middleware: TypeAlias = "Callable[[Handling, Callable[[], Awaitable[None]]], Awaitable[object]]"
+Where: TypeAlias = "Callable[[Any], bool]"
+Key: TypeAlias = "Callable[[Any], str | int | None]"
+EventPattern: TypeAlias = Literal[
+    "*", "payment.*", "invoice.*", "invoice_batch.*", "receipt.*", "customer.*", "service.*", "sat.*",
+]  # fmt: skip
 
 _OfType: TypeAlias = "tuple[list[Handler], list[Handler]]"  # the handlers of one type, and those of ``*``
 
 _log: Final = logging.getLogger("invsvc_async.events")
+_OF_POLICY: Final = ("timeout", "attempts", "initial", "maximum")
+_NAME: Final = re.compile(r"\w[\w.-]{0,99}")
+_BURST: Final = 0.05  # s of calls that may be caught up at once, because each look at the store takes time
+
+
+@attrs.frozen
+class Handling:
+    """One call of a handler, for middleware: the event, the handler's name, and the attempt, from 1."""
+
+    event: Event
+    handler: str
+    attempt: int
+
+
+class HandlerOptions(TypedDict, total=False):
+    """What ``Receiver.on`` takes besides types and *fetch*; ``None`` is as if it were not given."""
+
+    where: Where | None
+    key: Key | None
+    name: str | None
+    timeout: float | None
+    attempts: int | None
+    initial: float | None
+    maximum: float | None
+    rate: float | None
+
+
+class Pace:
+    """Spread calls evenly, *rate* a second.  *now* is the time of the event loop, in seconds."""
+
+    def __init__(self, rate: float) -> None:
+        self._gap = 1 / rate
+        self._next = float("-inf")
+
+    def free(self, now: float) -> int:
+        """Return how many calls may begin now."""
+        return max(0, floor((now - self._start(now)) / self._gap) + 1)
+
+    def use(self, number: int, now: float) -> None:
+        """Count so many calls that begin now."""
+        self._next = self._start(now) + number * self._gap
+
+    def wait(self, now: float) -> float:
+        """Return how many seconds remain until a call may begin."""
+        return max(0.0, self._next - now)
+
+    def _start(self, now: float) -> float:
+        return max(self._next, now - _BURST)
+
+
+@attrs.frozen(kw_only=True)
+class Handler:
+    """
+    A registered handler.  ``types`` are names of events, families like ``invoice.*``, and ``*``.
+
+    ``options`` are those that are given; ``policy`` has the numbers among them.
+    """
+
+    name: str
+    function: Callable[..., Awaitable[object]]
+    types: frozenset[str]
+    fetch: bool
+    options: Mapping[str, Any]  # Any: as HandlerOptions
+    policy: InboxPolicy
+    where: Where | None
+    key: Key | None
+    timeout: float | None
+    pace: Pace | None
+
+    def is_for(self, kind: str) -> bool:
+        """Whether it is registered for a type, other than by ``*``."""
+        parts = kind.split(".")
+        families = (".".join((*parts[:end], "*")) for end in range(1, len(parts)))
+        return kind in self.types or not self.types.isdisjoint(families)
+
+    def wants(self, event: Event) -> bool:
+        """Whether it is to be called with *event*; raises what its ``where`` raises."""
+        is_for = "*" in self.types or self.is_for(event.type)
+        return is_for and (self.where is None or _is_true(self.where(event), self.name))
+
+    def ordering_key(self, event: Event) -> str | None:
+        """Return a text of fixed length for the event's key, or ``None``; raises what ``key`` raises."""
+        value: object = self.key(event) if self.key is not None else None
+        if value is None:
+            return None
+        if not isinstance(value, (str, int)):
+            raise TypeError(
+                f"key: {self.name!r} returned {type(value).__name__}. Return text, a number or None."
+            )
+        return hashlib.sha256(f"{self.name}\0{value}".encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def _handler_of(
+    function: Callable[..., Awaitable[object]],
+    types: Sequence[str],
+    given: Mapping[str, Any],  # Any: as HandlerOptions
+    policy: InboxPolicy,
+    *,
+    fetch: bool,
+) -> Handler:
+    check_async(function)
+    name = given.get("name")
+    if name is None:
+        name = str(getattr(function, "__name__", type(function).__name__))
+    elif not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"name: {name!r} is not valid. Use letters, digits, '_', '-' and '.', at most 100."
+        )
+    arguments = ("event", "current") if fetch else ("event",)
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        raise ConfigurationError(
+            f"handler: {function!r} cannot be called with ({', '.join(arguments)}). Define it so; "
+            "the current state is given with fetch=True."
+        ) from None
+    numbers = {option: given[option] for option in _OF_POLICY if option in given}
+    return Handler(
+        name=name,
+        function=function,
+        types=frozenset(map(str, types)),
+        fetch=fetch,
+        options=given,
+        policy=attrs.evolve(policy, **numbers),
+        where=given.get("where"),
+        key=given.get("key"),
+        timeout=given.get("timeout"),
+        pace=None if "rate" not in given else Pace(given["rate"]),
+    )
+
+
+def check_async(handler: object) -> None:
+    """Raise ``ConfigurationError`` if *handler* is not an async function or an object with an async call."""
+    called = None if isinstance(handler, type) else getattr(handler, "__call__", None)  # noqa: B004 - an object's
+    if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(called):
+        raise ConfigurationError(
+            f"handler: {handler!r} is not async. Define it with 'async def', and call blocking code in it "
+            "with asyncio.to_thread."
+        )
+
+
+def check_options(types: Sequence[object], options: Mapping[str, Any], *, fetch: bool) -> None:
+    """Raise ``ConfigurationError`` if an argument of ``Receiver.on`` is not valid."""  # Any: HandlerOptions
+    for unknown in options.keys() - HandlerOptions.__annotations__:
+        raise TypeError(f"on() got an unexpected keyword argument {unknown!r}")
+    if not types:
+        raise ConfigurationError("on: no type is given. Pass at least one, or on('*').")
+    for name in types:
+        if not isinstance(name, str) or not _is_known(name):
+            raise ConfigurationError(
+                f"on: {name!r} is not in the specification. Use on('*') for other types."
+            )
+    unread = [name for name in types if name not in READABLE]
+    if fetch and unread:
+        raise ConfigurationError(
+            f"on: the specification has no read of what {unread[0]} names. Use fetch=True for "
+            f"{' and '.join(sorted(READABLE))}; for others, read in the handler what you know of, with "
+            "client.request."
+        )
+    for name in ("where", "key"):
+        function = options.get(name)
+        if function is not None and not is_plain_function(function):
+            raise ConfigurationError(f"{name}: {function!r} is not valid. Use a function that is not async.")
+    rate: object = options.get("rate")
+    if rate is not None and (not isinstance(rate, (int, float)) or not 0 < rate < float("inf")):
+        raise ConfigurationError(f"rate: {rate!r} is not valid. Use a positive number of calls a second.")
+
+
+def _is_known(name: str) -> bool:
+    family = name.removesuffix("*")
+    known = name in EVENT_TYPES or name == "*"
+    return known or (family.endswith(".") and any(kind.startswith(family) for kind in EVENT_TYPES))
+
+
+def _is_true(found: object, name: str) -> bool:
+    """Return whether the result of a ``where`` is true; a coroutine always would be."""
+    if inspect.isawaitable(found):
+        if inspect.iscoroutine(found):
+            found.close()  # so that nothing warns that it was never awaited
+        raise TypeError(f"where: that of {name!r} is async. Use a function that is not.")
+    return bool(found)
 
 
 @attrs.frozen
@@ -54,29 +306,22 @@ class Handlers:
 
     def __init__(self, policy: InboxPolicy, store: Store, *, stored_first: bool) -> None:
         self._policy = policy
-        self._store = store if isinstance(store, HandlerStore) else None
+        self.store: Final = store if isinstance(store, HandlerStore) else None  # if it knows handlers
         self._stored_first = stored_first
         self._by_name: dict[str, Handler] = {}
         self._groups: list[Group] | None = None
         self._by_type: dict[str, _OfType] = {}
 
-    @property
-    def store(self) -> HandlerStore | None:
-        """Return the store, if it knows handlers."""
-        return self._store
-
     def add(
-        self,
-        function: Callable[..., Awaitable[object]],
-        types: Sequence[str],
-        name: str | None,
-        settings: Settings,
-    ) -> None:
-        """Register a handler, or more types of one that has the same settings."""
-        handler = handler_of(function, types, name, settings, self._policy)
+        self, function: Callable[..., Awaitable[object]], types: Sequence[str], options: Mapping[str, Any],
+        *, fetch: bool,
+    ) -> None:  # fmt: skip
+        """Register a handler, or more types of one that has the same *options*, as HandlerOptions."""
+        given = {name: value for name, value in options.items() if value is not None}
+        handler = _handler_of(function, types, given, self._policy, fetch=fetch)
         known = self._by_name.get(handler.name)
         if known is not None:
-            if (known.function, known.settings) != (function, settings):
+            if (known.function, known.options, known.fetch) != (function, given, fetch):
                 raise ConfigurationError(
                     f"on: there is another handler called {handler.name!r}. Pass name= to tell them apart."
                 )
@@ -92,8 +337,10 @@ class Handlers:
 
         One whose ``where`` raises is among them, so that the error counts as a failed attempt.
         """
-        own, rest = self._by_type.get(event.type) or self._by_type_of(event.type)
-        return _accepting(own, event) or _accepting(rest, event)
+        for some in self._by_type.get(event.type) or self._by_type_of(event.type):
+            if found := [each for each in some if each.where is None or _may_want(each, event)]:
+                return found
+        return ()
 
     def deliveries(self, event: Event) -> tuple[Delivery, ...]:
         """Return what to store of *event*: one delivery for each handler, or one that is for none yet."""
@@ -103,14 +350,11 @@ class Handlers:
             return (Delivery(key=key, type=kind, body=event.raw),)
         return tuple(
             Delivery(
-                key=None if number else key,
-                type=kind,
-                body=event.raw,
-                handler=handler.name,
+                key=None if number else key, type=kind, body=event.raw, handler=handler.name,
                 ordering_key=_ordering_key(handler, event),
             )
             for number, handler in enumerate(matching)
-        )
+        )  # fmt: skip
 
     def to_assign(self, entry: Entry, event: Event) -> Sequence[Delivery]:
         """
@@ -119,12 +363,12 @@ class Handlers:
         That is the handlers of an event that was stored by somebody who did not know them, and the order of
         one that was revived, given to the handler by an operator, or stored when ``key`` raised.
         """
-        if self._store is None or entry.ordering_key is not None:
+        if self.store is None or entry.ordering_key is not None:
             return []
         if not entry.handler:
             return self.deliveries(event) if self.matching(event) else []
         handler = self._by_name.get(entry.handler)
-        if handler is None or handler.settings.key is None or not handler.wants(event):
+        if handler is None or handler.key is None or not handler.wants(event):
             return []
         key = handler.ordering_key(event)
         given = Delivery(key=None, type=event.type, body=None, handler=handler.name, ordering_key=key)
@@ -140,7 +384,7 @@ class Handlers:
 
     def policy_of(self, entry: Entry) -> InboxPolicy:
         """Return the policy of the handler that an entry is for."""
-        if entry.handler or self._store is not None:
+        if entry.handler or self.store is not None:
             handler = self._by_name.get(entry.handler)
         else:  # the store knows no handlers, so that there is one for each type
             own, rest = self._by_type.get(entry.type) or self._by_type_of(entry.type)
@@ -167,47 +411,16 @@ class Handlers:
         return found
 
     def _check_store(self, handler: Handler) -> None:
-        ordered = handler.settings.key is not None or handler.pace is not None
+        ordered = handler.key is not None or handler.pace is not None
         if ordered and not self._stored_first:
             raise ConfigurationError("on: key= and rate= need stored events. Use Receiver(mode='inbox').")
         others = [other for other in self._by_name.values() if other.name != handler.name]
         shared = any(_overlap(handler, other) for other in others)
-        if self._store is None and (ordered or shared):
+        if self.store is None and (ordered or shared):
             raise ConfigurationError(
                 "on: this store does not know handlers. Make it a HandlerStore, or register one handler for "
                 "each type, without key= and rate=."
             )
-
-
-async def called(running: Awaitable[object]) -> None:
-    """
-    Run a handler in a task of its own: if it cancels that, it has failed, and its caller is not cancelled.
-
-    What would end the process is raised as it is.
-
-    Raises:
-        RuntimeError: The handler was cancelled from within, or raised what is no Exception.
-    """
-    task, cancelled = asyncio.ensure_future(running), False
-    try:
-        await asyncio.wait((task,))
-    except asyncio.CancelledError:
-        cancelled = True
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await until_ended([task], task.cancel)
-    try:
-        task.result()
-    except asyncio.CancelledError as error:
-        if cancelled:
-            raise
-        raise RuntimeError(
-            "handler: it, or something that it awaited, was cancelled. Handle that in it."
-        ) from error
-    except (Exception, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        raise RuntimeError(f"handler: it raised {type(error).__name__}, which is no Exception.") from error
 
 
 def _overlap(one: Handler, other: Handler) -> bool:
@@ -215,20 +428,12 @@ def _overlap(one: Handler, other: Handler) -> bool:
     return both_rest or any(one.is_for(kind) and other.is_for(kind) for kind in EVENT_TYPES)
 
 
-def _accepting(handlers: Sequence[Handler], event: Event) -> Sequence[Handler]:
-    """Return those of *handlers*, which are for the event's type, that want it."""
-    if all(handler.settings.where is None for handler in handlers):
-        return handlers
-    found: list[Handler] = []
-    for handler in handlers:
-        try:
-            wanted = handler.wants(event)
-        except Exception as error:  # noqa: BLE001 - a user-supplied function may raise anything
-            _log.warning("where of handler %s failed: %s", handler.name, type(error).__name__)
-            wanted = True
-        if wanted:
-            found.append(handler)
-    return found
+def _may_want(handler: Handler, event: Event) -> bool:
+    try:
+        return handler.wants(event)
+    except Exception as error:  # noqa: BLE001 - a user-supplied function may raise anything
+        _log.warning("where of handler %s failed: %s", handler.name, type(error).__name__)
+        return True
 
 
 def _ordering_key(handler: Handler, event: Event) -> str | None:

@@ -12,25 +12,34 @@ import logging
 import random as randomness
 import threading
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
 
+from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import ConfigurationError, MalformedEventError, takes_secrets
-from invsvc_async.events.credentials import keys_of, shared_headers_of
-from invsvc_async.events.headers import by_name
-from invsvc_async.events.receiving.admission import Admitted, Unreadable, judge, refusal, retired_match
+from invsvc_async.events.event import by_name
+from invsvc_async.events.receiving.admission import (
+    Admitted,
+    Receipt,
+    TrustSource,
+    Unreadable,
+    judge,
+    retired_match,
+)
 from invsvc_async.events.receiving.current import Current
-from invsvc_async.events.receiving.handler import Handling, Settings, check_async, check_settings
-from invsvc_async.events.receiving.handlers import Handlers, called
-from invsvc_async.events.receiving.inline import Inline
-from invsvc_async.events.receiving.policy import InboxPolicy
-from invsvc_async.events.receiving.receipt import Receipt
+from invsvc_async.events.receiving.handlers import (
+    HandlerOptions,
+    Handlers,
+    Handling,
+    InboxPolicy,
+    check_async,
+    check_options,
+)
 from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Tally
-from invsvc_async.events.receiving.trust_source import TrustSource
-from invsvc_async.events.receiving.web import AsgiApp, BodyRoom, answer, answer_aiohttp
-from invsvc_async.events.receiving.worker import Worker, reason_of
+from invsvc_async.events.receiving.web import AsgiApp, BodyRoom, SyncReceiver, answer, answer_aiohttp
+from invsvc_async.events.receiving.worker import Inline, Worker
 from invsvc_async.events.stores import Delivery, choose_store
 
 if TYPE_CHECKING:
@@ -42,35 +51,28 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.event_types import EventName
     from invsvc_async.client import Client
-    from invsvc_async.events.credentials import SecretsSource, SharedHeadersSource
-    from invsvc_async.events.event import Event
-    from invsvc_async.events.headers import ByName, Headers
-    from invsvc_async.events.receiving.handler import (
+    from invsvc_async.events.event import ByName, Event, Headers
+    from invsvc_async.events.receiving.handlers import (
         EventHandler,
         EventPattern,
         FetchingHandler,
         Handler,
-        Key,
         Middleware,
-        Where,
     )
     from invsvc_async.events.receiving.stats import Observer, ReceiverStats
-    from invsvc_async.events.receiving.sync import SyncReceiver
     from invsvc_async.events.stores import Store
-    from invsvc_async.events.verify import Trust
+    from invsvc_async.events.verify import SecretsSource, SharedHeadersSource, Trust
 
 __all__ = ["Receiver"]
 
 H = TypeVar("H", bound="EventHandler")
 F = TypeVar("F", bound="FetchingHandler")
 M = TypeVar("M", bound="Middleware")
-V = TypeVar("V")
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _LIMIT: Final = 10.0  # s that the sender waits (spec: Delivery behavior)
 _TO_LEAVE: Final = 1.0  # s that a cancelled closing waits for its end
 _BODIES: Final = 64  # of the largest size, in memory at once
-_MARGIN: Final = 5.0  # s between the deadline and the end of the lease
 
 
 class Receiver:
@@ -123,10 +125,7 @@ class Receiver:
     ) -> None:
         _check_settings(mode, deadline, max_body_bytes, inbox, refresh_after)
         self._source = TrustSource(
-            secrets if callable(secrets) else keys_of(secrets),
-            shared_header if callable(shared_header) else shared_headers_of(shared_header),
-            accept_unsigned=accept_unsigned,
-            max_age=refresh_after,
+            secrets, shared_header, accept_unsigned=accept_unsigned, max_age=refresh_after
         )
         self._tally = Tally(clock)
         self.deadline: Final = deadline
@@ -140,9 +139,7 @@ class Receiver:
         self._worker = Worker(
             self._store, self._handlers, self._handle, policy, random=random, tally=self._tally
         )
-        self._inline = Inline(
-            self._store, self._worker, self._handle, lease=deadline + _MARGIN, tally=self._tally
-        )
+        self._inline = Inline(self._worker, deadline=deadline)
         self.on_delivery: Callable[[bytes, Awaitable[Receipt]], Awaitable[Receipt]] | None = None
         """Called around each delivery, with its body; for tracing."""
         self.on_handling: Callable[[Handling, Awaitable[None]], Awaitable[None]] | None = None
@@ -164,43 +161,16 @@ class Receiver:
         self,
         *types: EventName | EventPattern,
         fetch: Literal[False] = False,
-        where: Where | None = None,
-        key: Key | None = None,
-        name: str | None = None,
-        timeout: float | None = None,
-        attempts: int | None = None,
-        initial: float | None = None,
-        maximum: float | None = None,
-        rate: float | None = None,
+        **options: Unpack[HandlerOptions],
     ) -> Callable[[H], H]: ...
 
     @overload
     def on(
-        self,
-        *types: EventName | EventPattern,
-        fetch: Literal[True],
-        where: Where | None = None,
-        key: Key | None = None,
-        name: str | None = None,
-        timeout: float | None = None,
-        attempts: int | None = None,
-        initial: float | None = None,
-        maximum: float | None = None,
-        rate: float | None = None,
+        self, *types: EventName | EventPattern, fetch: Literal[True], **options: Unpack[HandlerOptions]
     ) -> Callable[[F], F]: ...
 
     def on(
-        self,
-        *types: EventName | EventPattern,
-        fetch: bool = False,
-        where: Where | None = None,
-        key: Key | None = None,
-        name: str | None = None,
-        timeout: float | None = None,
-        attempts: int | None = None,
-        initial: float | None = None,
-        maximum: float | None = None,
-        rate: float | None = None,
+        self, *types: EventName | EventPattern, fetch: bool = False, **options: Unpack[HandlerOptions]
     ) -> Callable[[H], H] | Callable[[F], F]:
         """
         Register a handler of event types; ``"invoice.*"`` stands for all types of that family.
@@ -228,22 +198,12 @@ class Receiver:
                 has this name, this one is not async, or the store does not know handlers; for *fetch*, no
                 read is specified for a type, or the receiver has no client.
         """
-        settings = Settings(
-            where=where,
-            key=key,
-            timeout=timeout,
-            attempts=attempts,
-            initial=initial,
-            maximum=maximum,
-            rate=rate,
-            fetch=fetch,
-        )
-        check_settings(types, settings)
+        check_options(types, options, fetch=fetch)
         if fetch and not self._current.is_given:
             raise ConfigurationError("on: fetch=True needs a client. Use Receiver(client=…).")
 
         def register(handler: Any) -> Any:
-            self._handlers.add(handler, types, name, settings)
+            self._handlers.add(handler, types, options, fetch=fetch)
             return handler
 
         return register
@@ -300,7 +260,7 @@ class Receiver:
     def doubts(self, headers: ByName) -> bool:
         """Return whether these headers rule a delivery out, by the secrets that are known now."""
         known = self._source.known
-        return known is not None and refusal(known, headers, self._tally.clock()) is not None
+        return known is not None and judge(known, None, headers, self._tally.clock()) is not None
 
     async def refusal(self, until: float | None, headers: ByName) -> Receipt | None:
         """
@@ -310,10 +270,9 @@ class Receiver:
         """
         if not self.doubts(headers):
             return None
-        now, trust = self._tally.clock(), self._source.at_hand()
         until = asyncio.get_running_loop().time() + self.deadline if until is None else until
-        receipt = await self._judged(until, b"", headers, now, trust, lambda by: refusal(by, headers, now))
-        if receipt is None:
+        receipt = await self._judged(until, None, headers, self._tally.clock(), self._source.at_hand())
+        if not isinstance(receipt, Receipt):
             return None
         if self.on_delivery is not None:
             receipt = await self.on_delivery(b"", _ended(receipt))
@@ -361,8 +320,6 @@ class Receiver:
     @property
     def sync(self) -> SyncReceiver:
         """Return this receiver for applications that are not async; it runs in a thread of its own."""
-        from invsvc_async.events.receiving.sync import SyncReceiver
-
         if self._current.is_given and self._current.make is None:
             raise ConfigurationError(
                 "client: this receiver runs in a thread with an event loop of its own. Pass a function that "
@@ -393,16 +350,12 @@ class Receiver:
     def stats(self) -> ReceiverStats:
         """
         Return what this receiver has done, and which secrets and headers authenticated deliveries.
-
-        Spec: Events, Delivery behavior.
         """
         return self._tally.stats(self._source.known, running=self._worker.running)
 
     def observe(self, observer: Observer) -> None:
         """
         Report each answer and each call of a handler to *observer*; ``tracing.instrument_receiver`` uses it.
-
-        Spec: Events, Delivery behavior.
         """
         self._tally.observers.append(observer)
 
@@ -414,8 +367,6 @@ class Receiver:
         does not run here, a handler that did not end when it was cancelled, a store that does not answer
         within the deadline, and a store (or a source of secrets) that failed for the last deliveries, are
         problems too.
-
-        Spec: Events, Delivery behavior.
         """
         problems = [] if self._worker.is_running else ["no worker runs: use 'async with receiver'"]
         problems += self._tally.problems
@@ -513,7 +464,10 @@ class Receiver:
         if verdict.by is not None:
             self._tally.matched(verdict.by, now)
         if isinstance(verdict, Unreadable):
-            return self._bury(until, body, verdict.error) if body else _without_body(verdict.error)
+            if not body:
+                return _without_body(verdict.error)
+            left = until - asyncio.get_running_loop().time()
+            return self._inline.bury(Delivery(key=None, type="", body=body), verdict.error, within=left)
         event, sent = verdict.event, verdict.sent
         if sent == "as a test":
             return self._test(until, event)
@@ -534,34 +488,34 @@ class Receiver:
         verdict: Admitted | Unreadable | Receipt | None,
     ) -> Receipt:
         """Answer a delivery that *trust* did not authenticate."""
-        found: Admitted | Unreadable | Receipt = await self._judged(
-            until, body, headers, now, trust, lambda by: judge(by, body, headers, now), verdict
-        )
-        return await _ended(found if isinstance(found, Receipt) else self._continue(until, body, found, now))
+        found = await self._judged(until, body, headers, now, trust, verdict)
+        if isinstance(found, (Admitted, Unreadable)):
+            return await _ended(self._continue(until, body, found, now))
+        assert found is not None
+        return found
 
     async def _judged(
         self,
         until: float,
-        body: bytes,
+        body: bytes | None,
         headers: ByName,
         now: float,
         trust: Trust | None,
-        judged: Callable[[Trust], V],
-        verdict: V | None = None,
-    ) -> V | Receipt:
+        verdict: Admitted | Unreadable | Receipt | None = None,
+    ) -> Admitted | Unreadable | Receipt | None:
         """Return the *verdict* by *trust*; if that is a refusal, the one by newer secrets, if any."""
         try:
             with self._within(until):
                 if trust is None or verdict is None:
                     trust = trust or await self._source.current()
-                    verdict = judged(trust)
+                    verdict = judge(trust, body, headers, now)
                 newer = await self._source.newer(trust) if _is_refusal(verdict) else None
         except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
             return self._tally.unavailable(SECRETS, failure)
         if newer is not None:
-            trust, verdict = newer, judged(newer)
+            trust, verdict = newer, judge(newer, body, headers, now)
         if _is_refusal(verdict):
-            retired = retired_match(trust, body, headers, now)
+            retired = retired_match(trust, body or b"", headers, now)
             if retired is not None and self._tally.refused(retired):
                 _log.warning("A delivery was refused: it came with %r, which is retired", retired)
         return verdict
@@ -572,18 +526,6 @@ class Receiver:
         if self._deadlines is None or self._deadlines.loop is not loop:
             self._deadlines = Deadlines(loop)
         return Deadline(loop, until, self._deadlines)
-
-    async def _bury(self, until: float, body: bytes, error: MalformedEventError) -> Receipt:
-        delivery = Delivery(key=None, type="", body=body)
-        try:
-            with self._within(until):
-                await self._store.bury(delivery, reason=reason_of(error))
-        except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
-            return self._tally.unavailable(STORE, failure)
-        if self._tally.failing:
-            self._tally.worked(STORE)
-        self._tally.ended("dead letter")
-        return Receipt(202, "dead letter", error=error)
 
     async def _keep(self, until: float, event: Event) -> Receipt:
         first, *further = self._handlers.deliveries(event)
@@ -605,7 +547,7 @@ class Receiver:
         if self._test_handler is not None:
             try:
                 with self._within(until):
-                    await called(self._test_handler(event))
+                    await _called(self._test_handler(event))
             except Exception as error:  # noqa: BLE001 - a handler may raise anything; tests are not sent again
                 _log.warning("The handler of test events failed on %s", event.type, exc_info=error)
         return Receipt(200, "test", event)
@@ -615,18 +557,49 @@ class Receiver:
         loop, failure = asyncio.get_running_loop(), None
         started, handling = loop.time(), Handling(event, handler.name, attempt)
         proceed: Callable[[], Awaitable[Any]] = partial(handler.function, event)
-        if handler.settings.fetch:
+        if handler.fetch:
             proceed = partial(self._current.given_to, handler.function, event)
         for function in reversed(self._middleware):  # what any of them returns is dropped
             proceed = partial(function, handling, proceed)  # pyright: ignore[reportArgumentType] - as said
         try:
-            running = called(proceed())
+            running = _called(proceed())
             await (running if self.on_handling is None else self.on_handling(handling, running))
         except BaseException as error:
             failure = error
             raise
         finally:
             self._tally.called(handling, loop.time() - started, failure)
+
+
+async def _called(running: Awaitable[object]) -> None:
+    """
+    Run a handler in a task of its own: if it cancels that, it has failed, and its caller is not cancelled.
+
+    What would end the process is raised as it is.
+
+    Raises:
+        RuntimeError: The handler was cancelled from within, or raised what is no Exception.
+    """
+    task, cancelled = asyncio.ensure_future(running), False
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:
+        cancelled = True
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await until_ended([task], task.cancel)
+    try:
+        task.result()
+    except asyncio.CancelledError as error:
+        if cancelled:
+            raise
+        raise RuntimeError(
+            "handler: it, or something that it awaited, was cancelled. Handle that in it."
+        ) from error
+    except (Exception, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"handler: it raised {type(error).__name__}, which is no Exception.") from error
 
 
 def _check_settings(

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import attrs
 
-from invsvc_async.events.credentials import Secret
-from invsvc_async.events.receiving.receipt import unavailable
+from invsvc_async.events.receiving.admission import unavailable
+from invsvc_async.events.verify import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from invsvc_async.events.credentials import Credential
     from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.handler import Handling
-    from invsvc_async.events.receiving.receipt import Receipt
+    from invsvc_async.events.receiving.admission import Receipt
+    from invsvc_async.events.receiving.handlers import Handling
     from invsvc_async.events.stores import Backlog
-    from invsvc_async.events.verify import Trust
+    from invsvc_async.events.verify import Credential, Trust
 
 __all__ = ["SECRETS", "STORE", "CredentialStats", "Health", "Observer", "ReceiverStats", "Tally"]
 

@@ -1,130 +1,62 @@
 """
-The receiver in aiohttp and ASGI.
+The receiver in aiohttp, ASGI, WSGI and Django.
 
 Some requests are answered by their headers alone: another method (405), another content type (415), too many
 bytes (413), nothing that can authenticate an event (401).  A body that does not arrive by the receiver's
 deadline is answered 408, and one that does not fit into memory beside others 503.
+
+Where the application is not async, one thread owns an event loop, in which the receiver runs; requests wait
+for its answers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
+import os
 import threading
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from invsvc_async.concurrency.deadline import Deadline
-from invsvc_async.events.headers import ByName, Headers, by_name
-from invsvc_async.events.receiving.receipt import Receipt
+from invsvc_async.errors import ConfigurationError
+from invsvc_async.events.event import by_name
+from invsvc_async.events.receiving.admission import Receipt, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import (
-        AsyncGenerator,
         AsyncIterable,
         AsyncIterator,
         Awaitable,
         Callable,
+        Coroutine,
         Generator,
+        Iterable,
         MutableMapping,
     )
+    from types import TracebackType
+    from typing import Self
 
     from aiohttp import web
 
+    from invsvc_async.events.event import ByName, Headers
     from invsvc_async.events.receiving.receiver import Receiver
 
-__all__ = ["AsgiApp", "BodyRoom", "NoRoomError", "answer", "answer_aiohttp", "refuse_by_head", "serving"]
+__all__ = ["AsgiApp", "BodyRoom", "SyncReceiver", "answer", "answer_aiohttp"]
+
+T = TypeVar("T")
+_Message: TypeAlias = "MutableMapping[str, Any]"  # Any: as in ASGI
+_Receive: TypeAlias = "Callable[[], Awaitable[_Message]]"
+_Send: TypeAlias = "Callable[[_Message], Awaitable[None]]"
 
 _log: Final = logging.getLogger("invsvc_async.events")
+_PATIENCE: Final = 1.0  # s beyond the receiver's deadline until a request is answered without it
 
 
-async def answer_aiohttp(receiver: Receiver, request: web.Request) -> web.Response:
-    """Answer one request in aiohttp."""
-    from aiohttp import web
-
-    content = request.content
-    # A delivery mostly comes in one piece with its headers.  Waiting for it, with a timeout, then costs more
-    # than checking its signature.
-    whole = content.read_nowait() if content.is_eof() and content.exception() is None else None
-    receipt = await answer(receiver, request.method, request.headers, content.iter_any(), whole)
-    return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers or None)
-
-
-@asynccontextmanager
-async def serving(
-    receiver: Receiver, *, host: str, port: int, tell: Callable[[web.Request, web.Response], None]
-) -> AsyncGenerator[int]:
-    """
-    Run *receiver* at all paths of its own application, call *tell* with each answer, and return the port.
-
-    Raises:
-        OSError: The server cannot listen on the address.
-    """
-    from aiohttp import web
-
-    async def respond(request: web.Request) -> web.Response:
-        response = await answer_aiohttp(receiver, request)
-        tell(request, response)
-        return response
-
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", respond)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    async with receiver:
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-            yield runner.addresses[0][1]
-        finally:
-            await runner.cleanup()
-
-
-class AsgiApp:
-    """
-    An ASGI application for one path, to be routed to, mounted or run on its own.
-
-    It is an object because Starlette calls a function with a ``Request``.
-    """
-
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
-
-    async def __call__(
-        self,
-        scope: MutableMapping[str, Any],  # Any: as in ASGI
-        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
-        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
-    ) -> None:
-        """Serve one connection."""
-        match scope["type"]:
-            case "http":
-                chunks = _chunks(receive)
-                receipt = await answer(self._receiver, scope["method"], scope["headers"], chunks)
-                await _respond(send, receipt)
-            case "lifespan":
-                await self._live(receive, send)
-            case _:
-                await send({"type": "websocket.close", "code": 1003})
-
-    async def _live(
-        self,
-        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
-        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
-    ) -> None:
-        await receive()
-        phase = "startup"
-        try:
-            async with self._receiver:
-                await send({"type": "lifespan.startup.complete"})
-                phase = "shutdown"
-                await receive()
-        except Exception as error:  # noqa: BLE001 - reported through the protocol
-            await send({"type": f"lifespan.{phase}.failed", "message": str(error)})
-        else:
-            await send({"type": "lifespan.shutdown.complete"})
-
-
-class NoRoomError(Exception):
+class _NoRoomError(Exception):
     """Other bodies take all the room; ``receipt`` is the answer, which makes the sender come back."""
 
     receipt: Final = Receipt(503, "unavailable", headers={"Retry-After": "5"})
@@ -143,7 +75,7 @@ class BodyRoom:
         Yield a function that takes room for some bytes of one body; the block's end gives it back.
 
         Raises:
-            NoRoomError: By the function: there is no room for them.
+            _NoRoomError: By the function: there is no room for them.
         """
         taken = 0
 
@@ -152,7 +84,7 @@ class BodyRoom:
             with self._lock:
                 if size > self._free:
                     _log.warning("A delivery was refused: others fill the %s bytes for bodies", self._size)
-                    raise NoRoomError
+                    raise _NoRoomError
                 self._free -= size
             taken += size
 
@@ -161,10 +93,6 @@ class BodyRoom:
         finally:
             with self._lock:
                 self._free += taken
-
-
-class _GoneError(Exception):
-    """The sender disconnected before its body was complete."""
 
 
 async def answer(
@@ -182,7 +110,7 @@ async def answer(
     loop = asyncio.get_running_loop()
     until = loop.time() + receiver.deadline
     found = by_name(headers)
-    refusal = refuse_by_head(method, found, receiver.max_body_bytes)
+    refusal = _refuse_by_head(method, found, receiver.max_body_bytes)
     if refusal is None:
         refusal = await receiver.refusal(until, found)
     if refusal is not None:
@@ -190,31 +118,29 @@ async def answer(
     if whole is not None:
         return await receiver.receive(whole, found, until=until)
     with receiver.room.body() as take:
+        body = bytearray()
         try:
             with Deadline(loop, until):
-                body = await _read(chunks, receiver.max_body_bytes, take)
+                async for chunk in chunks:
+                    take(len(chunk))
+                    body += chunk
+                    if len(body) > receiver.max_body_bytes:  # the beginning is enough to refuse it
+                        break
         except TimeoutError:
             return Receipt(408, "refused")
-        except NoRoomError as error:
+        except _NoRoomError as error:
             return receiver.counted(until, error.receipt)
         except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
-            _log.info("A delivery was cut off: %s", type(error).__name__)
-            return Receipt(400, "unreadable")
-        return await receiver.receive(body, found, until=until)
+            return _cut_off(error)
+        return await receiver.receive(bytes(body), found, until=until)
 
 
-async def _read(chunks: AsyncIterable[bytes], limit: int, take: Callable[[int], None]) -> bytes:
-    """Return the body, or its beginning if it has more than *limit* bytes."""
-    body = bytearray()
-    async for chunk in chunks:
-        take(len(chunk))
-        body += chunk
-        if len(body) > limit:
-            break
-    return bytes(body)
+def _cut_off(error: Exception) -> Receipt:
+    _log.info("A delivery was cut off: %s", type(error).__name__)
+    return Receipt(400, "unreadable")
 
 
-def refuse_by_head(method: str, headers: ByName, limit: int) -> Receipt | None:
+def _refuse_by_head(method: str, headers: ByName, limit: int) -> Receipt | None:
     """Return the answer to a request that its method, type, coding or length rules out."""
     if method != "POST":
         return Receipt(405, "refused", headers={"Allow": "POST"})
@@ -228,26 +154,291 @@ def refuse_by_head(method: str, headers: ByName, limit: int) -> Receipt | None:
     return None
 
 
-async def _chunks(receive: Callable[[], Awaitable[MutableMapping[str, Any]]]) -> AsyncIterator[bytes]:
+def _told(receipt: Receipt) -> tuple[bytes, dict[str, str]]:
+    """Return the body and the headers of an answer."""
+    body = receipt.outcome.encode()
+    basic = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(body))}
+    return body, {**basic, **receipt.headers}
+
+
+async def answer_aiohttp(receiver: Receiver, request: web.Request) -> web.Response:
+    """Answer one request in aiohttp."""
+    from aiohttp import web
+
+    content = request.content
+    # A delivery mostly comes in one piece with its headers.  Waiting for it, with a timeout, then costs more
+    # than checking its signature.
+    whole = content.read_nowait() if content.is_eof() and content.exception() is None else None
+    receipt = await answer(receiver, request.method, request.headers, content.iter_any(), whole)
+    return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers or None)
+
+
+class AsgiApp:
+    """
+    An ASGI application for one path, to be routed to, mounted or run on its own.
+
+    It is an object because Starlette calls a function with a ``Request``.
+    """
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        """Serve one connection."""
+        match scope["type"]:
+            case "http":
+                chunks = _chunks(receive)
+                receipt = await answer(self._receiver, scope["method"], scope["headers"], chunks)
+                await _respond(send, receipt)
+            case "lifespan":
+                await self._live(receive, send)
+            case _:
+                await send({"type": "websocket.close", "code": 1003})
+
+    async def _live(self, receive: _Receive, send: _Send) -> None:
+        await receive()
+        phase = "startup"
+        try:
+            async with self._receiver:
+                await send({"type": "lifespan.startup.complete"})
+                phase = "shutdown"
+                await receive()
+        except Exception as error:  # noqa: BLE001 - reported through the protocol
+            await send({"type": f"lifespan.{phase}.failed", "message": str(error)})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _chunks(receive: _Receive) -> AsyncIterator[bytes]:
     more = True
     while more:
         message = await receive()
         if message["type"] != "http.request":
-            raise _GoneError
+            raise ConnectionResetError  # the sender disconnected before its body was complete
         yield message.get("body", b"")
         more = message.get("more_body", False)
 
 
-async def _respond(send: Callable[[MutableMapping[str, Any]], Awaitable[None]], receipt: Receipt) -> None:
-    body = receipt.outcome.encode()
-    headers = {
-        "content-type": "text/plain; charset=utf-8",
-        "content-length": str(len(body)),
-        **receipt.headers,
-    }
+async def _respond(send: _Send, receipt: Receipt) -> None:
+    body, headers = _told(receipt)
     pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     try:
         await send({"type": "http.response.start", "status": receipt.status, "headers": pairs})
         await send({"type": "http.response.body", "body": body})
     except Exception as error:  # noqa: BLE001 - each server has its own errors for a sender that is gone
         _log.info("An answer could not be sent: %s", type(error).__name__)
+
+
+class SyncReceiver:
+    """
+    Run *receiver* in a thread of its own, for applications that are not async.
+
+    The thread starts with the first delivery, or with ``start``: in each process of a server that forks.  It
+    opens the store and runs the worker; handlers are async functions as always, and run in that thread.
+    ``with`` and ``stop`` end it; without these, it ends with the process, and what was not handled is handled
+    after the next start.
+
+    Spec: Events, Delivery behavior.
+    """
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._lock = threading.Lock()
+        self._started_in: int | None = None
+        self._thread: threading.Thread | None = None
+        self._started: concurrent.futures.Future[None] | None = None  # of that thread: done once it receives
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            os.register_at_fork(after_in_child=self._forget)
+
+    def start(self) -> None:
+        """
+        Open the store and start the worker, unless they run in this process.
+
+        Raises:
+            JournalError: The store cannot be used.
+            ConfigurationError: The receiver runs elsewhere, or its secrets cannot be fetched.
+        """
+        self._starting().result()
+
+    def _starting(self) -> concurrent.futures.Future[None]:
+        """Return the start that is under way, or has succeeded; or begin one."""
+        with self._lock:
+            if self._started_in not in {None, os.getpid()}:  # its thread and connections stayed behind
+                raise ConfigurationError(
+                    "receiver: it was started before the process forked. Start it in each process, or let "
+                    "the first delivery start it."
+                )
+            started = self._started
+            # A thread that could not start ends after it has said so.
+            failed = started is not None and started.done() and started.exception() is not None
+            if started is None or failed or self._thread is None or not self._thread.is_alive():
+                started = concurrent.futures.Future()
+                thread = threading.Thread(
+                    target=self._live, args=(started,), name="invsvc events", daemon=True
+                )
+                self._thread, self._started = thread, started  # before, for ``stop``, as this may be cut off
+                try:
+                    thread.start()
+                except RuntimeError:  # the process has too many
+                    self._thread = self._started = None
+                    raise
+            return started  # to wait for without the lock: all that wait for one start share its result
+
+    def stop(self) -> None:
+        """Wait up to the deadline for running handlers, release what is not handled, close the store."""
+        with self._lock:
+            thread, started = self._thread, self._started
+            if thread is None or started is None:
+                return
+            has_started = started.exception() is None  # waits for it
+            self._thread = self._started = None
+            if not (has_started and thread.is_alive()) or self._loop is None or self._stopping is None:
+                return
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            thread.join()
+            self._started_in = None
+
+    def __enter__(self) -> Self:
+        """Start as ``start`` does."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop as ``stop`` does."""
+        self.stop()
+
+    def receive(self, body: bytes, headers: Headers) -> Receipt:
+        """
+        Process one delivery and return the answer.  Raises no exceptions, because the sender needs an answer.
+
+        The application has to check method, type and coding itself; ``answer`` does so.
+
+        Spec: Events, Delivery behavior.
+        """
+        return self._waited(lambda: self._receiver.receive(body, headers))
+
+    def answer(self, method: str, headers: Headers, read: Callable[[int], bytes]) -> Receipt:
+        """
+        Process one request: refuse what its head rules out, then read at most so many bytes and process them.
+
+        Spec: Events, Delivery behavior.
+        """
+        found = by_name(headers)
+        refusal = _refuse_by_head(method, found, self._receiver.max_body_bytes)
+        if refusal is None and self._receiver.doubts(found):
+            refusal = self._waited(lambda: self._receiver.refusal(None, found))
+        if refusal is not None:
+            return refusal
+        most = self._receiver.max_body_bytes + 1
+        length = found.get("content-length", "")
+        with self._receiver.room.body() as take:
+            try:
+                take(int(length) if length.isdecimal() else most)
+                body = read(most)
+            except _NoRoomError as error:
+                return error.receipt
+            except Exception as error:  # noqa: BLE001 - each server has its own errors for a broken body
+                return _cut_off(error)
+            return self.receive(body, found)
+
+    def wsgi_app(
+        self, environ: dict[str, Any], start_response: Callable[..., object]
+    ) -> Iterable[bytes]:  # Any: as in WSGI
+        """Answer one request as a WSGI application for one path."""
+        receipt = self.answer(environ["REQUEST_METHOD"], _headers_of(environ), partial(_read_wsgi, environ))
+        body, headers = _told(receipt)
+        start_response(f"{receipt.status} {HTTPStatus(receipt.status).phrase}", list(headers.items()))
+        return [body]
+
+    def django_view(self, request: Any) -> Any:  # Any: Django has no types
+        """Answer one request as a view of Django, without a CSRF token."""
+        from django.http import HttpResponse  # pyright: ignore[reportMissingTypeStubs]
+
+        read = partial(_read_in_django, request)
+        receipt = self.answer(request.method, list(request.headers.items()), read)
+        body, headers = _told(receipt)
+        return HttpResponse(body, status=receipt.status, headers=headers)
+
+    # Django reads this mark; its decorator does no more.
+    django_view.csrf_exempt = True  # type: ignore[attr-defined]
+
+    def _waited(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T | Receipt:
+        """Return what a coroutine returns in the receiver's thread, or the answer if it has none."""
+        running = None
+        try:
+            self._starting().result(self._receiver.deadline)
+            if (loop := self._loop) is None:
+                raise ConfigurationError("receiver: its thread has ended. Start it again.")  # noqa: TRY301
+            running = begin()
+            future = asyncio.run_coroutine_threadsafe(running, loop)
+        except Exception as failure:  # noqa: BLE001 - of the store, of a vault's client, or of a closed loop
+            if running is not None:
+                running.close()
+            return unavailable(failure)
+        try:
+            return future.result(self._receiver.deadline + _PATIENCE)
+        except TimeoutError as failure:  # a handler blocks the loop
+            future.cancel()
+            return unavailable(failure)
+        except concurrent.futures.CancelledError:
+            return unavailable(TimeoutError("the receiver stopped"))
+
+    def _live(self, started: concurrent.futures.Future[None]) -> None:
+        try:
+            with asyncio.Runner() as runner:  # which fails if the process has no more files, for example
+                runner.run(self._run(started))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    async def _run(self, started: concurrent.futures.Future[None]) -> None:
+        self._stopping = asyncio.Event()
+        async with self._receiver:
+            self._loop, self._started_in = asyncio.get_running_loop(), os.getpid()
+            started.set_result(None)
+            await self._stopping.wait()
+            self._loop = None  # what comes from now on is answered 503
+
+    def _forget(self) -> None:
+        """Forget the thread in a forked process, which has none, and a lock that it may have held."""
+        self._lock = threading.Lock()
+        self._thread = self._started = self._loop = None
+
+
+def _headers_of(environ: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the request's headers; a server joins those of one name by commas, which no secret matches."""
+    found = [
+        (name[5:].replace("_", "-").lower(), str(value))
+        for name, value in environ.items()
+        if name.startswith("HTTP_")
+    ]
+    named = ("CONTENT_TYPE", "CONTENT_LENGTH")
+    found.extend((name.replace("_", "-").lower(), environ[name]) for name in named if environ.get(name))
+    return found
+
+
+def _read_wsgi(environ: dict[str, Any], most: int) -> bytes:
+    """Read the body: as long as its header says, or to its end if the server marks that."""
+    length = environ.get("CONTENT_LENGTH") or ""
+    if not length.isdecimal():
+        return environ["wsgi.input"].read(most) if environ.get("wsgi.input_terminated") else b""
+    body: bytes = environ["wsgi.input"].read(min(int(length), most))
+    if len(body) < min(int(length), most):
+        raise EOFError
+    return body
+
+
+def _read_in_django(request: Any, most: int) -> bytes:  # Any: Django has no types
+    """Read the body; under WSGI, Django reads none that comes in chunks, and does not tell of one cut off."""
+    length = request.META.get("CONTENT_LENGTH") or ""
+    if not length and hasattr(request, "environ"):
+        return _read_wsgi(request.environ, most)
+    body: bytes = request.read(most)
+    if length.isdecimal() and 0 < len(body) < min(int(length), most):
+        raise EOFError
+    return body

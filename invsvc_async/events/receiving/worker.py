@@ -1,34 +1,40 @@
 """
-The worker that handles stored events, with retries.
+How events are handled: those in the store by a worker, with retries, or before their delivery is answered.
 
 A failed handler is called again after a random delay that grows; the last failure makes a dead letter.  If a
 process dies, its leases run out, and another worker on the same store takes over the events.
+
+Inline, the handler may fail, hang, or be cancelled with the request.  The result is stored by a separate
+task, which that cancellation does not reach.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+from contextlib import nullcontext, suppress
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
+from invsvc_async.concurrency.deadline import Deadline
 from invsvc_async.errors import MalformedEventError
-from invsvc_async.events.parse import parse
-from invsvc_async.events.stores import event_key
+from invsvc_async.events.event import key_of, parse
+from invsvc_async.events.receiving.admission import Receipt
+from invsvc_async.events.receiving.stats import STORE
+from invsvc_async.events.stores import Delivery, Entry, Standing, event_key
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 
     from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.handler import Handler, Pace
-    from invsvc_async.events.receiving.handlers import Handlers
-    from invsvc_async.events.receiving.policy import InboxPolicy
+    from invsvc_async.events.receiving.handlers import Handler, Handlers, InboxPolicy, Pace
     from invsvc_async.events.receiving.stats import Tally
-    from invsvc_async.events.stores import Backlog, Delivery, Entry, Store
+    from invsvc_async.events.stores import Backlog, Store
 
-__all__ = ["Worker", "ended", "reason_of", "report_failure"]
+__all__ = ["Inline", "Worker"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _MARGIN: Final = 5.0  # s between the handler's timeout and the end of the lease, to store the result
@@ -36,6 +42,9 @@ _PRUNE_EVERY: Final = 3600.0
 _SAMPLE_EVERY: Final = 5.0  # s between two looks at the backlog
 _LOOK_EVERY: Final = 0.5  # s between two looks
 _LATE: Final = 0.5  # s by which a look is late if something has blocked the loop
+_BUSY: Final = Receipt(429, "busy", headers={"Retry-After": "5"})
+_DUPLICATE: Final = Receipt(200, "duplicate")
+_RECORD_WITHIN: Final = 1.0  # s that the answer waits until the result is stored
 
 
 class Worker:
@@ -55,14 +64,14 @@ class Worker:
         random: Callable[[], float],
         tally: Tally,
     ) -> None:
-        self._tally = tally
-        self._store = store
+        self.store: Final = store
+        self.handle: Final = handle
+        self.tally: Final = tally
         self._handlers = handlers
-        self._handle = handle
-        self._turns = 0
-        self._held_by: list[Pace] = []
         self._policy = policy
         self._random = random
+        self._turns = 0
+        self._held_by: list[Pace] = []
         self._stir = asyncio.Event()
         self._running: dict[asyncio.Task[None], float] = {}  # with the end of its lease, by the loop's time
         self._loop: asyncio.Task[None] | None = None
@@ -92,8 +101,7 @@ class Worker:
         """Start to take events, in a task of this loop; nothing of an earlier loop is used any more."""
         self._stopping = False
         self._stir = asyncio.Event()
-        self._running = {}
-        self._upkeep = {}
+        self._running, self._upkeep = {}, {}
         self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
 
     def wake(self) -> None:
@@ -112,11 +120,11 @@ class Worker:
         self._stir.set()
         if self._loop is not None:
             # It is not cancelled, because events that it is taking would wait for their lease to end.
-            await ended({self._loop}, grace)
+            await _ended({self._loop}, grace)
         for task in self._upkeep.values():  # the rest can wait for the next start
             task.cancel()
             await asyncio.wait({task}, timeout=grace)
-        await ended(self._running, grace)
+        await _ended(self._running, grace)
 
     def cancel(self) -> None:
         """Cancel what runs, because nobody waits for it any more; it releases what it has not handled."""
@@ -129,11 +137,11 @@ class Worker:
             while not self._stopping:
                 self._stir.clear()
                 if not await self._take(watch):
-                    with contextlib.suppress(TimeoutError):
+                    with suppress(TimeoutError):
                         async with asyncio.timeout(self._pause()):
                             await self._stir.wait()
         finally:
-            watch.stop()
+            watch.timer.cancel()
 
     async def _take(self, watch: _LoopWatch) -> bool:
         """Start what is due, within the limit; return ``False`` if there is nothing to do now."""
@@ -146,7 +154,7 @@ class Worker:
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a user-supplied store may raise anything; continue
             raise_if_cancelled()  # else something within the store was
             _log.error(
-                "The event store failed; trying again in %s s: %s", self._policy.poll, reason_of(error)
+                "The event store failed; trying again in %s s: %s", self._policy.poll, _reason_of(error)
             )
             return False
 
@@ -155,7 +163,7 @@ class Worker:
         if store is None:  # it does not know handlers, so that it may return an event for any of them
             lease = max(group.timeout for group in groups) + _MARGIN
             watch.free = asyncio.get_running_loop().time()
-            return self._start(await self._store.take(limit=self._room(), lease=lease), watch)
+            return self._start(await self.store.take(limit=self._room(), lease=lease), watch)
         self._turns += 1  # each group is the first in its turn, so that none waits for ever
         first = self._turns % len(groups)
         started = False
@@ -166,9 +174,8 @@ class Worker:
                 if limit <= 0:
                     self._held_by.append(group.pace)
             if limit > 0:
-                lease = group.timeout + _MARGIN
                 watch.free = now
-                entries = await store.take(limit=limit, lease=lease, handlers=group.names)
+                entries = await store.take(limit=limit, lease=group.timeout + _MARGIN, handlers=group.names)
                 if group.pace is not None:
                     group.pace.use(len(entries), now)
                 started = self._start(entries, watch) or started
@@ -186,13 +193,16 @@ class Worker:
         """Start what was taken.  Its leases began when the loop was free, or a little later."""
         since = watch.free
         for entry in entries:
-            name = f"{entry.type} {_key_of(entry)}".rstrip()
             end = since + self._handlers.policy_of(entry).timeout + _MARGIN
-            task = asyncio.create_task(self._run(entry, end - _MARGIN / 2), name=name)
+            task = asyncio.create_task(self._run(entry, end - _MARGIN / 2), name=_name_of(entry))
             self._running[task] = end
-            task.add_done_callback(self._ended)
-            task.add_done_callback(report_failure)
+            task.add_done_callback(self._forget)
+            task.add_done_callback(_report_failure)
         return bool(entries)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._running.pop(task, None)
+        self._stir.set()
 
     def _keep_up(self) -> None:
         """Begin what is due beside the handling of events, each alone."""
@@ -208,25 +218,21 @@ class Worker:
         policy = self._policy
         ages = {"older_than": policy.keep, "bodies": policy.keep_bodies, "dead": policy.keep_dead}
         try:
-            await self._store.prune(**{name: age for name, age in ages.items() if age is not None})
+            await self.store.prune(**{name: age for name, age in ages.items() if age is not None})
         except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
-            _log.error("Handled events could not be deleted; trying again in an hour: %s", reason_of(error))
+            _log.error("Handled events could not be deleted; trying again in an hour: %s", _reason_of(error))
 
     async def _sample(self) -> None:
         """Read the backlog now and then, for ``Receiver.stats``, if the store has that method."""
-        read: Callable[[], Awaitable[Backlog]] | None = getattr(self._store, "backlog", None)
+        read: Callable[[], Awaitable[Backlog]] | None = getattr(self.store, "backlog", None)
         if read is None:
             return
         backlog = None
         try:
             backlog = await read()
         except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
-            _log.warning("The backlog could not be read: %s", reason_of(error))
-        self._tally.backlog = backlog
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.pop(task, None)
-        self._stir.set()
+            _log.warning("The backlog could not be read: %s", _reason_of(error))
+        self.tally.backlog = backlog
 
     async def _run(self, entry: Entry, latest: float) -> None:
         """Handle one event until the loop's time *latest*, just before its lease ends; store the result."""
@@ -235,10 +241,8 @@ class Worker:
             await self._bury(entry, f"not handled in {policy.attempts} attempts")
             return
         if asyncio.get_running_loop().time() >= latest:
-            _log.warning(
-                "%s %s was not begun in its lease: the event loop was blocked", entry.type, _key_of(entry)
-            )
-            await self._store.release(entry, delay=0)
+            _log.warning("%s was not begun in its lease: the event loop was blocked", _name_of(entry))
+            await self.store.release(entry, delay=0)
             return
         store = self._handlers.store
         deliveries: Sequence[Delivery] = ()
@@ -248,7 +252,7 @@ class Worker:
             if not deliveries:
                 await self._call(entry, event, policy.timeout, latest)
         except asyncio.CancelledError:
-            await self._store.release(entry, delay=0)
+            await self.store.release(entry, delay=0)
             raise
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
             await self.failed(entry, error)
@@ -268,7 +272,7 @@ class Worker:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                await self._handle(handler, event, entry.attempts)
+                await self.handle(handler, event, entry.attempts)
         except TimeoutError as error:
             if not limit.expired():  # a timeout of its own
                 raise
@@ -279,38 +283,33 @@ class Worker:
         kept = (
             {} if self._policy.keep_bodies is None else {"body": entry.body if event is None else event.raw}
         )
-        if not await self._store.handled(entry, **kept):
-            self._tally.ended("lease lost")
-            _log.warning(
-                "%s %s was handled after its lease had ended: it may be handled twice",
-                entry.type,
-                _key_of(entry),
-            )
+        if not await self.store.handled(entry, **kept):
+            self.tally.ended("lease lost")
+            _log.warning("%s was handled after its lease had ended: it may be handled twice", _name_of(entry))
 
     async def failed(self, entry: Entry, error: Exception) -> None:
         """Store that handling failed, for a retry or as a dead letter."""
-        unreadable = isinstance(error, MalformedEventError)
         policy = self._handlers.policy_of(entry)
-        if unreadable or entry.attempts >= policy.attempts:
-            await self._bury(entry, reason_of(error))
+        if isinstance(error, MalformedEventError) or entry.attempts >= policy.attempts:
+            await self._bury(entry, _reason_of(error))
             return
         delay = policy.delay(entry.attempts, self._random())
         _log.warning(
-            "Handling %s %s failed (%s), attempt %s; trying again in %.1f s",
-            entry.type, _key_of(entry), entry.handler or "handler", entry.attempts, delay, exc_info=error,
+            "Handling %s failed (%s), attempt %s; trying again in %.1f s",
+            _name_of(entry), entry.handler or "handler", entry.attempts, delay, exc_info=error,
         )  # fmt: skip
-        await self._store.release(entry, delay=delay)
+        await self.store.release(entry, delay=delay)
 
     async def _bury(self, entry: Entry, reason: str) -> None:
         whose = f" of {entry.handler}" if entry.handler else ""
-        _log.error("Event %s %s is a dead letter%s: %s", entry.type, _key_of(entry), whose, reason)
-        if await self._store.bury(entry, reason=reason):
-            self._tally.ended("dead letter")
+        _log.error("Event %s is a dead letter%s: %s", _name_of(entry), whose, reason)
+        if await self.store.bury(entry, reason=reason):
+            self.tally.ended("dead letter")
 
 
 class _LoopWatch:
     """
-    Watch the running event loop, until ``stop``: leases go on while something blocks it.
+    Watch the running event loop, until its ``timer`` is cancelled: leases go on while something blocks it.
 
     ``free`` is the last time, by the loop's clock, until which nothing has blocked it.  What the caller waits
     for has not happened long before: it would have been told.  The caller sets it when it begins to wait.
@@ -319,24 +318,139 @@ class _LoopWatch:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.free: float = self._loop.time()
-        self._timer = self._loop.call_later(_LOOK_EVERY, self._look, self.free + _LOOK_EVERY)
-
-    def stop(self) -> None:
-        """End it."""
-        self._timer.cancel()
+        self._look(self.free)
 
     def _look(self, expected: float) -> None:
         now = self._loop.time()
         if now - expected < _LATE:
             self.free = now
-        self._timer = self._loop.call_later(_LOOK_EVERY, self._look, now + _LOOK_EVERY)
+        self.timer: asyncio.TimerHandle = self._loop.call_later(_LOOK_EVERY, self._look, now + _LOOK_EVERY)
 
 
-def _key_of(entry: Entry) -> str:
-    return event_key(entry.key, entry.handler) or ""
+class Inline:
+    """
+    Claim events in the store of *worker*, each for its *deadline*, and handle them before they are answered.
+
+    Each handler of an event claims it for itself, and all run at the same time.  An event that is sent only
+    once is stored with its body, so that the worker can retry it.
+    """
+
+    def __init__(self, worker: Worker, *, deadline: float) -> None:
+        self._worker = worker
+        self._store, self._tally = worker.store, worker.tally
+        self._lease = deadline + _MARGIN
+        self._records: set[asyncio.Task[object]] = set()
+
+    def answer(
+        self, until: float, event: Event, handlers: Sequence[Handler], *, once: bool
+    ) -> Awaitable[Receipt]:
+        """
+        Handle *event* until the loop time *until*; *once*: the service will not send it again.
+
+        The answer is the worst that is due to one of *handlers*, so that the service sends the event again.
+        """
+        key, body = key_of(event), event.raw if once else None
+        # One without a key cannot be claimed, but has to be stored if it is sent once.
+        stored = once or key is not None
+        answers = [
+            self._answer(
+                until, event, handler,
+                Delivery(key=key, type=event.type, body=body, handler=handler.name) if stored else None,
+            )
+            for handler in handlers
+        ]  # fmt: skip
+        return answers[0] if len(answers) == 1 else _worst(answers)
+
+    async def _answer(
+        self, until: float, event: Event, handler: Handler, delivery: Delivery | None
+    ) -> Receipt:
+        loop = asyncio.get_running_loop()
+        entry, is_claimed = None, delivery is None
+        try:
+            with Deadline(loop, until):
+                if delivery is not None:
+                    claim = await self._store.claim(delivery, lease=self._lease)
+                    is_claimed = True
+                    if self._tally.failing:
+                        self._tally.worked(STORE)
+                    if not isinstance(claim, Entry):
+                        return attrs.evolve(_BUSY if claim is Standing.BUSY else _DUPLICATE, event=event)
+                    entry = claim
+                if loop.time() >= until:  # something has blocked the loop: the lease may be over
+                    raise TimeoutError("the handler was not called before the deadline")  # noqa: TRY301
+                timeout = handler.timeout
+                with nullcontext() if timeout is None else Deadline(loop, loop.time() + timeout):
+                    if handler.where is None or handler.wants(event):  # raises what where raises
+                        await self._worker.handle(handler, event, 1 if entry is None else entry.attempts)
+        except asyncio.CancelledError:  # the sender disconnected
+            if entry is not None:
+                self._recorded(self._store.release(entry, delay=0))  # accept the sender's next attempt
+            raise
+        except Exception as error:  # noqa: BLE001 - a user-supplied store or a handler may raise anything
+            failed = self._failed(event, handler, entry, error) if is_claimed else None
+            return self._tally.unavailable(STORE, error, event) if failed is None else await failed
+        if entry is not None:
+            await self._soon(self._worker.succeeded(entry, event))
+        return Receipt(200, "handled", event)
+
+    async def stop(self, *, grace: float) -> None:
+        """Wait up to *grace* seconds until all results are stored."""
+        await _ended(self._records, grace)
+
+    async def _failed(self, event: Event, handler: Handler, entry: Entry | None, error: Exception) -> Receipt:
+        if isinstance(error, MalformedEventError):  # sending it again would not help
+            key = key_of(event) if entry is None else entry.key
+            found = Delivery(key=key, type=event.type, body=event.raw, handler=handler.name)
+            return await self.bury(found, error, event, entry=entry)
+        if entry is not None and entry.body is not None:
+            await self._soon(self._worker.failed(entry, error))
+            self._worker.wake()
+        else:
+            _log.warning("Handling %s failed; the service will send it again", event.type, exc_info=error)
+            if entry is not None:
+                await self._soon(self._store.release(entry, delay=0))
+        return Receipt(500, "failed", event)
+
+    async def bury(
+        self, found: Delivery, error: MalformedEventError, event: Event | None = None, *,
+        entry: Entry | None = None, within: float | None = None,
+    ) -> Receipt:  # fmt: skip
+        """Store what is malformed as a dead letter, *within* so many seconds; return the answer."""
+        try:
+            async with asyncio.timeout(_RECORD_WITHIN if within is None else within):
+                if entry is not None and entry.body is None:
+                    await self._store.put(found)
+                await self._store.bury(entry or found, reason=_reason_of(error))
+        except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
+            return self._tally.unavailable(STORE, failure, event)
+        if self._tally.failing:
+            self._tally.worked(STORE)
+        self._tally.ended("dead letter")
+        return Receipt(202, "dead letter", event, error)
+
+    async def _soon(self, record: Coroutine[Any, Any, object]) -> None:
+        """Store a result, before the answer if that is quick."""
+        await asyncio.wait([self._recorded(record)], timeout=_RECORD_WITHIN)
+
+    def _recorded(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        """Store a result, whether or not somebody waits for it."""
+        task = asyncio.create_task(record, name="invsvc events record")
+        self._records.add(task)
+        task.add_done_callback(self._records.discard)
+        task.add_done_callback(_report_failure)
+        return task
 
 
-async def ended(tasks: Collection[asyncio.Task[object]], grace: float) -> None:
+async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:
+    receipts = await asyncio.gather(*answers)
+    return max(receipts, key=lambda receipt: (receipt.status, receipt.outcome != "duplicate"))
+
+
+def _name_of(entry: Entry) -> str:
+    return f"{entry.type} {event_key(entry.key, entry.handler) or ''}".rstrip()
+
+
+async def _ended(tasks: Collection[asyncio.Task[object]], grace: float) -> None:
     """Wait *grace* seconds for tasks, cancel those that are late, and wait for these as long again."""
     for _ in range(2):
         if tasks:
@@ -346,13 +460,13 @@ async def ended(tasks: Collection[asyncio.Task[object]], grace: float) -> None:
             task.cancel()
 
 
-def report_failure(task: asyncio.Task[object]) -> None:
+def _report_failure(task: asyncio.Task[object]) -> None:
     """Log why a task could not store a result; the lease will run out, and the event is handled again."""
     if not task.cancelled() and (error := task.exception()):
-        _log.error("The result of handling an event could not be stored: %s", reason_of(error))
+        _log.error("The result of handling an event could not be stored: %s", _reason_of(error))
 
 
-def reason_of(error: BaseException) -> str:
+def _reason_of(error: BaseException) -> str:
     """Return *error* as one printable line of limited length."""
     try:
         text = f"{type(error).__name__}: {error}"[:500]

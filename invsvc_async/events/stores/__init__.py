@@ -203,7 +203,7 @@ class Store(Protocol):
 
     async def counts(self) -> Mapping[str, int]:
         """Return the number of deliveries by state, as ``stats`` does: ``open``, ``handled``, ``dead``."""
-        ...
+        return {state: found.count for state, found in (await self.stats()).items()}
 
     async def stats(self) -> Mapping[State, StateStats]:
         """Return the number and the oldest of the events in each state."""

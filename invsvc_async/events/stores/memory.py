@@ -21,6 +21,7 @@ from invsvc_async.events.stores import (
     Backlog,
     Delivery,
     Entry,
+    HandlerStore,
     Standing,
     State,
     StateStats,
@@ -52,8 +53,16 @@ class _Record:
     handler: str = ""
     ordering_key: str | None = None
 
+    @property
+    def is_claim(self) -> bool:
+        return self.state == "open" and self.body is None
 
-class MemoryStore:
+    @property
+    def is_taken_in_turn(self) -> bool:
+        return self.state == "open" and self.body is not None and self.due < inf
+
+
+class MemoryStore(HandlerStore):
     """
     Store at most *capacity* deliveries in memory; the oldest handled and dead ones are deleted first.
 
@@ -86,19 +95,15 @@ class MemoryStore:
         """Do nothing: deliveries stay as long as this object."""
 
     async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
-        """Store a delivery to be handled, also for other handlers; ``False`` if its key is known."""
         known = self._known(delivery)
         if known is None:
             self._make_room(1 + len(further))
-            first = self._add(delivery)
-            for record in (first, *(self._add_copy(first, each) for each in further)):
-                self._file(record)
+            self._file_all(self._add(delivery), further)
         else:
             self._complete(known, delivery, further)
         return known is None
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
-        """Store a delivery or a leased entry as a dead letter; ``False`` if the lease was lost."""
         record = None
         if isinstance(found, Entry):
             record = self._held(found)
@@ -111,7 +116,6 @@ class MemoryStore:
         return True
 
     async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
-        """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
         record, key = self._known(delivery), copy_key(delivery)
         is_own = record is not None and record.handler in {"", delivery.handler}
         # A copy without the event itself: that was another handler's claim, which was deleted.
@@ -126,7 +130,6 @@ class MemoryStore:
         return self._lease(record, lease)
 
     async def take(self, *, limit: int, lease: float, handlers: Collection[str] | None = None) -> list[Entry]:
-        """Lease deliveries that are due and have a body, oldest first: all, or those for *handlers*."""
         taken: list[Entry] = []
         passed: list[tuple[float, int]] = []
         while self._waiting and self._waiting[0][0] <= self._steady() and len(taken) < limit:
@@ -143,7 +146,6 @@ class MemoryStore:
         return taken
 
     async def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> bool:
-        """End the lease and store the event for handlers; ``False`` if the lease was lost."""
         record = self._held(entry)
         if record is None:
             return False
@@ -152,13 +154,10 @@ class MemoryStore:
         first, *further = deliveries
         record.handler, record.ordering_key = first.handler, first.ordering_key
         record.lease = record.attempts = 0
-        copies = (self._add_copy(record, each) for each in further)
-        for each in (record, *(copy for copy in copies if copy is not None)):
-            self._file(each)
+        self._file_all(record, further)
         return True
 
     async def give(self, event: StoredEvent, handler: str) -> bool:
-        """Store a copy of *event* for one more handler; ``False`` if that one has had it, or it cannot be."""
         record = self._records.get(event.id)
         if record is None or record.body is None or record.handler == handler or is_copy(record.key):
             return False
@@ -172,7 +171,6 @@ class MemoryStore:
         return copy is not None
 
     async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
-        """Mark it as handled, and keep only *body* of it; ``False`` if the lease was lost."""
         record = self._held(entry)
         if record is None:
             return False
@@ -181,7 +179,6 @@ class MemoryStore:
         return True
 
     async def release(self, entry: Entry, *, delay: float) -> bool:
-        """End the lease, so that it is due after *delay*; ``False`` if the lease was lost."""
         record = self._held(entry)
         if record is None:
             return False
@@ -195,14 +192,12 @@ class MemoryStore:
     async def events(
         self, *, state: State | None = None, after: int = 0, limit: int = 100
     ) -> list[StoredEvent]:
-        """Return events in one state, or in any, by ascending id, from beyond the id *after*."""
         found = (
             record for record in self._records.values() if record.id > after and state in {None, record.state}
         )
         return [_shown(record) for record in islice(found, limit)]
 
     async def revive(self, event: StoredEvent) -> bool:
-        """Make a dead letter, or a handled event whose body was kept, due again."""
         record = self._records.get(event.id)
         if record is None or record.state == "open" or record.body is None:
             return False
@@ -212,7 +207,6 @@ class MemoryStore:
         return True
 
     async def drop(self, event: StoredEvent) -> bool:
-        """Delete the body of an event that nobody is to handle any more; its key stays."""
         record = self._records.get(event.id)
         if record is None or record.body is None:
             return False
@@ -227,47 +221,31 @@ class MemoryStore:
             self._end(record, "handled")
         return True
 
-    async def counts(self) -> dict[str, int]:
-        """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
-        return {state: found.count for state, found in (await self.stats()).items()}
-
     async def stats(self) -> dict[State, StateStats]:
-        """Return the number and the oldest of the events in each state."""
         received: dict[State, list[float]] = {state: [] for state in STATES}
         for record in self._records.values():
             received[record.state].append(record.received)
         return {state: StateStats(len(found), min(found, default=None)) for state, found in received.items()}
 
     async def backlog(self) -> Backlog:
-        """Return what waits now."""
         now = self._steady()
-        due = [
-            one.due
-            for one in self._records.values()
-            if one.state == "open" and one.body is not None and one.due <= now
-        ]
+        due = [one.due for one in self._records.values() if one.is_taken_in_turn and one.due <= now]
         dead = sum(one.state == "dead" for one in self._ended.values())
         return Backlog(min(len(due), COUNTED), now - min(due, default=now), min(dead, COUNTED))
 
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
-        """Delete what was handled longer ago; such an event would be handled again if it came again."""
         now = self._steady()
-        abandoned = [
-            record
-            for record in self._records.values()
-            if record.state == "open" and record.body is None and record.due < now - older_than
-        ]
         limits = {"handled": older_than, "dead": dead}
-        old: list[_Record] = []
+        old = [one for one in self._records.values() if one.is_claim and one.due < now - older_than]
         for record in self._ended.values():
             age, limit = now - record.ended, limits[record.state]
             if limit is not None and age > limit:
                 old.append(record)
             elif bodies is not None and age > bodies and record.state == "handled":
                 record.body = None
-        for record in abandoned + old:
+        for record in old:
             self._forget(record)
         return sum(record.state == "handled" for record in old)
 
@@ -307,16 +285,21 @@ class MemoryStore:
 
     def _complete(self, known: _Record, delivery: Delivery, further: Sequence[Delivery]) -> None:
         """Store what claims of a known event lack: its body, and copies for handlers without a claim."""
-        is_claim = known.state == "open" and known.body is None
+        is_claim = known.is_claim
         for each in (delivery, *further):
             own: _Record | None = known
             if each.handler and known.handler not in {"", each.handler}:
                 own = self._by_key.get(key_for(each.handler, known.key, known.id, known.received))
-            if own is not None and own.state == "open" and own.body is None:
+            if own is not None and own.is_claim:
                 own.body = each.body
                 self._schedule(own, own.due)
             elif own is None and is_claim:
                 self._file(self._add_copy(known, each))
+
+    def _file_all(self, first: _Record, further: Sequence[Delivery]) -> None:
+        self._file(first)
+        for each in further:
+            self._file(self._add_copy(first, each))
 
     def _file(self, record: _Record | None) -> None:
         """Make a record due, or let it wait for the others of its ordering key."""
@@ -358,12 +341,7 @@ class MemoryStore:
         if record.body is not None and due < inf:
             heapq.heappush(self._waiting, (due, record.id))
         if len(self._waiting) > 2 * self._capacity:  # mostly stale items: each lease leaves one
-            open_ones = (
-                one
-                for one in self._records.values()
-                if one.state == "open" and one.body is not None and one.due < inf
-            )
-            self._waiting = [(one.due, one.id) for one in open_ones]
+            self._waiting = [(one.due, one.id) for one in self._records.values() if one.is_taken_in_turn]
             heapq.heapify(self._waiting)
 
     def _lease(self, record: _Record, seconds: float) -> Entry:

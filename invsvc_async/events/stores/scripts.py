@@ -25,6 +25,7 @@ from invsvc_async.events.stores import (
     Backlog,
     Delivery,
     Entry,
+    HandlerStore,
     Standing,
     State,
     StateStats,
@@ -225,7 +226,7 @@ def _runs(how: How) -> Callable[[Callable[Concatenate[Any, P], Script[T]]], _Met
     return decorate
 
 
-class ScriptedStore:
+class ScriptedStore(HandlerStore):
     """A ``HandlerStore`` whose operations are scripts."""
 
     async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
@@ -241,7 +242,6 @@ class ScriptedStore:
         raise NotImplementedError
 
     async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
-        """Store a delivery to be handled, also for other handlers; ``False`` if its key is known."""
         if not further and delivery.ordering_key is None and delivery.body is not None:
             new = await self._put(delivery)
             if new is not None:
@@ -260,7 +260,6 @@ class ScriptedStore:
         return True
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
-        """Store a delivery or a leased entry as a dead letter; ``False`` if the lease was lost."""
         if isinstance(found, Entry):
             return await self._end(_BURIED, found, reason)
         return await self._insert_dead(found, reason)
@@ -271,7 +270,6 @@ class ScriptedStore:
 
     @_runs("each alone")
     def claim(self, delivery: Delivery, *, lease: float) -> Script[Entry | Standing]:
-        """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
         values = (delivery.type, delivery.body, lease, secrets.token_hex(8), delivery.handler)
         copy = copy_key(delivery)
         rows = yield _CLAIM, (delivery.key, *values, copy)
@@ -292,7 +290,6 @@ class ScriptedStore:
     def take(
         self, *, limit: int, lease: float, handlers: Collection[str] | None = None
     ) -> Script[list[Entry]]:
-        """Lease deliveries that are due and have a body, oldest first: all, or those for *handlers*."""
         names = None if handlers is None else sorted(set(handlers))
         if names == []:
             return []
@@ -301,12 +298,10 @@ class ScriptedStore:
         return sorted(map(_entry, rows), key=lambda entry: entry.id)
 
     async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
-        """Mark it as handled, and keep only *body* of it; ``False`` if the lease was lost."""
         return await self._end(_HANDLED, entry, body)
 
     @_runs("each alone")
     def release(self, entry: Entry, *, delay: float) -> Script[bool]:
-        """End the lease, so that it is due after *delay*; ``False`` if the lease was lost."""
         ours = (entry.id, entry.token)
         if entry.body is None and (yield _FORGET, ours):
             return True
@@ -314,7 +309,6 @@ class ScriptedStore:
 
     @_runs("together")
     def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> Script[bool]:
-        """End the lease and store the event for handlers; ``False`` if the lease was lost."""
         yield from _lock(*deliveries)
         first, *further = deliveries
         delay = yield from _delay(first)
@@ -325,7 +319,6 @@ class ScriptedStore:
 
     @_runs("together")
     def give(self, event: StoredEvent, handler: str) -> Script[bool]:
-        """Store a copy of *event* for one more handler; ``False`` if that one has had it, or it cannot be."""
         found = yield _GIVEN, (event.id, event.received_at, handler)
         if not found or is_copy(event.key):
             return False
@@ -337,7 +330,6 @@ class ScriptedStore:
     def events(
         self, *, state: State | None = None, after: int = 0, limit: int = 100
     ) -> Script[list[StoredEvent]]:
-        """Return events in one state, or in any, by ascending id, from beyond the id *after*."""
         text = _EVENTS % ("" if state is None else f"state = '{STATES[STATES.index(state)]}' AND")
         if state != "handled":
             return list(map(_event, (yield text, (after, _LAST_ID, limit))))
@@ -352,12 +344,10 @@ class ScriptedStore:
 
     @_runs("each alone")
     def revive(self, event: StoredEvent) -> Script[bool]:
-        """Make a dead letter, or a handled event whose body was kept, due again."""
         return bool((yield _REVIVE, (event.id, event.received_at)))
 
     @_runs("together")
     def drop(self, event: StoredEvent) -> Script[bool]:
-        """Delete the body of an event that nobody is to handle any more; its key stays."""
         same = (event.id, event.received_at)
         found = yield f"SELECT due, ordering_key FROM {{t}} {_SAME}", same
         key = found[0][1] if found else None
@@ -369,13 +359,8 @@ class ScriptedStore:
             yield _ADVANCE, (key,)
         return bool(dropped)
 
-    async def counts(self) -> dict[str, int]:
-        """Return the number of deliveries by state, as ``stats`` does: ``open``, ``handled``, ``dead``."""
-        return {state: found.count for state, found in (await self.stats()).items()}
-
     @_runs("to read")
     def stats(self) -> Script[dict[State, StateStats]]:
-        """Return the number and the oldest of the events in each state, at most 100,000."""
         found: dict[State, StateStats] = {}
         for state in STATES:
             ((count, oldest),) = yield _STATS % (state, "due" if state == "handled" else "id"), (MOST + 1,)
@@ -384,14 +369,12 @@ class ScriptedStore:
 
     @_runs("to read")
     def backlog(self) -> Script[Backlog]:
-        """Return what waits now."""
         ((due, first, now, dead),) = yield _BACKLOG, (COUNTED,)
         return Backlog(due, 0.0 if first is None else now - first, dead)
 
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
-        """Delete what was handled longer ago; such an event would be handled again if it came again."""
         after = 0
 
         def some(text: str, age: float, rows: int) -> Script[int]:

@@ -11,34 +11,64 @@ neither ends nor prolongs a lease.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
+import threading
 import time
-from contextlib import closing
-from functools import partial
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-import attrs
-
-from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, in_slices
-from invsvc_async.events.stores.sqlite_file import Clock, begin, connect, connect_again, dialect_of
-from invsvc_async.events.stores.sqlite_upkeep import Upkeep, shrink_some, write_aside
+from invsvc_async.concurrency.threads import joined
+from invsvc_async.errors import JournalError
+from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create, in_slices
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect, slices
-from invsvc_async.storage.sqlite_file import SameFile, in_words
+from invsvc_async.storage.file_lock import FileLock, LockedConnection
+from invsvc_async.storage.private_file import make_database_private
+from invsvc_async.storage.sqlite_file import SameFile, check_file, in_words, opened_as
 from invsvc_async.storage.sqlite_writer import Writer, transaction
+from invsvc_async.storage.table_version import VERSION, check_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from invsvc_async.events.stores import Delivery
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqliteStore", "Upkeep", "changes_until_next"]
 
 T = TypeVar("T")
 
+_log: Final = logging.getLogger("invsvc_async.events")
+_APPLICATION: Final = 0x696E7665  # "inve": distinguishes this file from other databases
+_FACTS: Final = (
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID",
+    f"INSERT INTO facts VALUES ('schema', {VERSION}), ('opened', ''), ('checked', ''), ('ahead', 0)",  # noqa: S608 - our own text
+    f"PRAGMA application_id = {_APPLICATION}",
+)
+_OTHERWISE: Final = "Handle what is open in it with that version, or choose another file"
+_WORDS: Final = {"t": "delivery", "id": "INTEGER PRIMARY KEY", "bytes": "BLOB",
+                 "picked": "IN (SELECT id FROM picked)"}  # fmt: skip
+# The end of the last lease or delay: of each kind, an index has the times.
+_LAST: Final = "SELECT max(due) FROM delivery WHERE state = 'open' AND body {} AND due < 9e999"
+_NOTE: Final = "UPDATE facts SET value = ?2 WHERE name = ?1"
+_LOOK_AGAIN: Final = 0.001  # s
+_creating: Final = threading.Lock()  # so that no other thread has connected meanwhile
+_SMALL: Final = 8 << 20  # bytes of a file that is checked before its first use: about 0.1 s
+_CHECKED: Final = """
+    SELECT value, page_count * page_size FROM facts, pragma_page_count, pragma_page_size
+    WHERE name = 'checked'
+"""
+_STEPS: Final = 10_000  # of SQLite's virtual machine, between looks at whether to stop
+_AGAIN: Final = 60.0  # s until the next try, if one failed
+_DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_WANTED: Final = 1_000  # pages of the log, after which SQLite's own commits would copy it
+# Changed rows between two copies: if each has a commit of its own, and if many share one.
+_FEWEST: Final = 250
+_MOST: Final = 4_000
+_PAGES: Final = 8_000  # of the log, 32 MB; beyond, the thread is too slow, and commits do it
 _SLICE: Final = 0.02  # s that one transaction of prune is to take, until it is in the file
 _PATIENCE: Final = 100  # ms that such a transaction waits until no delivery waits
 
@@ -99,7 +129,7 @@ class SqliteStore(ScriptedStore):
         The file then shrinks.
         """
         pruned = await super().prune(older_than=older_than, bodies=bodies, dead=dead)
-        await self._aside(lambda _, db, rows: shrink_some(db, rows))
+        await self._aside(lambda _, db, rows: _shrink_some(db, rows))
         return pruned
 
     async def _put(self, delivery: Delivery) -> bool | None:
@@ -124,9 +154,7 @@ class SqliteStore(ScriptedStore):
                 if file is None or file.writer.is_idle:
                     break
                 await asyncio.sleep(0.001)
-            return await self._elsewhere(
-                lambda file, db: write_aside(db, lambda: work(file, db, rows), self._wait)
-            )
+            return await self._elsewhere(lambda file, db: file.write_aside(db, lambda: work(file, db, rows)))
 
         return await in_slices(run, seconds=_SLICE)
 
@@ -156,39 +184,9 @@ class SqliteStore(ScriptedStore):
         if file is None or file.writer.has_ended:
             if file is not None:
                 file.upkeep.end()
-            file = self._files[loop] = self._new_file()
+            file = self._files[loop] = _File(self._path, self._name, self._wait, self._steady, self._clock)
         if file.upkeep.failure is not None:
             raise file.upkeep.failure
-        return file
-
-    def _new_file(self) -> _File:
-        path = os.path.abspath(self._path)  # noqa: PTH100 - the process may change its folder later
-        upkeep, same = Upkeep(path, self._name), SameFile(Path(path), self._name, "all its receivers")
-        clock = Clock(self._steady)
-
-        def connecting() -> sqlite3.Connection:
-            db = connect(path, self._name, self._wait, clock)
-            try:
-                same.remember()
-                upkeep.start(db)
-                db.execute("PRAGMA busy_timeout = 0").fetchall()  # from now on, ``begin`` waits
-            except BaseException:
-                db.close()
-                raise
-            return db
-
-        # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
-        beginning = partial(begin, wait=self._wait)
-
-        def storing(db: sqlite3.Connection, deliveries: list[Delivery]) -> list[bool | None]:
-            with transaction(db, beginning):
-                return file.put_all(db, deliveries)
-
-        writer = Writer(
-            self._name, connecting, storing, begin=beginning, check=same.check, ended=upkeep.committed
-        )
-        file = _File(path, writer, upkeep, dialect_of(clock, self._clock))
-        writer.start_thread()
         return file
 
     async def _stop_left(self) -> None:
@@ -198,31 +196,312 @@ class SqliteStore(ScriptedStore):
                 await file.close()
 
 
-@attrs.frozen
 class _File:
-    """The file as one event loop uses it, at an absolute *path*."""
+    """
+    The file at *path*, as one event loop uses it; the arguments are those of the store.
 
-    path: str
-    writer: Writer
-    upkeep: Upkeep
-    dialect: SqliteDialect
+    Leases are timed by the *steady* clock, but a restart of the machine, where it begins anew, ends those of
+    before.
+    """
 
-    def put_all(self, db: sqlite3.Connection, deliveries: Sequence[Delivery]) -> list[bool | None]:
-        """Store deliveries by ``PUT``; return the result of each."""
-        results: list[bool | None] = []
-        for some in slices(deliveries, MOST):
-            # sqlite3 looks for an adapter of each value of another type than these, also of bytes.
-            rows = [
-                (each.key, each.type, None if each.body is None else bytearray(each.body), each.handler, 0.0)
-                for each in some
-            ]
-            new = dict(db.execute(*self.dialect.translated(PUT, (rows,))))
-            # One without a key is new; of several with one key, the first is.
-            results += (each.key is None or new.pop(each.key, False) for each in some)
-        return results
+    def __init__(
+        self, path: str, name: str, wait: float, steady: Callable[[], float], calendar: Callable[[], float]
+    ) -> None:
+        self.path: str = os.path.abspath(path)  # noqa: PTH100 - the process may change its folder later
+        self._name = name
+        self._wait = wait
+        self._steady = steady
+        self._ahead = 0.0
+        clocks = {"now": self._now, "began": self._now, "calendar": calendar}
+        self.dialect = SqliteDialect(clocks, **_WORDS)
+        self.upkeep = Upkeep(self.path, name)
+        self._same = SameFile(Path(self.path), name, "all its receivers")
+        self.writer = Writer(
+            name, self._connect, self._put_all, begin=self._begin, check=self._same.check,
+            ended=self.upkeep.committed,
+        )  # fmt: skip
+        self.writer.start_thread()
 
     async def close(self) -> None:
         """End both threads, and wait until they have ended.  They also end if this is cancelled."""
         self.upkeep.end()
         await self.writer.stop()
         await self.upkeep.stop()
+
+    def write_aside(self, db: sqlite3.Connection, work: Callable[[], int]) -> int:
+        """
+        Run *work* in a transaction that does not wait for the disk, so that deliveries wait only meanwhile.
+
+        A power cut may undo it.  The commits of deliveries flush it with their own.
+        """
+        db.isolation_level = None
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
+        self._begin(db)
+        changed = work()
+        db.execute("COMMIT")
+        _checkpoint(db)  # disk writes would else pile up until they hold the deliveries' commits up
+        return changed
+
+    def _now(self) -> float:
+        return self._steady() + self._ahead
+
+    def _put_all(self, db: sqlite3.Connection, deliveries: list[Delivery]) -> list[bool | None]:
+        """Store deliveries by ``PUT``; return the result of each."""
+        results: list[bool | None] = []
+        with transaction(db, self._begin):
+            for some in slices(deliveries, MOST):
+                # sqlite3 looks for an adapter of each value of another type than these, also of bytes.
+                rows = [
+                    (one.key, one.type, None if one.body is None else bytearray(one.body), one.handler, 0.0)
+                    for one in some
+                ]
+                new = dict(db.execute(*self.dialect.translated(PUT, (rows,))))
+                # One without a key is new; of several with one key, the first is.
+                results += (one.key is None or new.pop(one.key, False) for one in some)
+        return results
+
+    def _begin(self, db: sqlite3.Connection) -> None:
+        """
+        Begin to write, waiting for other processes.
+
+        SQLite's own waiting looks again ever more rarely, up to every 100 ms, and so misses the pauses of a
+        process that prunes the file.  IMMEDIATE, because a transaction that starts as a reader fails if
+        another process writes.
+        """
+        self._patiently(db, "BEGIN IMMEDIATE")
+
+    def _patiently(self, db: sqlite3.Connection, statement: str) -> None:
+        """Run *statement*, again every millisecond while another process has the lock."""
+        until = time.monotonic() + self._wait
+        while True:
+            try:
+                db.execute(statement)
+            except sqlite3.OperationalError as error:
+                # The lower byte: another process that recovers the log after a kill has a code of its own.
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(_LOOK_AGAIN)
+            else:
+                return
+
+    def _connect(self) -> sqlite3.Connection:
+        """
+        Open or create the file.
+
+        Raises:
+            JournalError: It cannot be opened, is foreign, damaged, or of a newer version.
+            sqlite3.Error: It is damaged, locked or full.
+        """
+        try:
+            self._create()
+        except OSError as error:
+            raise JournalError(
+                f"{self._name}: the file cannot be opened ({error.strerror}). Check the path and its "
+                "permissions."
+            ) from None
+        db = connect_again(self.path, self._wait, level=None)
+        try:
+            self._prepare(db)
+            self._start_clock(db)
+            self._same.remember()
+            self.upkeep.start(db)
+            db.execute("PRAGMA busy_timeout = 0").fetchall()  # from now on, ``_begin`` waits
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _create(self) -> None:
+        """
+        Create the file with mode 0600, unless it exists.
+
+        An existing one is not opened: to close it would end the locks that SQLite has on it in this process.
+        """
+        with _creating:
+            if not os.path.exists(self.path):  # noqa: PTH110 - as the path is given
+                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        db.execute("BEGIN")  # one snapshot: another process may be creating the tables at this moment
+        is_new = self._is_new(db)  # before anything is changed: the file may belong to another program
+        db.execute("COMMIT")
+        make_database_private(self.path)
+        if is_new:
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables can be given it
+        db.execute("PRAGMA synchronous = FULL")
+        self._patiently(db, "PRAGMA journal_mode = WAL")  # SQLite does not wait for another that does it
+        if is_new:
+            db.execute("BEGIN IMMEDIATE")  # two processes may both have found it new
+            if self._is_new(db):
+                self.dialect.run(db, create())
+                for statement in _FACTS:
+                    db.execute(statement)
+            db.execute("COMMIT")
+
+    def _is_new(self, db: sqlite3.Connection) -> bool:
+        """Return whether it has no tables; raise if they are another program's, or of another version."""
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        tables = {each for (each,) in db.execute("SELECT name FROM sqlite_master")}
+        if not (application or tables):
+            return True
+        if application != _APPLICATION:
+            raise JournalError(f"{self._name}: the file is another program's database. Choose another path.")
+        text = "SELECT max(value) FROM facts WHERE name = 'schema'"
+        version = db.execute(text).fetchone()[0] if "facts" in tables else None
+        check_version(self._name, version, _OTHERWISE)
+        return False
+
+    def _start_clock(self, db: sqlite3.Connection) -> None:
+        """Note how far the clock of leases is ahead; the machine was started if the file has another note."""
+        opened = opened_as(Path(self.path))
+        db.execute("BEGIN IMMEDIATE")
+        facts = dict(db.execute("SELECT name, value FROM facts"))
+        self._ahead = facts["ahead"]
+        if facts["opened"] != opened:
+            last = [due for body in ("IS NOT NULL", "IS NULL") for (due,) in db.execute(_LAST.format(body))]
+            self._ahead = max((due for due in last if due is not None), default=0.0) - self._steady()
+            db.executemany(_NOTE, [("ahead", self._ahead), ("opened", opened)])
+        db.execute("COMMIT")
+
+
+def connect_again(
+    path: str, wait: float = 5.0, level: Literal["DEFERRED"] | None = "DEFERRED"
+) -> sqlite3.Connection:
+    """Connect to the file at *path*, which is not created if it was deleted meanwhile."""
+    absolute = Path(path).absolute()
+    lock = FileLock(
+        absolute, f"event store {path}", "Use one name for it everywhere, or mount its whole folder."
+    )
+    with suppress(OSError):  # SQLite says what is wrong
+        lock.join()
+    try:
+        db = sqlite3.connect(
+            f"{absolute.as_uri()}?mode=rw",
+            uri=True,
+            timeout=wait,
+            isolation_level=level,
+            factory=LockedConnection,
+        )
+    except BaseException:
+        lock.release()
+        raise
+    db.release = lock.release
+    return db
+
+
+class Upkeep:
+    """
+    Copy the log of the file at *path* after every few hundred or thousand changes of one connection.
+
+    A commit that does it, as SQLite's commits do by default, holds deliveries up by tens of milliseconds.
+
+    The same thread first compares the tables of a large file with their indexes, if that is due: an event
+    whose key is lost is handled again, but the check takes seconds, and the sender waits for only ten.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        self._path = path
+        self._name = name
+        self._opened = ""
+        self._is_checked = True
+        self._copied = 0
+        self._changes = _FEWEST
+        self._due = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"invsvc upkeep of {name}", daemon=True)
+        self.failure: JournalError | None = None
+        """What is wrong with the file, once that is known."""
+
+    def start(self, db: sqlite3.Connection) -> None:
+        """
+        Start the thread, and leave the copying of *db* to it; check a small file now.
+
+        Raises:
+            JournalError: The small file is damaged.
+        """
+        self._opened = opened_as(Path(self._path))
+        (checked, size) = db.execute(_CHECKED).fetchone()
+        self._is_checked = checked == self._opened
+        if not self._is_checked and size <= _SMALL:
+            self._check(db)
+        db.execute(f"PRAGMA wal_autocheckpoint = {_PAGES}").fetchall()
+        self._thread.start()
+
+    def committed(self, db: sqlite3.Connection, _is_clean: bool = True) -> None:  # noqa: FBT001, FBT002 - as the writer calls it
+        """Wake the thread if *db* has changed enough."""
+        if db.total_changes - self._copied >= self._changes:
+            self._copied = db.total_changes
+            self._due.set()
+
+    def end(self) -> None:
+        """Ask the thread to end soon, even if it is about to start."""
+        self._stopping.set()
+        self._due.set()
+
+    async def stop(self) -> None:
+        """End the thread, if it runs; it may take as long as a checkpoint."""
+        self.end()
+        await joined(self._thread)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with closing(connect_again(self._path)) as db:
+                    self._keep_up(db)
+            except Exception as error:  # noqa: BLE001 - the thread must not end without a word
+                if self._stopping.is_set():
+                    return
+                if not self._is_checked and _is_damage(error):
+                    self.failure = in_words(self._name, error)
+                    _log.error("%s", self.failure)
+                    return
+                # Too many open files, for example; commits copy the log from some size on.
+                _log.warning("%s", in_words(f"upkeep of {self._name}", error))
+                self._stopping.wait(_AGAIN)
+
+    def _keep_up(self, db: sqlite3.Connection) -> None:
+        if not self._is_checked:
+            db.set_progress_handler(self._stopping.is_set, _STEPS)
+            self._check(db)
+            db.set_progress_handler(None, 0)
+        while self._due.wait() and not self._stopping.is_set():
+            self._due.clear()
+            self._changes = changes_until_next(self._changes, _checkpoint(db))
+
+    def _check(self, db: sqlite3.Connection) -> None:
+        check_file(db, self._name)
+        with db:
+            db.execute("UPDATE facts SET value = ? WHERE name = 'checked'", (self._opened,))
+        self._is_checked = True
+
+
+def changes_until_next(changes: int, pages: int) -> int:
+    """Return after how many changes to copy the log next, if it had *pages* after so many."""
+    wanted = changes * _WANTED // max(pages, _WANTED // 2)
+    return max(_FEWEST, min(_MOST, wanted))
+
+
+def _shrink_some(db: sqlite3.Connection, rows: int) -> int:
+    """Return free pages to the file system, at most *rows*; return how many."""
+    free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
+    freed = min(free, rows)
+    for _ in range(freed):
+        db.execute("PRAGMA incremental_vacuum(1)")  # Python's driver frees only one at a time
+    return freed
+
+
+def _checkpoint(db: sqlite3.Connection) -> int:
+    """
+    Copy the log into the file; unlike a writer's own checkpoints, this one holds no writer up.
+
+    Returns how many pages the log has.
+    """
+    pages: int
+    [(_, pages, _)] = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    return pages
+
+
+def _is_damage(error: Exception) -> bool:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return isinstance(error, JournalError) or (code is not None and code & 0xFF in _DAMAGE)

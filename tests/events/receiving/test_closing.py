@@ -139,7 +139,7 @@ async def test_opening_that_is_cancelled(tmp_path, turns: int) -> None:
 @pytest.mark.parametrize("is_open", [False, True])
 async def test_store_whose_closing_is_cancelled(tmp_path, monkeypatch, turns: int, is_open: bool) -> None:
     """All of its threads end, also those that its opening was about to start; what was asked for is stored."""
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", 0)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite._SMALL", 0)
     path = tmp_path / "events.db"
     store = events.SqliteStore(path)
     if is_open:
@@ -163,7 +163,7 @@ async def test_store_whose_closing_is_cancelled(tmp_path, monkeypatch, turns: in
 @pytest.mark.parametrize("small", [0, 8 << 20])
 async def test_closing_while_handlers_use_all_threads(tmp_path, monkeypatch, small: int) -> None:
     """Code of handlers that hangs in a thread of asyncio's pool does not keep the receiver from closing."""
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", small)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite._SMALL", small)
     gate, pool = threading.Event(), ThreadPoolExecutor(1)
     asyncio.get_running_loop().set_default_executor(pool)
     hangs = asyncio.create_task(asyncio.to_thread(gate.wait))

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from invsvc_async import ApiKey, Client, ReadRetries, ServerError, TokenProvider
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events import Gone, InboxPolicy, MemoryStore, Receiver, SharedHeader
-from invsvc_async.events.receiving.web import serving
 from invsvc_async.models import Invoice
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.json_records import Record
@@ -72,9 +73,15 @@ async def world(**settings: Any) -> AsyncIterator[World]:
         )
         made = World(service, receiver_of(client, **settings))
         made.receiver.on("invoice.created", "invoice.canceled", fetch=True)(made.handle)
-        served = serving(made.receiver, host="127.0.0.1", port=0, tell=lambda *_: None)
-        made.url = f"http://127.0.0.1:{await stack.enter_async_context(served)}/"
+        await stack.enter_async_context(made.receiver)
+        made.url = str((await stack.enter_async_context(server_of(made.receiver))).make_url("/"))
         yield made
+
+
+def server_of(receiver: Receiver) -> TestServer:
+    app = web.Application()
+    app.router.add_post("/", receiver.aiohttp_handler)
+    return TestServer(app)
 
 
 async def eventually(holds: Any) -> None:
@@ -274,9 +281,8 @@ async def test_client_that_a_function_makes() -> None:
 
         invoice = service.seed_invoice()
         for number in (1, 2):
-            served = serving(receiver, host="127.0.0.1", port=0, tell=lambda *_: None)
-            async with served as port:
-                url = f"http://127.0.0.1:{port}/"
+            async with receiver, server_of(receiver) as server:
+                url = str(server.make_url("/"))
                 await service.deliver("invoice.created", url=url, headers=dict([HEADER]), resource=invoice)
             assert len(made) == len(got) == number
             with pytest.raises(ConfigurationError, match="closed"):

@@ -10,7 +10,7 @@ import pytest
 
 from invsvc_async import events
 from invsvc_async.errors import ConfigurationError, MalformedEventError
-from invsvc_async.events.receiving.handler import Pace
+from invsvc_async.events.receiving.handlers import Pace
 from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from invsvc_async import ConfigurationError, events, tracing
 from invsvc_async.errors import JournalError
-from invsvc_async.events.receiving import trust_source
+from invsvc_async.events.receiving import admission
 from tests.events.bodies import SECRET, encoded, headers_of, signature, signed_body, v2
 from tests.events.receiving.test_receiver import FAST, Service, eventually
 from tests.support.database import database
@@ -281,7 +281,7 @@ async def test_health_while_the_store_takes_no_deliveries(tmp_path: Any, kind: s
 
 async def test_health_while_the_secrets_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A delivery that only newer secrets could authenticate is answered 503: that is told, until one is taken."""
-    monkeypatch.setattr(trust_source, "_PAUSE", 0.0)
+    monkeypatch.setattr(admission, "_PAUSE", 0.0)
     failing = False
 
     async def secrets() -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from invsvc_async import events
 from invsvc_async.errors import ConfigurationError, SignatureMismatchError, UnauthenticatedEventError
-from invsvc_async.events.receiving import trust_source
+from invsvc_async.events.receiving import admission
 from tests.events.bodies import encoded, signature, signed_body, v2
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class Vault:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the pause between two fetches."""
-    monkeypatch.setattr(trust_source, "_PAUSE", 0.05)
+    monkeypatch.setattr(admission, "_PAUSE", 0.05)
 
 
 @pytest.mark.parametrize("kind", ["async", "not async"])
@@ -228,7 +228,7 @@ async def test_vault_of_shared_headers() -> None:
 
 async def test_vault_under_forged_deliveries(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many come, it is asked by one at a time, and no more often than the pause allows."""
-    monkeypatch.setattr(trust_source, "_PAUSE", 0.2)
+    monkeypatch.setattr(admission, "_PAUSE", 0.2)
     vault = Vault(kind="async")
     receiver = receiver_of(secrets=vault.ask)
     assert await sent(receiver, "whsec_1") == 200
@@ -278,7 +278,7 @@ async def test_vault_that_fails_at_first() -> None:
 
 async def test_vault_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Known secrets do not wait for it, and neither does the end of the receiver."""
-    monkeypatch.setattr(trust_source, "_PAUSE", 0.0)
+    monkeypatch.setattr(admission, "_PAUSE", 0.0)
     hangs = asyncio.Event()
     vault = Vault(kind="async")
 
@@ -290,7 +290,7 @@ async def test_vault_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     receiver = receiver_of(secrets=ask, refresh_after=1e-9)
     async with receiver:
-        monkeypatch.setattr(trust_source, "_LIMIT", 0.05)
+        monkeypatch.setattr(admission, "_LIMIT", 0.05)
         async with asyncio.timeout(30):
             while not hangs.is_set():  # its thread may need longer than the limit to begin
                 assert await sent(receiver, "whsec_1") == 200
@@ -301,7 +301,7 @@ async def test_vault_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_vault_that_hangs_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not called again while it hangs, takes no thread that handlers need, and lets the process end."""
-    monkeypatch.setattr(trust_source, "_PAUSE", 0.0)
+    monkeypatch.setattr(admission, "_PAUSE", 0.0)
     gates = {2: threading.Event(), 4: threading.Event()}
     calls: list[int] = []
 
@@ -313,7 +313,7 @@ def test_vault_that_hangs_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def refused(times: int) -> None:
         with monkeypatch.context() as quick:
-            quick.setattr(trust_source, "_LIMIT", 0.01)
+            quick.setattr(admission, "_LIMIT", 0.01)
             assert [await sent(receiver, "whsec_9") for _ in range(times)] == [503] * times
 
     async def run() -> None:
@@ -337,7 +337,7 @@ def test_vault_that_hangs_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_vault_in_a_thread_that_fails_or_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The delivery that needs it is answered 503; it is called again for the next one."""
-    monkeypatch.setattr(trust_source, "_PAUSE", 0.0)
+    monkeypatch.setattr(admission, "_PAUSE", 0.0)
     failures: list[BaseException] = [StopIteration(), OSError()]
 
     def vault() -> str:
@@ -357,7 +357,7 @@ async def test_vault_in_a_thread_that_fails_or_cannot_start(monkeypatch: pytest.
 
 async def test_vault_is_asked_anew_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it returned is replaced once it is old, without a delivery that fits nothing."""
-    monkeypatch.setattr(trust_source, "_PAUSE", 0.0)
+    monkeypatch.setattr(admission, "_PAUSE", 0.0)
     vault = Vault(kind="async")
     receiver = receiver_of(secrets=vault.ask, refresh_after=1e-9)
     assert await sent(receiver, "whsec_1") == 200

@@ -399,7 +399,7 @@ async def test_receiver_that_runs_elsewhere() -> None:
 
 def test_handler_that_blocks_the_thread(monkeypatch) -> None:
     """The request is answered 503 all the same, so that the service sends it again."""
-    monkeypatch.setattr("invsvc_async.events.receiving.sync._PATIENCE", 0.0)
+    monkeypatch.setattr("invsvc_async.events.receiving.web._PATIENCE", 0.0)
     kept = Kept(deadline=0.5)
     release = threading.Event()
 

@@ -29,7 +29,7 @@ def test_first_deliveries_in_several_threads(monkeypatch) -> None:
         body = encoded(v2("invoice.created", number=number))
         answers.append(receiver.sync.receive(body, headers_of(body, shared=True)).status)
 
-    monkeypatch.setattr("invsvc_async.events.receiving.sync.SyncReceiver", made)
+    monkeypatch.setattr("invsvc_async.events.receiving.receiver.SyncReceiver", made)
     threads: list[Any] = [threading.Thread(target=deliver_together, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()

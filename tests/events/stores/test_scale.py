@@ -242,7 +242,7 @@ async def test_prune_of_sqlite_does_not_wait_for_the_disk(tmp_path, monkeypatch)
         found.append(db.execute("PRAGMA synchronous").fetchone()[0])
         return 0
 
-    monkeypatch.setattr(sqlite, "shrink_some", look)
+    monkeypatch.setattr(sqlite, "_shrink_some", look)
     await store.prune(older_than=60)
     assert (found, await store._run(lambda db: look(db, 0)), found) == ([1, 2], 0, [1, 2])
     await store.close()

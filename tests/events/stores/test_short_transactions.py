@@ -6,16 +6,14 @@ import asyncio
 import logging
 import sqlite3
 import threading
-import time
 
 import pytest
 
 from invsvc_async import events
 from invsvc_async.events import Delivery
-from invsvc_async.events.stores import sqlite_upkeep
+from invsvc_async.events.stores import sqlite
 from invsvc_async.events.stores.scripts import in_slices
-from invsvc_async.events.stores.sqlite_file import Clock, connect
-from invsvc_async.events.stores.sqlite_upkeep import Upkeep, changes_until_next
+from invsvc_async.events.stores.sqlite import Upkeep, changes_until_next
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.support.virtual_time import VirtualTimeLoop
 
@@ -169,10 +167,11 @@ def test_changes_until_the_log_is_copied(changes: int, pages: int, wanted: int) 
 
 async def test_log_that_cannot_be_copied(tmp_path, caplog, monkeypatch) -> None:
     """That is said, and stops nobody: commits copy it from the limit on."""
-    db = connect(str(tmp_path / "events.db"), "store", 5.0, Clock(time.monotonic))
-    monkeypatch.setattr(
-        sqlite_upkeep, "connect_again", lambda _: sqlite3.connect(tmp_path / "none" / "events.db")
-    )
+    store = events.SqliteStore(tmp_path / "events.db")
+    await store.open()
+    await store.close()
+    db = sqlite3.connect(tmp_path / "events.db")
+    monkeypatch.setattr(sqlite, "connect_again", lambda _: sqlite3.connect(tmp_path / "none" / "events.db"))
     upkeep = Upkeep(str(tmp_path / "events.db"), "store")
     with caplog.at_level(logging.WARNING, "invsvc_async.events"):
         upkeep.start(db)

@@ -11,7 +11,6 @@ import sqlite3
 import stat
 import sys
 import threading
-import time
 import traceback
 import warnings
 from asyncio.subprocess import PIPE
@@ -28,9 +27,8 @@ from invsvc_async import events
 from invsvc_async.batch.places import entries_of, name_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.events import Delivery, Standing
-from invsvc_async.events.stores import Entry, Store, open_store, sqlite_upkeep
-from invsvc_async.events.stores.sqlite_file import Clock, connect
-from invsvc_async.events.stores.sqlite_upkeep import Upkeep
+from invsvc_async.events.stores import Entry, Store, open_store, sqlite
+from invsvc_async.events.stores.sqlite import Upkeep
 from invsvc_async.storage import sqlite_file
 
 pytestmark = pytest.mark.one_python
@@ -897,7 +895,7 @@ async def test_sqlite_prune_holds_the_lock_for_a_slice_only(tmp_path, monkeypatc
 @pytest.mark.parametrize("small", [0, 1 << 20])
 async def test_sqlite_index_that_is_damaged(tmp_path, monkeypatch, small: int) -> None:
     """Damage is found: at once in a small file, beside the deliveries in a large one."""
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", small)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite._SMALL", small)
     store = events.SqliteStore(tmp_path / "events.db")
     await store.put(delivery())
     await store.close()
@@ -964,10 +962,14 @@ async def test_sqlite_file_that_is_deleted_in_use(tmp_path, monkeypatch, is_repl
 @pytest.mark.parametrize("small", [-1, 1 << 20])
 async def test_thread_that_starts_after_the_file_was_deleted(tmp_path, monkeypatch, small):
     """It makes no other file, which a receiver that starts later would take for the store."""
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", small)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite._SMALL", small)
     path = tmp_path / "events.db"
-    with closing(connect(str(path), "events.db", 5.0, Clock(time.monotonic))) as db:
-        monkeypatch.setattr(sqlite_upkeep, "opened_as", lambda _: path.unlink() or "anew")
+    store = events.SqliteStore(path)
+    await store.open()
+    await store.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("SELECT * FROM facts").fetchall()
+        monkeypatch.setattr(sqlite, "opened_as", lambda _: path.unlink() or "anew")
         thread = Upkeep(str(path), "events.db")
         thread.start(db)
         await thread.stop()
@@ -1018,9 +1020,9 @@ async def test_sqlite_check_that_cannot_be_completed(tmp_path, monkeypatch, capl
             sqlite3.connect(tmp_path / "no" / "events.db")
         completed.set()
 
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep.check_file", check)
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", 0)
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._AGAIN", 0.01)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite.check_file", check)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite._SMALL", 0)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite._AGAIN", 0.01)
     store = events.SqliteStore(tmp_path / "events.db")
     await store.open()
     assert await asyncio.to_thread(completed.wait, 30)
@@ -1040,8 +1042,8 @@ async def test_sqlite_opening_does_not_wait_for_the_check(tmp_path, monkeypatch)
         let_go.wait()
         db.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n")
 
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep.check_file", check)
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_upkeep._SMALL", 0)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite.check_file", check)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite._SMALL", 0)
     store = events.SqliteStore(tmp_path / "events.db")
     await store.open()
 
