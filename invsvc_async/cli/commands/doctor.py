@@ -9,6 +9,7 @@ import attrs
 import typer
 
 from invsvc_async.cli.options import Profile, Team, client_of, is_insecure
+from invsvc_async.cli.output import emit_json, table
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ def command(
     """
     found, settings = until_done(_examined(profile, team, journey))
     if json_:
-        from invsvc_async.cli.output import emit_json
-
         emit_json({**attrs.asdict(found), "usable": found.usable})
     else:
         _print_checkup(found, settings)
@@ -67,7 +66,6 @@ async def _examined(
 
 
 def _print_checkup(found: Checkup, settings: dict[str, Any]) -> None:  # Any: as above
-    from invsvc_async.cli.output import table
     from invsvc_async.profiles import with_profile
 
     rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from invsvc_async.cli.options import EscapeFormulas, Profile, Team, client_of, number
+from invsvc_async.cli.output import emit_json, note, progress
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -86,8 +87,6 @@ def command(
     try:
         done = until_done(_export(operation, arguments, path, settings, profile, team))
     except KeyboardInterrupt:
-        from invsvc_async.cli.output import note
-
         note(f"stopped: repeat the command with --resume (progress is in {path}.resume)")
         raise
     _print_result(done, json_=json_)
@@ -95,7 +94,6 @@ def command(
 
 def _is_finished(path: Path, *, json_: bool) -> bool:
     """Return whether there is nothing to resume, and say so."""
-    from invsvc_async.cli.output import emit_json, note
     from invsvc_async.export.walk import is_finished
 
     if not is_finished(path):
@@ -111,7 +109,6 @@ async def _export(
     profile: str | None, team: str | None,
 ) -> Exported:  # fmt: skip
     from invsvc_async import export
-    from invsvc_async.cli.output import progress
 
     async with client_of(profile, team) as client:
         pages = _pages(client, operation.name, arguments)
@@ -140,8 +137,6 @@ def _on_page(advance: Callable[[], None]) -> Callable[[int], None]:
 
 
 def _print_result(done: Exported, *, json_: bool) -> None:
-    from invsvc_async.cli.output import emit_json
-
     if json_:
         emit_json({"path": str(done.path), "rows": done.rows, "resumed": done.resumed})
     else:

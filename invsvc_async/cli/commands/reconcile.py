@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from invsvc_async.cli.options import Json, Profile, Team, check_outputs, client_of, existing_file
-from invsvc_async.cli.output import DONE, FAILED, UNKNOWN
+from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, emit_json, note, progress, table
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -102,7 +102,6 @@ async def _compare(
     what: str, rows: Path, settings: dict[str, Any], report: Path | None, profile: str | None,
     team: str | None, *, json_: bool,
 ) -> int:  # fmt: skip
-    from invsvc_async.cli.output import emit_json, progress
     from invsvc_async.drift import Comparison
 
     kept: list[Difference] = []
@@ -137,8 +136,6 @@ def _lines(each: Difference) -> list[list[str]]:
 
 
 def _print(found: Comparison, kept: list[Difference], *, json_: bool) -> None:
-    from invsvc_async.cli.output import emit_json, note, table
-
     if json_:
         counts = {name.replace(" ", "_"): count for name, count in _counts(found).items()}
         emit_json({"complete": found.complete, **counts})

@@ -24,6 +24,7 @@ from invsvc_async.cli.options import (
     handled,
     unhandled,
 )
+from invsvc_async.cli.output import note
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -141,7 +142,6 @@ async def _send(
     Also return the error if its secret could not be stored.
     """
     from invsvc_async.cli.outcome_output import store_unsettled
-    from invsvc_async.cli.output import note
     from invsvc_async.cli.waiting import WaitingForWrite
 
     waiting, task = WaitingForWrite(), asyncio.current_task()
@@ -170,7 +170,6 @@ async def _sent(
     write: Write[Any], client: Client, waiting: WaitingForWrite, secrets_to: Path, known: list[Outcome[Any]]
 ) -> tuple[Outcome[Any], JournalError | None]:
     """Send *write*, append its outcome to *known* as soon as there is one, and store its secret."""
-    from invsvc_async.cli.output import note
     from invsvc_async.errors import JournalError
 
     async with _secrets_file(write, secrets_to) as secrets:
