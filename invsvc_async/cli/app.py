@@ -130,11 +130,11 @@ def _for_people(command: Any) -> Any:  # Any: the same
         if not sys.stdout.isatty():
             each.rich_markup_mode = None
         for one in (*each.params, each.get_help_option(_HELP)):
-            if isinstance(one, TyperArgument) or one.is_flag:
-                one.display_type_rich = lambda *_, **__: ""  # older typer does not ask for it
             described = getattr(one, "type_descriptor", None)  # older typer has none
             if described is not None and described.annotation in (bool, str, list[str]):
                 one.get_runtime_param = partial(_AsGiven, one)
+            if isinstance(one, TyperArgument) or one.is_flag:
+                one.display_type_rich = lambda *_, **__: ""  # older typer does not ask for it
     return command
 
 
