@@ -67,7 +67,7 @@ def _units(path: Path | None, writes: int, seed: int) -> list[Unit]:
     from invsvc_async.conformance import workload
 
     if path is None:
-        return workload.made_up(writes, seed, sequences=True)
+        return workload.made_up(writes, seed)
     lines, problems = workload.checked(path)
     if problems or not lines:
         for problem in map(str, problems) if problems else [f"{path}: has no writes. Add at least one"]:
