@@ -6,7 +6,6 @@ import json
 import pickle
 from collections import Counter
 from decimal import Decimal
-from pathlib import Path
 
 import attrs
 import pytest
@@ -19,13 +18,11 @@ from invsvc_async.cli.commands import batch_run
 from invsvc_async.cli.commands import conformance as conformance_cli
 from invsvc_async.cli.commands import report as batch_report
 from invsvc_async.cli.commands.explain import _words
-from invsvc_async.cli.commands.export import _print_result
 from invsvc_async.cli.formatting import show
 from invsvc_async.conformance import Conformance
 from invsvc_async.conformance.judge import Asked, Judgement, Wrong
 from invsvc_async.conformance.judge import Report as Believed
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
-from invsvc_async.export.walk import Exported
 from invsvc_async.models import Preferences
 from invsvc_async.reconcile import explain, json_form
 from invsvc_async.reconcile.history import (  # fmt: skip
@@ -227,12 +224,6 @@ def test_thing_as_a_table(capsys, value, shown):
     out = capsys.readouterr().out
     assert all(each in out for each in shown)
     assert "s3cr3t" not in out
-
-
-def test_export_as_json(capsys):
-    """The file, how many rows it has, and whether it was gone on with."""
-    _print_result(Exported(path=Path("a.csv"), rows=7, resumed=True), json_=True)
-    assert json.loads(capsys.readouterr().out) == {"path": "a.csv", "rows": 7, "resumed": True}
 
 
 def test_intent_with_a_reader_of_the_callers_own_is_pickled():

@@ -10,24 +10,16 @@ from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import attrs
 import typer
 import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from invsvc_async._version import __version__
 from invsvc_async.cli.option_groups import expanded
-from invsvc_async.cli.output import (
-    DONE,
-    FAILED,
-    USAGE,
-    discard_output,
-    errors_as_json,
-    fail,
-    note,
-)
+from invsvc_async.cli.output import DONE, FAILED, USAGE, discard_output, errors_as_json, fail, note
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.storage.private_file import errors_naming
 
@@ -40,6 +32,7 @@ _DOCTOR = (
     "Check what the specification leaves open in a deployment, with reads only, and print matching settings, "
     "or store them"
 )
+_EVENTS = "Show, handle again or drop the events in a receiver's store, which may be in use meanwhile"
 # Command name: module in `commands`, which has a function `command`, or an `app` with subcommands; first
 # sentence of its help.  Only the requested command is imported; the list of commands imports none.
 COMMANDS = {
@@ -64,10 +57,7 @@ COMMANDS = {
         "Explain how a verdict was reached, and check that the current rules still reach it",
     ),
     "listen": ("listen", "Receive events"),
-    "events": (
-        "events",
-        "Show, handle again or drop the events in a receiver's store, which may be in use meanwhile",
-    ),
+    "events": ("events", _EVENTS),
     "trigger": ("trigger", "Send events"),
     "export": ("export", "Export invoices"),
     "reconcile": ("reconcile", "Compare your own rows with the service"),
@@ -76,11 +66,7 @@ COMMANDS = {
 }
 
 
-@attrs.define
-class Shell:
-    """State of one run of the command line."""
-
-    debug: bool = False
+_HELP = SimpleNamespace(help_option_names=["-h", "--help"])
 
 
 class Commands(TyperGroup):
@@ -137,20 +123,35 @@ def _for_people(command: Any) -> Any:  # Any: the same
     """
     Show help and usage errors with boxes and colours on a terminal only.
 
-    Beside arguments and flags they show no types of Python; options name their values.
+    Beside arguments and flags they show no types of Python; options name their values.  Texts and flags are
+    taken as they are: to convert them, newer typer would import pydantic, in a sixth of the time of a read.
     """
     for each in (command, *getattr(command, "commands", {}).values()):
         if not sys.stdout.isatty():
             each.rich_markup_mode = None
-        for one in each.params:
+        for one in (*each.params, each.get_help_option(_HELP)):
+            described = getattr(one, "type_descriptor", None)  # older typer has none
+            if described is not None and described.annotation in (bool, str, list[str]):
+                one.get_runtime_param = partial(_AsGiven, one)
             if isinstance(one, TyperArgument) or one.is_flag:
                 one.display_type_rich = lambda *_, **__: ""  # older typer does not ask for it
     return command
 
 
+class _AsGiven:
+    """Converts no value."""
+
+    def __init__(self, param: Any) -> None:  # Any: the same
+        self._no_value = () if param.multiple or param.nargs == -1 else None
+
+    def coerce(self, value: Any, **_: Any) -> Any:  # Any: the same
+        """Return *value*."""
+        return self._no_value if value is None else value
+
+
 app: typer.Typer = typer.Typer(
     cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=vars(_HELP),
 )  # fmt: skip
 
 
@@ -162,7 +163,6 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's signature
 
 @app.callback()
 def _globals(
-    ctx: typer.Context,
     *,
     debug: Annotated[
         bool,
@@ -184,7 +184,6 @@ def _globals(
     Exit codes: 0 success, 1 failure, 2 usage error, 3 unknown result, 4 overtaken writes and
     5 incomplete input of a batch, 130 interrupted.
     """
-    ctx.obj.debug = debug
     if debug:
         import logging
 
@@ -197,19 +196,19 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # latin-1, for example, lacks some characters
             stream.reconfigure(errors="replace")
-    shell = Shell()
+    words = _debug_first(arguments)
     restored = errors_as_json.set("--json" in _before_end(arguments))
     try:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
-            code = _code_of(arguments, shell)
+            code = _code_of(words)
         with errors_naming("stdout"):
             sys.stdout.flush()  # while errors can still be handled
     except BrokenPipeError:  # `invsvc list … | head`
         discard_output()
         return FAILED
     except Exception as error:
-        if shell.debug:
+        if words[:1] == ["--debug"]:
             raise
         return _report(error)
     finally:
@@ -235,22 +234,19 @@ def _show_warning(
         show(message, category, *place)
 
 
-def _code_of(arguments: Sequence[str], shell: Shell) -> int:
+def _code_of(words: list[str]) -> int:
     command = _for_people(typer.main.get_command(app))
     try:
-        code = command(
-            args=_debug_first(arguments), prog_name="invsvc", obj=shell,
-            standalone_mode=not errors_as_json.get(),
-        )  # fmt: skip
+        code = command(args=words, prog_name="invsvc", standalone_mode=not errors_as_json.get())
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else FAILED
     except typer.Abort as error:  # the answer to a question was no, with --json
         fail("aborted", error)
         return FAILED
     except Exception as error:
-        if (words := getattr(error, "format_message", None)) is None:
+        if (message := getattr(error, "format_message", None)) is None:
             raise
-        fail(words(), error)  # a usage error, with --json
+        fail(message(), error)  # a usage error, with --json
         return USAGE
     return code if isinstance(code, int) else DONE
 

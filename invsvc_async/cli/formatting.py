@@ -1,19 +1,26 @@
-"""Text form of values: times in ISO 8601, and numbers with all their digits."""
+"""Output of items as text (times in ISO 8601, numbers with all their digits), JSON, JSON lines or CSV."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
 
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.output import console, table, visible
+from invsvc_async.cli.output import console, emit_json, table, visible
+from invsvc_async.codec import unstructure
 from invsvc_async.errors import FieldError
-from invsvc_async.export.files import text_of
+from invsvc_async.export.files import csv_row, escaped_formula, text_of
 from invsvc_async.models.common import Model, wire_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
-__all__ = ["cell", "fields_of", "show", "text_of"]
+__all__ = ["Form", "Sink", "cell", "fields_of", "show", "text_of"]
+
+Form = Literal["table", "json", "jsonl", "csv"]
+_NUMBERS = ("total", "subtotal", "discount", "taxes", "folio_number")
 
 
 def show(value: Any) -> None:  # Any: a model, or plain data
@@ -52,6 +59,43 @@ def cell(item: Any, path: str) -> str:  # Any: a model, or plain data
     return text_of(item)
 
 
-def texts(item: Any, paths: Iterable[str]) -> list[str]:
-    """Return the texts at *paths* of *item*."""
-    return [cell(item, path) for path in paths]
+@attrs.define
+class Sink:
+    """Prints items: JSON lines and CSV at once; a table or a JSON array when all have arrived."""
+
+    form: Form
+    columns: Sequence[str]
+    escape_formulas: bool = False
+    wide: bool = False
+    taken: int = 0
+    _kept: list[Any] = attrs.field(factory=list[Any], init=False)  # rows of a table, or items of a JSON array
+
+    def take(self, item: Any) -> None:  # Any: a model
+        """Print *item*, or keep it for the end."""
+        if self.form == "csv" and not self.taken:
+            self._csv(self.columns)
+        self.taken += 1
+        match self.form:
+            case "table":
+                self._kept.append([cell(item, path) for path in self.columns])
+            case "json":
+                self._kept.append(unstructure(item))
+            case "jsonl":
+                emit_json(unstructure(item))
+            case "csv":
+                self._csv([cell(item, path) for path in self.columns])
+
+    def end(self) -> None:
+        """Print what was kept, and the header of a CSV without rows."""
+        if self.form == "table":
+            right = [index for index, name in enumerate(self.columns) if name in _NUMBERS]
+            table(self.columns, self._kept, right=right, wide=self.wide)
+        elif self.form == "json":
+            emit_json(self._kept)
+        elif self.form == "csv" and not self.taken:
+            self._csv(self.columns)
+
+    def _csv(self, cells: Sequence[str]) -> None:
+        if self.escape_formulas:
+            cells = [*map(escaped_formula, cells)]
+        sys.stdout.write(csv_row(cells))

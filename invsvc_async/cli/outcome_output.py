@@ -29,14 +29,11 @@ from invsvc_async.reconcile.outcome_json import summary
 from invsvc_async.storage.private_file import open_private, write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from invsvc_async.client import Client
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.transport.session import DecisionReport
 
-__all__ = ["doubt_notifier", "exit_code_of", "print_outcome", "store_unsettled"]
+__all__ = ["exit_code_of", "print_outcome", "store_unsettled"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
@@ -86,22 +83,6 @@ def _plain(outcome: Outcome[Any]) -> dict[str, Any]:
         "story": outcome.explain().splitlines(),
         "intent": envelope.loads(outcome.intent.to_json().encode()),
     }
-
-
-def doubt_notifier() -> Callable[[DecisionReport], None] | None:
-    """Return a hook that explains once, on a terminal, why a write takes long."""
-    if not console(stderr=True).is_terminal:
-        return None
-    sent = noted = False
-
-    def on_decision(report: DecisionReport) -> None:
-        nonlocal sent, noted
-        if sent and not noted and report.decision in ("read", "wait"):
-            noted = True
-            note("the answer is ambiguous: reading the state (Ctrl-C stores the intent for `invsvc settle`)")
-        sent = sent or report.decision == "send"
-
-    return on_decision
 
 
 def store_unsettled(client: Client, profile: str | None) -> None:

@@ -63,7 +63,7 @@ def console(*, stderr: bool = False) -> Console:
     if stderr and on_terminal and _shared is not None and _shared[0] is stream:
         return _shared[1]
     width = None if on_terminal else _WIDE
-    from invsvc_async.cli.escaping_console import EscapingConsole
+    from invsvc_async.cli.terminal_table import EscapingConsole
 
     made = EscapingConsole(
         file=stream, force_terminal=on_terminal, width=width, highlight=False, soft_wrap=not on_terminal,

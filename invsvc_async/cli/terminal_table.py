@@ -1,28 +1,40 @@
-"""Tables on a terminal: ids, times and numbers stay whole, and the widest columns give way."""
+"""The console, and tables on it: ids, times and numbers stay whole, and the widest columns give way."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
 from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from invsvc_async.cli.visible_text import visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.errors import UnreadableResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
-
-__all__ = ["print_fields", "print_table", "wrapped"]
+__all__ = ["EscapingConsole", "print_fields", "print_table", "wrapped"]
 
 _WHOLE = re.compile(r"[^\s,/\[{]*")  # an id, a time, a number, a token
 _NARROWEST, _LONG_WORD = 12, 16  # columns that a text gets at least; longer words, such as URLs, are broken
 _GAP = 2  # columns between two columns of a table
+
+
+class EscapingConsole(Console):
+    """A console that shows control characters instead of obeying them: texts come from the service."""
+
+    def print(self, *objects: Any, **options: Any) -> None:  # Any: as in rich
+        """Print as rich does, with control characters as escape sequences of Python."""
+        super().print(*(visible(each) if isinstance(each, str) else each for each in objects), **options)
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error again: rich would end the process with 1, whatever the result is."""
+        raise  # noqa: PLE0704 - it is called while the error is handled
 
 
 def print_table(

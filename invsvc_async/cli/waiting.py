@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from invsvc_async.cli.output import console, is_terminal, visible
+from invsvc_async.cli.output import console, is_terminal, note, visible
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["WaitingForWrite", "waiting", "waiting_for_read"]
 
 _SILENCE = 1.0  # s before the spinner appears
+_DOUBT = "the answer is ambiguous: reading the state (Ctrl-C stores the intent for `invsvc settle`)"
 _STEPS = {"read": "reading the state", "wait": "waiting for late effects before the next read"}
 
 
@@ -81,9 +82,6 @@ class WaitingForWrite:
     """Shows what a write waits for.  `on_decision` is a hook of `Client`."""
 
     def __init__(self) -> None:
-        from invsvc_async.cli.outcome_output import doubt_notifier
-
-        self._note = doubt_notifier()
         self._message = _Message("", 0.0)
         self._attempt = self._deadline = 0.0  # s
         self._sent = False
@@ -102,14 +100,14 @@ class WaitingForWrite:
 
     def on_decision(self, report: DecisionReport) -> None:
         """Replace the words by those of the write's next step."""
-        if self._note is not None:
-            self._note(report)
         if report.decision == "send":
             self._message.set(f"waiting for the answer to {report.operation}", self._attempt)
             self._sent = True
             return
         if self._sent and self._until is None:
             self._until = time.monotonic() + self._deadline
+            if is_terminal(sys.stderr) and report.decision in _STEPS:
+                note(_DOUBT)
         if report.decision in _STEPS:
             lead = f"{report.operation}: no clear answer" if self._sent else report.operation
             left = self._deadline if self._until is None else self._until - time.monotonic()

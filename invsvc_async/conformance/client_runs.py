@@ -13,8 +13,7 @@ import attrs
 from invsvc_async.client import Client
 from invsvc_async.conformance.judge import Asked, Judgement, Report, judge, sender_of
 from invsvc_async.conformance.naive_client import NaiveClient
-from invsvc_async.conformance.tasks import request_of
-from invsvc_async.reconcile.history import Verdict
+from invsvc_async.conformance.workload import request_of
 from invsvc_async.resources.by_name import called
 from invsvc_async.settings import CallOptions, ReconcilePolicy, Timeouts
 from invsvc_async.simulator.ledger import SENDER
@@ -33,8 +32,7 @@ ATTEMPT_TIMEOUT = 1.5  # s, for both clients
 # The deadline is for a busy machine, on which a write waits for many reads that time out.
 POLICY = ReconcilePolicy(settle_after_error=1.0, settle_after_loss=1.5, deadline=600.0, max_resends=2)
 
-# Sends a write, given what its unit created before; returns its report, and what it created, if it did.
-Send: TypeAlias = "Callable[[Step, Any], Awaitable[tuple[Report, Any]]]"
+Send: TypeAlias = "Callable[[Step], Awaitable[Report]]"
 
 
 @attrs.frozen(kw_only=True)
@@ -86,11 +84,8 @@ async def _run(
 
     async def work() -> None:
         for unit in waiting:
-            made = None
             for step in unit:
-                report, new = await send(step, made)
-                made = made if new is None else new
-                reports.append(report)
+                reports.append(await send(step))
                 on_done()
 
     async with asyncio.TaskGroup() as tasks:
@@ -99,42 +94,35 @@ async def _run(
     return reports
 
 
-def _write(client: Client, step: Step, made: object) -> Write[Any]:
-    arguments = {**step.arguments, "webhook": made} if step.follows and made is not None else step.arguments
+def _write(client: Client, step: Step) -> Write[Any]:
     options = CallOptions(headers={SENDER: sender_of(step.key)})
-    write: Write[Any] = called(client, step.operation, arguments, options=options)
+    write: Write[Any] = called(client, step.operation, step.arguments, options=options)
     return write
 
 
-async def _by_sdk(client: Client, home: str, step: Step, made: Any) -> tuple[Report, Any]:
+async def _by_sdk(client: Client, home: str, step: Step) -> Report:
     """Send it as a batch does, with a tag on each create, or as a program without tags."""
-    write = _write(client, step, made)
+    write = _write(client, step)
     if step.tagged:
         write = write.tagged()
     began = time.monotonic()
     outcome = await write.outcome()
-    created = outcome.value if step.operation == "webhooks.create" else None
-    report = Report(
+    made = getattr(outcome.value, "id", None) if step.operation == "webhooks.create" else None
+    return Report(
         key=step.key, asked=Asked.of(outcome.intent, home=home), verdict=outcome.verdict,
-        reason=outcome.message, story=outcome.explain(), made=getattr(created, "id", None),
-        began=began, ended=time.monotonic(),
+        reason=outcome.message, story=outcome.explain(), made=made, began=began, ended=time.monotonic(),
     )  # fmt: skip
-    return report, created
 
 
-async def _by_naive(
-    naive: NaiveClient, client: Client, home: str, step: Step, made: Any
-) -> tuple[Report, Any]:
+async def _by_naive(naive: NaiveClient, client: Client, home: str, step: Step) -> Report:
     """Send it as the naive client does; *client* only makes the intent."""
-    write = _write(client, step, made)
+    write = _write(client, step)
     intent = write.intent
     write.close()
     began = time.monotonic()
     answer = await naive.write(request_of(intent, step.key))
-    is_created = answer.verdict is Verdict.APPLIED and step.operation == "webhooks.create"
-    created = answer.made if is_created else None
-    report = Report(
+    made = answer.made if step.operation == "webhooks.create" else None
+    return Report(
         key=step.key, asked=Asked.of(intent, home=home), verdict=answer.verdict,
-        reason=answer.reason, made=created, began=began, ended=time.monotonic(),
+        reason=answer.reason, made=made, began=began, ended=time.monotonic(),
     )  # fmt: skip
-    return report, created

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.api.json_values import is_object
+from invsvc_async.client import Client
 from invsvc_async.codec import envelope
 from invsvc_async.conformance.client_runs import ClientRun
-from invsvc_async.conformance.judge import Report, judge
+from invsvc_async.conformance.judge import Asked, Report, judge
 from invsvc_async.conformance.service_process import embedded
-from invsvc_async.conformance.tasks import Task, made_up, tasks
-from invsvc_async.conformance.workload import plan_for
+from invsvc_async.conformance.workload import Step, Unit, made_up, plan_for, request_of
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.resources.by_name import as_write
+from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,6 +69,20 @@ class Conformance(ClientRun):
         }  # fmt: skip
 
 
+@attrs.frozen(kw_only=True)
+class Task:
+    """One write: the line for the client, and its form in the ledger."""
+
+    line: dict[str, Any]  # Any: JSON
+    asked: Asked
+
+    @property
+    def key(self) -> str:
+        """Key under which the client reports it."""
+        key: str = self.line["key"]
+        return key
+
+
 async def conform(
     command: Sequence[str], *, writes: int = 400, seed: int = 1, faults: str, concurrency: int = 50,
     timeout: float = 300.0,
@@ -103,6 +120,24 @@ async def conform(
             seconds=seconds,
             exit_code=exit_code,
         )
+
+
+def tasks(units: Iterable[Unit], *, home: str) -> list[Task]:
+    """Return *units* as lines that need no knowledge of the operations; *home* is the credential's team."""
+    client = Client("http://127.0.0.1:1/v2", ApiKey("never-sent"))
+    found: list[Task] = []
+    for unit in units:
+        found.append(_task(client, unit[0], None, home))
+        found += [_task(client, step, previous.key, home) for previous, step in pairwise(unit)]
+    return found
+
+
+def _task(client: Client, step: Step, after: str | None, home: str) -> Task:
+    write = as_write(client, step.operation, step.arguments)
+    intent = write.intent
+    write.close()
+    line = {"key": step.key, "after": after, "operation": intent.operation, **request_of(intent, step.key)}
+    return Task(line=line, asked=Asked.of(intent, home=home))
 
 
 async def _ran(

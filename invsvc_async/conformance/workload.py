@@ -1,74 +1,68 @@
 """
-The writes of the demo.
+The writes of the demo and of a conformance run.
 
 A unit is a sequence of writes that one task awaits one after another; units run concurrently.
 """
 
 from __future__ import annotations
 
-import random
 import sys
 from contextlib import nullcontext
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.jsonl import BadLine, Line, check_line, read_lines
 from invsvc_async.client import Client
+from invsvc_async.conformance.judge import sender_of
 from invsvc_async.conformance.service_process import Plan, Thing
+from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["Step", "Unit", "checked", "from_lines", "made_up", "plan_for", "respelt", "values"]
+    from invsvc_async.reconcile.intent import Intent
+
+__all__ = ["Step", "Unit", "checked", "from_lines", "made_up", "plan_for", "request_of", "respelt", "values"]
 
 HOME = "team_1"  # team of the embedded service's credential
-# A list shows 100 webhooks: each of these units has one from the start and makes one or two.
-UNITS_IN_A_TEAM = 25
+BLOCKS_IN_A_TEAM = 5  # each makes at most 10 webhooks; a list shows 100, and a client may leave duplicates
 
 
 @attrs.frozen(kw_only=True)
 class Step:
-    """
-    One write as data.
-
-    ``follows``: it changes the webhook that its unit created, or the one in ``arguments`` if the create was
-    not applied.  ``tagged``: a create gets a tag.
-    """
+    """One write as data; ``tagged``: a create gets a tag."""
 
     key: str
     operation: str
     arguments: dict[str, Any]  # Any: JSON values
-    follows: bool = False
     tagged: bool = True
 
 
 Unit = tuple[Step, ...]
 
 
-def made_up(writes: int, seed: int, *, sequences: bool = False) -> list[Unit]:
+def made_up(writes: int, seed: int) -> list[Unit]:
     """
-    Return *writes* writes: three in four create, update and delete a webhook; the rest update a journey
-    once.
+    Return *writes* writes, in sequences whose writes follow each other.
 
-    With *sequences*, three in ten create, update and delete a webhook; a quarter do that with two or three
-    updates in a row; a fifth are such updates of a journey; one in twelve is one of two equal creates; the
-    rest update a journey once.
+    Of each 16, four stand alone: a create, an update and a delete of a webhook, and an update of a journey.
+    The others are sequences of two and three updates of one journey and of one webhook, and two equal
+    creates.
     """
-    units = [_chain(number, seed, 1) for number in range(writes // 10 if sequences else writes // 4)]
-    if sequences:
-        units += [_chain(len(units) + number, seed, 2 + number % 2) for number in range(writes // 18)]
-        units += [unit for number in range(writes // 24) for unit in _equal_creates(number, seed)]
-        units += [
-            _journey(f"sequence{number}", seed, 2 + number % 2, number) for number in range(writes * 2 // 25)
-        ]
-    done = sum(map(len, units))
-    units += [_journey(f"demo{number}", seed, 1) for number in range(writes - done)]
-    random.Random(seed).shuffle(units)  # noqa: S311 - reproducible order, not a secret
+    units: list[Unit] = []
+    left = writes
+    for number in range(writes):
+        for unit in _block(number, seed):
+            units.append(unit[:left])
+            left -= len(units[-1])
+            if not left:
+                return units
     return units
 
 
@@ -87,63 +81,54 @@ def values(kind: int, count: int, mark: str, first: str) -> tuple[str, ...]:
             return (mark,) * count
 
 
-def _chain(number: int, seed: int, changes: int) -> Unit:
-    """Create a webhook, update it *changes* times, and delete it."""
-    team, mark = f"team_demo_{number // UNITS_IN_A_TEAM}", f"{seed}/{number}"
-    create = {"url": f"https://receiver.example/{mark}", "events": ["invoice.created"], "team": team}
-    spare = {"webhook": f"wh_before{number}", "team": team}
-    fields: Iterator[dict[str, Any]]
-    if changes == 2 and number % 3 == 1:
-        fields = ({"status": status} for status in ("inactive", "active"))
-    else:
-        fields = ({"description": each} for each in values(number, changes, f"changed {mark}", ""))
-    return (
-        Step(key=f"create-{number}", operation="webhooks.create", arguments=create),
-        *(
-            Step(
-                key=f"update-{number}.{index}",
-                operation="webhooks.update",
-                arguments={**spare, **each},
-                follows=True,
-            )
-            for index, each in enumerate(fields)
-        ),
-        Step(key=f"delete-{number}", operation="webhooks.delete", arguments=spare, follows=True),
-    )
+def _block(number: int, seed: int) -> list[Unit]:
+    team, mark = f"team_conf_{number // BLOCKS_IN_A_TEAM}", f"{seed}/{number}"
 
+    def create(key: str, url: str, *, tagged: bool = True) -> Step:
+        arguments = {"url": url, "events": ["invoice.created"], "team": team}
+        return Step(key=key, operation="webhooks.create", arguments=arguments, tagged=tagged)
 
-def _equal_creates(number: int, seed: int) -> list[Unit]:
-    """Return two equal creates: with and without tag, URL spelt alike or not, in sequence or concurrent."""
-    team, url = f"team_equal_{number // UNITS_IN_A_TEAM}", f"https://equal.example/{seed}/{number}"
-    both = [
-        Step(
-            key=f"equal-{number}.{index}",
-            operation="webhooks.create",
-            arguments={"url": each, "events": ["invoice.created"], "team": team},
-            tagged=number % 4 == 2,
+    def update(key: str, webhook: str, text: str) -> Step:
+        arguments = {"webhook": webhook, "description": text, "team": team}
+        return Step(key=key, operation="webhooks.update", arguments=arguments)
+
+    def rename(key: str, journey: str, name: str) -> Step:
+        return Step(key=key, operation="journeys.update", arguments={"journey": journey, "name": name})
+
+    def journeys(what: str, count: int) -> Unit:
+        names = values(number, count, f"Reminders {mark}", "Dunning")
+        return tuple(
+            rename(f"{what}-{number}.{n}", f"jrn_{what}{number}", name) for n, name in enumerate(names)
         )
-        for index, each in enumerate((url, respelt(url) if number % 2 else url))
+
+    def webhooks(what: str, count: int) -> Unit:
+        texts = values(number + 1, count, f"changed {mark}", "")
+        return tuple(
+            update(f"{what}-{number}.{n}", f"wh_{what}{number}", text) for n, text in enumerate(texts)
+        )
+
+    equal = f"https://equal.example/{mark}"
+    gone = {"webhook": f"wh_gone{number}", "team": team}
+    return [
+        (create(f"create-{number}", f"https://receiver.example/{mark}"),),
+        (update(f"update-{number}", f"wh_update{number}", f"changed {mark}"),),
+        (Step(key=f"delete-{number}", operation="webhooks.delete", arguments=gone),),
+        (rename(f"journey-{number}", f"jrn_alone{number}", f"Dunning {mark}"),),
+        journeys("three", 3),
+        webhooks("two", 2),
+        journeys("pair", 2),
+        webhooks("triple", 3),
+        (
+            create(f"equal-{number}.0", equal, tagged=number % 4 == 2),
+            create(f"equal-{number}.1", respelt(equal) if number % 2 else equal, tagged=number % 4 == 2),
+        ),
     ]
-    return [(both[0],), (both[1],)] if number % 4 == 3 else [(both[0], both[1])]
 
 
 def respelt(url: str) -> str:
     """Return *url*, an https URL, in another spelling."""
     host, _, path = url.removeprefix("https://").partition("/")
     return f"HTTPS://{host.upper()}:443/{path}"
-
-
-def _journey(name: str, seed: int, changes: int, kind: int = 0) -> Unit:
-    """Update a journey *changes* times, one after another."""
-    names = values(kind, changes, f"Reminders {seed}/{name}", "Dunning")
-    return tuple(
-        Step(
-            key=f"{name}.{index}",
-            operation="journeys.update",
-            arguments={"journey": f"jrn_{name}", "name": each},
-        )
-        for index, each in enumerate(names)
-    )
 
 
 def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
@@ -217,3 +202,15 @@ def _target(step: Step) -> str | None:
     names = [row.name for row in BY_NAME[step.operation].parameters if row.where == "path"]
     found = step.arguments.get(names[0]) if names else None
     return found if isinstance(found, str) else None
+
+
+def request_of(intent: Intent, key: str) -> dict[str, Any]:  # Any: JSON
+    """Return the request of *intent* as data, with the header that names its write to the ledger."""
+    row = BY_NAME[intent.operation]
+    return {
+        "method": row.method,
+        "path": row.path.format_map({name: quote(value, safe="") for name, value in intent.path.items()}),
+        "query": {**intent.query, **({"team": intent.scope.team} if intent.scope.team else {})},
+        "headers": {SENDER: sender_of(key)},
+        "body": intent.body if intent.has_body else None,
+    }

@@ -1,59 +1,81 @@
 """
 The HTTP application of the simulator: records each arrival, then executes it with the faults of its step.
 
-The ledger names every fault.  A request that has arrived takes effect even if its client disconnects.
+The ledger names every fault.  A request that has arrived takes effect even if its client disconnects, and a
+write gets a 2xx only after its effect.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.simulator import replies
-from invsvc_async.simulator.auth import Caller, Credential
-from invsvc_async.simulator.calls import Answer, Malformed, Refusal
-from invsvc_async.simulator.exchange import Exchange
-from invsvc_async.simulator.faults import Faults, Step, parse_for, parse_step
+from invsvc_async.simulator.auth import Caller, Credential, Refusal
+from invsvc_async.simulator.calls import Answer, Call, Malformed, error_body
+from invsvc_async.simulator.faults import Faults, Step, digits, parse_for, parse_step
 from invsvc_async.simulator.json_records import read_json
-from invsvc_async.simulator.ledger import SENDER
-from invsvc_async.simulator.routes import BY_OPERATION, TABLE, UNKNOWN, Route
+from invsvc_async.simulator.ledger import SENDER, Entry
+from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN, Route
 from invsvc_async.simulator.state import Book, seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from aiohttp import web
 
     from invsvc_async.simulator.auth import Keyring
     from invsvc_async.simulator.json_records import Json
-    from invsvc_async.simulator.ledger import Entry, Ledger
-    from invsvc_async.simulator.state import State
+    from invsvc_async.simulator.ledger import Ledger
+    from invsvc_async.simulator.state import Clock, State
 
 PASS = parse_step("pass")
 IDLE_CLOSE_AFTER = 0.02  # seconds, by default
 NOBODY = Caller(Credential("key", None, livemode=True, user=""), team="", livemode=True)
+CODES = {
+    400: "validation_failed",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "resource_not_found",
+    409: "resource_conflict",
+    429: "rate_limit_exceeded",
+    500: "internal_server_error",
+    503: "service_unavailable",
+}
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request that has arrived completely, with its entry, and the reason if its caller was refused."""
+
+    route: Route
+    call: Call
+    entry: Entry
+    refused: Refusal | None
 
 
 class Application:
     """Routes, scripts and the fault plan around the operations."""
 
-    def __init__(self, state: State, keyring: Keyring, ledger: Ledger, *, faults: Faults, seed: int) -> None:
-        self.faults = faults
+    def __init__(
+        self, state: State, keyring: Keyring, ledger: Ledger, plan: Callable[[], Faults], *, seed: int
+    ) -> None:
         self.latency: float = 0.0
         self.places: asyncio.Semaphore | None = None
         self.on_effect: Callable[[str, Book, Answer], None] | None = None
-        self._state, self._keyring, self._ledger = state, keyring, ledger
+        self.scripts: dict[str, deque[Step]] = {}
+        self._state, self._keyring, self._ledger, self._plan = state, keyring, ledger, plan
         self._chance = seeded(seed, "faults")
-        self._scripts: dict[str, deque[Step]] = {}
         self._busy: set[web.RequestHandler] = set()
         self._pending: set[asyncio.Task[Any]] = set()  # Any: late effects and slow exchanges
         self._released = asyncio.Event()
 
     def mount(self, app: web.Application) -> None:
         """Add every route below ``/v2``, and a 404 in the service's envelope for everything else."""
-        for route in TABLE:
+        for route in BY_OPERATION.values():
             app.router.add_route(route.method, f"/v2{route.path}", partial(self._arrive, route))
         app.router.add_route("*", UNKNOWN.path, partial(self._arrive, UNKNOWN))
 
@@ -71,11 +93,7 @@ class Application:
                 f"unknown operation {operation!r}; expected one of {', '.join(sorted(BY_OPERATION))}"
             )
         parsed = [parse_for(operation, words, write=route.write) for words in steps]
-        self._scripts.setdefault(operation, deque()).extend(parsed)
-
-    def scripted(self) -> dict[str, list[str]]:
-        """Return the words of the steps that wait for their arrivals, by operation."""
-        return {name: [step.words for step in steps] for name, steps in self._scripts.items() if steps}
+        self.scripts.setdefault(operation, deque()).extend(parsed)
 
     async def settled(self) -> None:
         """Wait until no effect is pending, neither a late one nor that of a slow exchange."""
@@ -98,51 +116,48 @@ class Application:
         protocol = request.protocol
         self._busy.add(protocol)
         exchange = self._note(route, request, raw)
+        entry = exchange.entry
         try:
             response = await self._play(self._next_step(route), request, exchange)
         except BaseException:
-            self._end(exchange.entry)
+            self._end(entry)
             raise
         finally:
             self._busy.discard(protocol)
         if isinstance(response, replies.Broken):
-            response.on_end = partial(self._end, exchange.entry)
+            response.on_end = partial(self._end, entry)
         else:
-            self._end(exchange.entry)
+            self._end(entry)
         return response
 
     def _end(self, entry: Entry) -> None:
         entry.ended_at = self._ledger.steady()
 
     def _note(self, route: Route, request: web.Request, raw: bytes) -> Exchange:
-        query = dict(request.query) if request.query_string else {}
         body = _parsed(raw) if route.write else None
-        entry = self._ledger.arrive(
-            route.operation,
-            write=route.write,
+        query = dict(request.query) if request.query_string else {}
+        entry = Entry(
+            operation=route.operation,
             path_id=next(reversed(request.match_info.values()), None),
             query=query,
             body=raw.decode(errors="replace") if isinstance(body, Malformed) else body,
             sender=request.headers.get(SENDER),
         )
-        caller = self._caller(route, request, query)
-        if isinstance(caller, Caller) and caller is not NOBODY:
-            entry.team, entry.livemode = caller.team, caller.livemode
-        return Exchange(route, entry, caller, request.match_info, query, body)
+        self._ledger.add(entry, write=route.write)
+        caller, refused = NOBODY, None
+        if not route.public:
+            try:
+                caller = self._keyring.caller(request.headers.get("Authorization"), query.get("team"))
+                entry.team, entry.livemode = caller.team, caller.livemode
+            except Refusal as error:
+                refused = error
+        return Exchange(route, Call(self._state, caller, request.match_info, query, body), entry, refused)
 
     def _next_step(self, route: Route) -> Step:
-        steps = self._scripts.get(route.operation)
+        steps = self.scripts.get(route.operation)
         if steps:
             return steps.popleft()
-        return self.faults.draw(self._chance, route.operation, write=route.write) or PASS
-
-    def _caller(self, route: Route, request: web.Request, query: Mapping[str, str]) -> Caller | Refusal:
-        if route.public:
-            return NOBODY
-        try:
-            return self._keyring.caller(request.headers.get("Authorization"), query.get("team"))
-        except Refusal as refused:
-            return refused
+        return self._plan().draw(self._chance, route.operation, write=route.write) or PASS
 
     async def _play(self, step: Step, request: web.Request, exchange: Exchange) -> web.StreamResponse:
         if step is not PASS:
@@ -152,15 +167,31 @@ class Application:
         if step.effect == "late":
             self._apply_later(step.late, exchange)
         elif step.effect == "now":
-            past = self._state.clock.steady() - (step.number or 0) if step.end == "stale" else None
-            outcome = exchange.perform(self._state, past, self.on_effect)
+            if step.end == "stale":
+                exchange.call.past = self._state.clock.steady() - (step.number or 0)
+            outcome = self._perform(exchange)
             if step.truthful:
-                return await self._tell(step, request, exchange.true_answer(step, outcome))
+                return await self._tell(step, request, _true_answer(step, exchange.entry, outcome))
         if step.end == "hang":
             return replies.Broken(replies.hang(self._released, step.number))
         if step.end in replies.BROKEN:
             return replies.Broken(replies.BROKEN[step.end])
-        return exchange.false_answer(step, self._state.clock)
+        return _false_answer(step, exchange.entry, self._state.clock)
+
+    def _perform(self, exchange: Exchange) -> Answer | Refusal:
+        """Run the operation, once.  On return, a write's effect is in the state and in the entry."""
+        route, entry = exchange.route, exchange.entry
+        if exchange.refused is not None:
+            return exchange.refused
+        try:
+            answer = route.run(exchange.call)
+        except Refusal as refused:
+            return refused
+        if route.write:
+            entry.applied_at, entry.target = self._state.clock.steady(), answer.target
+            if self.on_effect is not None:
+                self.on_effect(route.operation, exchange.call.book, answer)
+        return answer
 
     async def _tell(self, step: Step, request: web.Request, whole: web.Response) -> web.StreamResponse:
         if step.end == "drip":
@@ -187,7 +218,7 @@ class Application:
     def _apply_later(self, seconds: float, exchange: Exchange) -> None:
         async def land() -> None:
             await asyncio.sleep(seconds)
-            exchange.perform(self._state, None, self.on_effect)
+            self._perform(exchange)
             exchange.entry.late = exchange.entry.applied
 
         exchange.entry.late = True
@@ -204,3 +235,44 @@ def _parsed(raw: bytes) -> Json | Malformed:
         return read_json(raw) if raw else None
     except ValueError as error:
         return Malformed(str(error))
+
+
+def _true_answer(step: Step, entry: Entry, outcome: Answer | Refusal) -> web.Response:
+    """Return the answer of the operation."""
+    entry.answered = outcome.status
+    entry.refused = isinstance(outcome, Refusal)
+    body = outcome.body
+    if isinstance(outcome, Answer) and isinstance(body, dict):
+        if step.end == "bare":
+            body = {name: value for name, value in body.items() if name != "data"}
+        elif step.end == "bad item" and body["data"]:
+            first, *rest = body["data"]
+            body = {**body, "data": [{**first, "total": "abc"}, *rest]}
+    return replies.answer(outcome.status, body)
+
+
+def _false_answer(step: Step, entry: Entry, clock: Clock) -> web.Response:
+    """Return the answer of the step, whether or not the effect happened."""
+    entry.answered = step.status or 200
+    if step.end == "status":
+        entry.refused = 400 <= step.status < 500 and step.own and step.effect == "none"
+        return _with_status(step, clock)
+    if step.end == "success false":
+        return replies.answer(200, error_body(clock, "internal_server_error", "The operation failed"))
+    body, headers = replies.UNREADABLE[step.end]
+    return replies.answer(200, body, headers)
+
+
+def _with_status(step: Step, clock: Clock) -> web.Response:
+    status = step.status
+    if not step.own:
+        return replies.gateway_page(status)
+    if step.variant == "raw":
+        return replies.answer(status, {"message": "Unauthorized"})
+    code = CODES.get(status, "operation_not_allowed" if status < 500 else "internal_server_error")
+    message, headers = f"Answered {status} as it was told to", None
+    if step.variant == "credits":
+        code, message = "document_credits_exhausted", "No document credits are left"
+    elif status == 429:
+        headers = {"Retry-After": digits(1 if step.number is None else step.number)}
+    return replies.answer(status, error_body(clock, code, message), headers)

@@ -11,8 +11,6 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from invsvc_async.simulator.calls import Refusal, refusal
-
 if TYPE_CHECKING:
     from invsvc_async.simulator.json_records import Json
     from invsvc_async.simulator.state import State
@@ -35,6 +33,15 @@ class Credential:
     role: Role = "admin"
     modules: frozenset[str] = MODULES
     standing: Literal["active", "revoked", "expired"] = "active"
+
+
+class Refusal(Exception):  # noqa: N818 - an answer of the service, not a failure of this program
+    """A definite "no" of the service, with one of its two error bodies."""
+
+    def __init__(self, status: int, body: dict[str, Json]) -> None:
+        super().__init__(status, body)
+        self.status = status
+        self.body = body
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,23 +121,6 @@ class Keyring:
         if "multipleIssuerAccounts" not in master.features:
             raise _denied(403, "El plan no incluye multipleIssuerAccounts")
         return team
-
-
-def require_role(state: State, caller: Caller, role: Role, module: str | None = None) -> None:
-    """Refuse with 403 ``insufficient_permissions`` a caller below *role* or outside *module*."""
-    credential = caller.credential
-    if RANK[credential.role] < RANK[role] or (module is not None and module not in credential.modules):
-        asked = role if module is None else f"{role} of {module}"
-        raise refusal(state, 403, "insufficient_permissions", f"This needs the authority of {asked}")
-
-
-def require_person(state: State, caller: Caller, team: str) -> None:
-    """Refuse with 403 all callers except persons who are members of *team*."""
-    if caller.credential.kind != "person":
-        raise refusal(state, 403, "insufficient_permissions", "This needs a person's token")
-    user = state.users.items[caller.credential.user]
-    if team not in user["teams"]:
-        raise refusal(state, 403, "insufficient_permissions", "No active membership in this team")
 
 
 def _check_standing(credential: Credential) -> None:

@@ -1,21 +1,20 @@
-"""
-The input and output of operations.
-
-An operation is a plain function of the state and a call.
-"""
+"""The input and output of operations: an operation is a plain function of a call."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from invsvc_async.simulator.auth import RANK, Caller, Refusal, Role
+from invsvc_async.simulator.json_records import is_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.simulator.auth import Caller
     from invsvc_async.simulator.json_records import Json, Record
-    from invsvc_async.simulator.state import Book, Clock, State
+    from invsvc_async.simulator.state import Book, Clock, Shelf, State
+    from invsvc_async.simulator.validate import Check, Query
 
 
 class Malformed:
@@ -23,18 +22,6 @@ class Malformed:
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-
-
-@dataclass(slots=True)
-class Call:
-    """One request as an operation sees it: the caller, their book and the request's content."""
-
-    caller: Caller
-    book: Book
-    path: Mapping[str, str]
-    query: Mapping[str, str]
-    body: Json | Malformed
-    past: float | None = None  # a monotonic time: the operation shows the state as it was then
 
 
 @dataclass(slots=True)
@@ -46,22 +33,99 @@ class Answer:
     target: str | None = None  # the id of the resource that was created or changed
 
 
-class Refusal(Exception):  # noqa: N818 - an answer of the service, not a failure of this program
-    """A definite "no" of the service, with one of its two error bodies."""
+@dataclass(slots=True)
+class Call:
+    """One request as an operation sees it: the caller and the request's content."""
 
-    def __init__(self, status: int, body: dict[str, Any]) -> None:
-        super().__init__(status, body)
-        self.status = status
-        self.body = body
+    state: State
+    caller: Caller
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Json | Malformed
+    past: float | None = None  # a monotonic time: the operation shows the state as it was then
 
+    @property
+    def book(self) -> Book:
+        """The records of the caller's team and data mode."""
+        return self.state.book(self.caller.team, livemode=self.caller.livemode)
 
-def success(clock: Clock, payload: Json, message: str | None = None) -> dict[str, Json]:
-    """Wrap *payload* in the standard success envelope."""
-    body: dict[str, Json] = {"success": True, "data": payload}
-    if message is not None:
-        body["message"] = message
-    body["timestamp"] = clock.now_ms()
-    return body
+    def rows(self, shelf: Shelf) -> dict[str, Record]:
+        """Return the records that the operation shows."""
+        return shelf.as_of(self.past)
+
+    def success(
+        self, payload: Json, message: str | None = None, *, status: int = 200, target: str | None = None
+    ) -> Answer:
+        """Answer with *payload* in the standard success envelope."""
+        body: dict[str, Json] = {"success": True, "data": payload}
+        if message is not None:
+            body["message"] = message
+        return Answer({**body, "timestamp": self.state.clock.now_ms()}, status, target)
+
+    def refusal(
+        self, status: int, code: str, message: str, details: str | Sequence[str] | None = None
+    ) -> Refusal:
+        """Make a refusal in the standard error envelope."""
+        return Refusal(status, error_body(self.state.clock, code, message, details))
+
+    def not_found(self, what: str) -> Refusal:
+        """Make the 404 for a resource that is not in the selected team and data mode."""
+        return self.refusal(404, "resource_not_found", f"{what} not found")
+
+    def invalid(self, problems: Iterable[str]) -> Refusal:
+        """Make the 400 that names every invalid field as ``<field path>: <message>``."""
+        return self.refusal(400, "validation_failed", "Validation failed", [*problems])
+
+    def found(self, shelf: Shelf, key: str, what: str) -> Record:
+        """Return the record under *key*, or refuse with 404."""
+        record = self.rows(shelf).get(key)
+        if record is None:
+            raise self.not_found(what)
+        return record
+
+    def path_id(self, name: str, pattern: str) -> str:
+        """Return an id from the path, or refuse with 400 if it does not match *pattern*."""
+        value = self.path[name]
+        if not re.fullmatch(pattern, value):
+            raise self.invalid([f"{name}: does not match ^{pattern}$"])
+        return value
+
+    def checked(self, check: Check) -> dict[str, Json]:
+        """
+        Return the body if *check* finds no problem.
+
+        Raises:
+            Refusal: 400, ``invalid_request_body`` or ``validation_failed`` with every problem.
+
+        """
+        if isinstance(self.body, Malformed):
+            message, why = "The body is not valid JSON", self.body.reason
+            raise self.refusal(400, "invalid_request_body", message, why)
+        if not is_object(self.body):
+            raise self.refusal(400, "invalid_request_body", "The body must be a JSON object")
+        if problems := [*check(self.body, "")]:
+            raise self.invalid(problems)
+        return self.body
+
+    def check_query(self, query: Query) -> None:
+        """Refuse with 400 if a parameter of *query* was invalid."""
+        if query.problems:
+            raise self.invalid(query.problems)
+
+    def require_role(self, role: Role, module: str | None = None) -> None:
+        """Refuse with 403 ``insufficient_permissions`` a caller below *role* or outside *module*."""
+        credential = self.caller.credential
+        if RANK[credential.role] < RANK[role] or (module is not None and module not in credential.modules):
+            asked = role if module is None else f"{role} of {module}"
+            raise self.refusal(403, "insufficient_permissions", f"This needs the authority of {asked}")
+
+    def require_person(self, team: str) -> None:
+        """Refuse with 403 all callers except persons who are members of *team*."""
+        credential = self.caller.credential
+        if credential.kind != "person":
+            raise self.refusal(403, "insufficient_permissions", "This needs a person's token")
+        if team not in self.state.users.items[credential.user]["teams"]:
+            raise self.refusal(403, "insufficient_permissions", "No active membership in this team")
 
 
 def error_body(
@@ -70,38 +134,5 @@ def error_body(
     """Make the standard error envelope."""
     error: dict[str, Json] = {"code": code, "message": message}
     if details is not None:
-        error["details"] = details if isinstance(details, str) else list(details)
+        error["details"] = details
     return {"success": False, "error": error, "timestamp": clock.now_ms()}
-
-
-def refusal(
-    state: State, status: int, code: str, message: str, details: str | Sequence[str] | None = None
-) -> Refusal:
-    """Make a refusal in the standard error envelope."""
-    return Refusal(status, error_body(state.clock, code, message, details))
-
-
-def not_found(state: State, what: str) -> Refusal:
-    """Make the 404 for a resource that is not in the selected team and data mode."""
-    return refusal(state, 404, "resource_not_found", f"{what} not found")
-
-
-def invalid(state: State, problems: Sequence[str]) -> Refusal:
-    """Make the 400 that names every invalid field as ``<field path>: <message>``."""
-    return refusal(state, 400, "validation_failed", "Validation failed", problems)
-
-
-def found(state: State, records: Mapping[str, Record], key: str, what: str) -> Record:
-    """Return the record under *key*, or refuse with 404."""
-    record = records.get(key)
-    if record is None:
-        raise not_found(state, what)
-    return record
-
-
-def path_id(state: State, call: Call, name: str, pattern: str) -> str:
-    """Return an id from the path, or refuse with 400 if it does not match *pattern*."""
-    value = call.path[name]
-    if not re.fullmatch(pattern, value):
-        raise invalid(state, [f"{name}: does not match ^{pattern}$"])
-    return value

@@ -10,7 +10,7 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator import sample_documents, sample_people
+from invsvc_async.simulator import samples
 from invsvc_async.simulator.json_records import Json, Record, is_array, is_object
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ def made_up(state: State, event: str, book: Book) -> Record:
     kind = event.partition(".")[0]
     if kind == "invoice":
         status = "canceled" if event == "invoice.canceled" else "valid"
-        return sample_documents.new_invoice(state, book, {"status": status, "metadata": {"order_id": 17}})
+        return samples.new_invoice(state, book, {"status": status, "metadata": {"order_id": 17}})
     if kind == "customer":
-        return sample_people.new_client(state, book)
+        return samples.new_client(state, book)
     return Record({
         "id": state.new_id(f"{kind}_"), "status": event.rpartition(".")[2],
         "currency": "MXN", "total": Decimal("1160.00"), "created_at": state.clock.now_ms(),
@@ -137,8 +137,8 @@ def _synced(state: State, book: Book) -> dict[str, Json]:
         "uuid": state.new_folio(),
         "direction": "received",
         "resource_status": "ready",
-        "issuer": {"rfc": sample_people.new_tax_id(state), "name": "ACEROS DEL NORTE"},
-        "receiver": {"rfc": sample_people.new_tax_id(state), "name": "EMPRESA DE EJEMPLO"},
+        "issuer": {"rfc": samples.new_tax_id(state), "name": "ACEROS DEL NORTE"},
+        "receiver": {"rfc": samples.new_tax_id(state), "name": "EMPRESA DE EJEMPLO"},
         "total": Decimal("1234567890.123456789"),
         "currency": "MXN",
         "issue_date": "2026-05-04T10:20:30",

@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from invsvc_async.simulator.routes import BY_OPERATION
+from invsvc_async.simulator.operations import BY_OPERATION
 
 if TYPE_CHECKING:
     import random

@@ -1,23 +1,24 @@
 """
 A page that shows live what arrives, which fault met it, what it did, and which deliveries went out.
 
-The page loads nothing from elsewhere.  It only reads; scripts and fault plans go through the admin API, if
-that is enabled.  Only this machine may open it, and pages of other sites may not.
+The page only reads; scripts and fault plans go through the admin API, if that is enabled, as do tests in
+another process.  Only this machine may use them, and pages of other sites may not.
 """
 
 from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from dataclasses import fields
+from dataclasses import asdict, fields
 from heapq import merge
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from invsvc_async.simulator import replies
 from invsvc_async.simulator.faults import KINDS, Faults, digits
-from invsvc_async.simulator.json_records import json_text
-from invsvc_async.simulator.loopback_page import mount_page
-from invsvc_async.simulator.routes import TABLE
+from invsvc_async.simulator.json_records import json_text, read_json
+from invsvc_async.simulator.loopback_page import local, mount_page
+from invsvc_async.simulator.operations import BY_OPERATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,6 +47,45 @@ def mount(app: web.Application, service: Simulator, *, is_open: Callable[[], boo
         return _data(service, int(first), start)
 
     mount_page(app, PATH, ("invsvc_async.simulator", "inspector.html"), data, is_open=is_open)
+
+
+def mount_admin(app: web.Application, service: Simulator) -> None:
+    """
+    Add ``/_simulator/ledger``, ``/arrivals``, ``/settled`` (GET), ``/script`` and ``/faults`` (POST).
+
+    They have no authentication, and answer only this machine.
+    """
+
+    async def ledger(_request: web.Request) -> web.Response:
+        return replies.answer(200, [asdict(entry) for entry in service.ledger.entries])
+
+    async def arrivals(request: web.Request) -> web.Response:
+        return replies.answer(200, {"arrivals": service.arrivals(request.query.get("operation"))})
+
+    async def settled(_request: web.Request) -> web.Response:
+        await service.settled()
+        return replies.answer(200, {"settled": True})
+
+    async def script(request: web.Request) -> web.Response:
+        try:
+            asked = read_json(await request.read())
+            service.script(asked["operation"], *asked["steps"])
+        except (ValueError, TypeError, KeyError) as error:
+            return replies.answer(400, {"problem": str(error)})
+        return replies.answer(200, {"scripted": len(asked["steps"])})
+
+    async def faults(request: web.Request) -> web.Response:
+        try:
+            service.faults = Faults.parse((await request.read()).decode())
+        except ValueError as error:
+            return replies.answer(400, {"problem": str(error)})
+        return replies.answer(200, asdict(service.faults))
+
+    app.router.add_get("/_simulator/ledger", local(ledger))
+    app.router.add_get("/_simulator/arrivals", local(arrivals))
+    app.router.add_get("/_simulator/settled", local(settled))
+    app.router.add_post("/_simulator/script", local(script))
+    app.router.add_post("/_simulator/faults", local(faults))
 
 
 def plan_text(plan: Faults) -> str:
@@ -77,8 +117,8 @@ def _data(service: Simulator, first: int, start: float) -> dict[str, Json]:
         "now": _since(start, ledger.steady()),
         "faults": plan_text(service.faults),
         "kinds": list(KINDS),
-        "scripts": {name: list(words) for name, words in service.scripted().items()},
-        "operations": [{"name": each.operation, "write": each.write} for each in TABLE],
+        "scripts": {name: [step.words for step in steps] for name, steps in service.scripts.items() if steps},
+        "operations": [{"name": each.operation, "write": each.write} for each in BY_OPERATION.values()],
         "newest": newest,
         "totals": {
             "writes": len(ledger.entries),

@@ -13,7 +13,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 Json = Any  # what JSON can hold; a recursive alias would have to be narrowed at every key
 
@@ -29,7 +29,7 @@ class Record(dict[str, Json]):
         except KeyError:
             raise AttributeError(name) from None
 
-    def with_changes(self, changes: dict[str, Json]) -> Record:
+    def with_changes(self, changes: Mapping[str, Json]) -> Record:
         """Return a copy with *changes*.  Stored records must not change: past states share them."""
         return Record({**self, **changes})
 

@@ -31,14 +31,14 @@ class Entry:
     `applied_at` when it happens.
     """
 
-    number: int
     operation: str
+    number: int = 0  # in the order of arrival, from 1
     path_id: str | None = None  # the last id of the path
     body: Json = None  # parsed, or the raw text if it is not JSON
     query: dict[str, str] | None = None
     team: str | None = None  # `None` if authentication failed
     livemode: bool | None = None
-    received_at: float
+    received_at: float = 0.0
     applied_at: float | None = None
     late: bool = False  # the effect happened after the answer, or is pending
     fault: str | None = None  # the step that was executed
@@ -89,50 +89,14 @@ class Ledger:
             self._awaited.append((operation, n, future))
             await future
 
-    def arrive(
-        self,
-        operation: str,
-        *,
-        write: bool,
-        path_id: str | None,
-        query: dict[str, str] | None,
-        body: Json,
-        sender: str | None = None,
-    ) -> Entry:
-        """Record a request that has been read completely."""
-        entry = Entry(
-            number=next(self._numbers),
-            operation=operation,
-            path_id=path_id,
-            query=query,
-            body=body,
-            received_at=self.steady(),
-            sender=sender,
-        )
+    def add(self, entry: Entry, *, write: bool) -> None:
+        """Record a request that has been read completely, or a change by somebody else."""
+        entry.number, entry.received_at = next(self._numbers), self.steady()
         (self.entries if write else self.reads).append(entry)
-        self._arrived[operation] += 1
-        if self._awaited:
-            self._wake(operation)
-        return entry
-
-    def by_other(self, operation: str, *, team: str, livemode: bool, target: str, body: Json) -> Entry:
-        """Record that somebody else changed *target*, immediately and without a request."""
-        now = self.steady()
-        entry = Entry(
-            number=next(self._numbers),
-            operation=operation,
-            path_id=target,
-            body=body,
-            team=team,
-            livemode=livemode,
-            received_at=now,
-            applied_at=now,
-            ended_at=now,
-            by="other",
-            target=target,
-        )
-        self.entries.append(entry)
-        return entry
+        if entry.by == "client":
+            self._arrived[entry.operation] += 1
+            if self._awaited:
+                self._wake(entry.operation)
 
     def _wake(self, operation: str) -> None:
         count = self._arrived[operation]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator import sample_documents, sample_people
+from invsvc_async.simulator import samples
 from invsvc_async.simulator.json_records import Json, Record
+from invsvc_async.simulator.ledger import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +49,7 @@ class Seeding:
     ) -> Record:
         """Make a team.  If *connected*, it shares the billing account; *connect* makes it a managing one."""
         billing = BILLING if connected else self._state.new_id("acct_")
-        team = sample_people.new_team(self._state, fields, owner="usr_1", billing=billing, connect=connect)
+        team = samples.new_team(self._state, fields, owner="usr_1", billing=billing, connect=connect)
         self._state.accounts[team.id].features = set(features)
         return self._state.teams.seed(team)
 
@@ -59,7 +60,7 @@ class Seeding:
 
     def seed_user(self, **fields: Json) -> Record:
         """Make a user of the default team."""
-        return self._state.users.seed(sample_people.new_user(self._state, {"teams": [self.team], **fields}))
+        return self._state.users.seed(samples.new_user(self._state, {"teams": [self.team], **fields}))
 
     def seed_webhook(
         self,
@@ -68,17 +69,18 @@ class Seeding:
         events: Sequence[str] = ("invoice.created",),
         description: str | None = None,
         status: str = "active",
+        secret: str | None = None,
         team: str | None = None,
         livemode: bool = True,
         **fields: Json,
     ) -> Record:
-        """Make a webhook, as if it had always existed."""
+        """Make a webhook, as if it had always existed; its events are signed with *secret*."""
         book = self.book(team=team, livemode=livemode)
         told = {} if description is None else {"description": description}
         hook = {"id": self._state.new_id("wh_"), "url": url, "events": list(events), "status": status, **told}
-        made = {"owner": "usr_1", "created_at": self._state.clock.now_ms() - sample_people.DAY}
+        made = {"owner": "usr_1", "created_at": self._state.clock.now_ms() - samples.DAY}
         record = book.webhooks.seed(Record(hook | made | fields))
-        book.secrets[record.id] = self._state.new_id("whsec_")
+        book.secrets[record.id] = secret or self._state.new_id("whsec_")
         return record
 
     def secret_of(self, webhook_id: str, *, team: str | None = None, livemode: bool = True) -> str:
@@ -95,7 +97,7 @@ class Seeding:
     ) -> Record:
         """Make a journey, by default a draft.  *published* has the fields that differ in its snapshot."""
         book = self.book(team=team, livemode=livemode)
-        journey = sample_documents.new_journey(self._state, book, fields)
+        journey = samples.new_journey(self._state, book, fields)
         if journey["status"] != "draft":
             book.published[journey.id] = journey.with_changes(dict(published or {}))
         return book.journeys.seed(journey)
@@ -103,7 +105,7 @@ class Seeding:
     def seed_invoice(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
         """Make an invoice of type E, or of another `invoice_type`."""
         book = self.book(team=team, livemode=livemode)
-        return book.invoices.seed(sample_documents.new_invoice(self._state, book, fields), "uuid")
+        return book.invoices.seed(samples.new_invoice(self._state, book, fields), "uuid")
 
     def seed_invoices(
         self, n: int, *, team: str | None = None, livemode: bool = True, **fields: Json
@@ -114,31 +116,24 @@ class Seeding:
     def seed_download(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
         """Make a download request, by default completed, and its packages."""
         book = self.book(team=team, livemode=livemode)
-        download = sample_documents.new_download(self._state, fields)
+        download = samples.new_download(self._state, fields)
         book.packages.update(
-            {package["id"]: sample_documents.new_package(package["id"]) for package in download["packages"]}
+            {package["id"]: samples.new_package(package["id"]) for package in download["packages"]}
         )
         return book.downloads.seed(download, "request_id")
-
-    def complete_download(self, request_id: str, *, team: str | None = None, livemode: bool = True) -> Record:
-        """Complete a download request, with one package."""
-        fields = {"request_id": request_id, "status": "completed"}
-        return self.seed_download(team=team, livemode=livemode, **fields)
 
     def seed_retention(
         self, retention_id: str | None = None, *, team: str | None = None, livemode: bool = True
     ) -> Record:
         """Make a stamped retention with a PDF and an XML.  Return its id and files."""
         retention = retention_id or self._state.new_folio().lower()
-        files = self.book(team=team, livemode=livemode).retentions[retention] = sample_documents.new_files(
-            retention
-        )
+        files = self.book(team=team, livemode=livemode).retentions[retention] = samples.new_files(retention)
         return Record(id=retention, files=files)
 
     def seed_link(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
         """Make a reusable payment link."""
         book = self.book(team=team, livemode=livemode)
-        return book.links.seed(sample_documents.new_link(self._state, book, fields))
+        return book.links.seed(samples.new_link(self._state, book, fields))
 
     def seed_reminder(
         self,
@@ -170,7 +165,7 @@ class Seeding:
     ) -> Record:
         """Change a journey as somebody else would, and its `last_updated` unless *fields* has one."""
         book = self.book(team=team, livemode=livemode)
-        self._by_other("journeys.update", book, journey_id, fields)
+        _note(self.ledger, "journeys.update", book, journey_id, fields)
         changes = {"last_updated": self._state.clock.now_ms(), **fields}
         journey = book.journeys.put(journey_id, book.journeys.items[journey_id].with_changes(changes))
         if journey["status"] != "draft":
@@ -182,38 +177,45 @@ class Seeding:
     ) -> Record:
         """Change a webhook as somebody else would."""
         book = self.book(team=team, livemode=livemode)
-        self._by_other("webhooks.update", book, webhook_id, fields)
+        _note(self.ledger, "webhooks.update", book, webhook_id, fields)
         return book.webhooks.put(webhook_id, book.webhooks.items[webhook_id].with_changes(fields))
 
     def remove_webhook(self, webhook_id: str, *, team: str | None = None, livemode: bool = True) -> None:
         """Delete a webhook as somebody else would."""
         book = self.book(team=team, livemode=livemode)
-        self._by_other("webhooks.delete", book, webhook_id, None)
+        _note(self.ledger, "webhooks.delete", book, webhook_id, None)
         book.webhooks.remove(webhook_id)
 
-    def _by_other(self, operation: str, book: Book, target: str, body: Json) -> None:
-        self.ledger.by_other(operation, team=book.team, livemode=book.livemode, target=target, body=body)
 
-    def _seed_all(self) -> None:
-        self.seed_user(id="usr_1", teams=["team_1", "team_2"])
-        self.seed_team(id=self.team, connect=True)
-        self.seed_team(id="team_2")
-        self.seed_team(id="team_3")
-        for livemode in (True, False):
-            self.seed_journey(id="jrn_1", livemode=livemode)
-            self.seed_journey(id="jrn_2", status="published", livemode=livemode)
-            self.seed_invoices(12, livemode=livemode)
-            self.seed_invoices(3, livemode=livemode, invoice_type="P")
-            self.seed_link(id="plink_1", livemode=livemode)
-            self.seed_download(request_id="request_1", livemode=livemode)
-            self.seed_retention(RETENTION, livemode=livemode)
-            book = self.book(livemode=livemode)
-            # The specification lists no fields, so it has only the ids by which it is read.
-            book.reminders[REMINDER] = Record(zip(("payment_id", "operation_id"), REMINDER, strict=True))
-            book.sheets.seed(
-                Record(sample_documents.new_connection(self._state, book), key="connection"), "key"
-            )
-            book.mappings.append(Record(id="map_1", base_id="base_1", state="active"))
-        self.seed_base(
-            "base_1", [{"id": "tbl_1", "name": "Pagos", "fields": [{"id": "fld_1", "name": "Monto"}]}]
-        )
+def _note(ledger: Ledger, operation: str, book: Book, target: str, body: Json) -> None:
+    """Record that somebody else changed *target*, immediately and without a request."""
+    now = ledger.steady()
+    entry = Entry(
+        operation=operation, path_id=target, body=body, team=book.team, livemode=book.livemode,
+        applied_at=now, ended_at=now, by="other", target=target,
+    )  # fmt: skip
+    ledger.add(entry, write=True)
+
+
+def seed_all(service: Seeding, state: State) -> None:
+    """Add the records that each service has."""
+    service.seed_user(id="usr_1", teams=["team_1", "team_2"])
+    service.seed_team(id=service.team, connect=True)
+    service.seed_team(id="team_2")
+    service.seed_team(id="team_3")
+    for livemode in (True, False):
+        service.seed_journey(id="jrn_1", livemode=livemode)
+        service.seed_journey(id="jrn_2", status="published", livemode=livemode)
+        service.seed_invoices(12, livemode=livemode)
+        service.seed_invoices(3, livemode=livemode, invoice_type="P")
+        service.seed_link(id="plink_1", livemode=livemode)
+        service.seed_download(request_id="request_1", livemode=livemode)
+        service.seed_retention(RETENTION, livemode=livemode)
+        book = service.book(livemode=livemode)
+        # The specification lists no fields, so it has only the ids by which it is read.
+        book.reminders[REMINDER] = Record(zip(("payment_id", "operation_id"), REMINDER, strict=True))
+        book.sheets.seed(Record(samples.new_connection(state, book), key="connection"), "key")
+        book.mappings.append(Record(id="map_1", base_id="base_1", state="active"))
+    service.seed_base(
+        "base_1", [{"id": "tbl_1", "name": "Pagos", "fields": [{"id": "fld_1", "name": "Monto"}]}]
+    )

@@ -12,19 +12,25 @@ from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from aiohttp import web
 
-from invsvc_async.simulator import admin, inspector
+from invsvc_async.simulator import inspector
 from invsvc_async.simulator.app import Application
 from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
-from invsvc_async.simulator.deliveries import Post
-from invsvc_async.simulator.delivery_methods import Delivering
+from invsvc_async.simulator.deliveries import ATTEMPTS, Post
+from invsvc_async.simulator.events import body_of, changed
 from invsvc_async.simulator.faults import Faults, check_seconds
 from invsvc_async.simulator.ledger import Ledger
-from invsvc_async.simulator.seed_methods import Seeding
+from invsvc_async.simulator.seed_methods import Seeding, seed_all
 from invsvc_async.simulator.state import Clock, State, seeded
+from invsvc_async.simulator.validate import EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from ssl import SSLContext
+
+    from invsvc_async.simulator.deliveries import Delivery
+    from invsvc_async.simulator.faults import Step
+    from invsvc_async.simulator.json_records import Json
+    from invsvc_async.simulator.state import Version
 
 JourneyReads = Literal["draft", "published", "off"]
 NAMES: Mapping[str, str] = MappingProxyType(
@@ -46,13 +52,13 @@ MAX_BODY = 32 * 1024 * 1024  # bytes of a request
 PATIENCE = 0.2  # seconds that running exchanges get at the end
 
 
-class Simulator(Seeding, Delivering):
+class Simulator(Seeding):
     """
     The service; it runs for the duration of ``async with``.
 
     Args:
         seed: Seed of records, ids and faults (faults also depend on the order of arrival).
-        faults: A plan of random faults; `script` decides single arrivals. May be replaced at any time.
+        faults: A plan of random faults; `script` decides single arrivals.
         journey_reads: What ``GET /journeys/{id}`` shows of a journey not a draft; "off" makes it a 404.
         names: Other names for the query parameters that the specification does not name, by those of `NAMES`.
         latency: Processing time of each request, in seconds.
@@ -99,6 +105,8 @@ class Simulator(Seeding, Delivering):
         check_seconds("delivery_timeout", delivery_timeout)
         _check_choices(names or (), at_once, journey_reads, deliveries_kept)
         self.base_url: str = ""
+        self.faults: Faults = faults or Faults.none()
+        """The current plan; assign another one to start or end an outage."""
         clock = clock or Clock()
         self.ledger: Ledger = Ledger(clock.steady)
         self.team: str = "team_1"
@@ -106,10 +114,10 @@ class Simulator(Seeding, Delivering):
             seed=seed, names={**NAMES, **(names or {})}, journey_reads=journey_reads, clock=clock
         )
         self._keyring = Keyring(self._state)
-        self._app = Application(
-            self._state, self._keyring, self.ledger, faults=faults or Faults.none(), seed=seed
-        )
+        self._app = Application(self._state, self._keyring, self.ledger, lambda: self.faults, seed=seed)
         self._app.latency = latency
+        self.scripts: Mapping[str, Iterable[Step]] = self._app.scripts
+        """The steps that wait for their arrivals, by operation."""
         self._post = Post(
             self._state, seeded(seed, "deliveries"), lambda: self.faults,
             backoff=delivery_backoff, attempt_timeout=delivery_timeout, most=deliveries_kept,
@@ -119,7 +127,7 @@ class Simulator(Seeding, Delivering):
         self._at_once, self._host, self._port, self._admin, self._ssl = at_once, host, port, admin, ssl
         self._runner: web.AppRunner | None = None
         self._is_inspected = inspect
-        self._seed_all()
+        seed_all(self, self._state)
         self.api_key: str = self.issue_key()
         self.test_key: str = self.issue_key(livemode=False)
         self.oauth_token: str = self.issue_oauth_token()
@@ -130,7 +138,7 @@ class Simulator(Seeding, Delivering):
             self._app.places = asyncio.Semaphore(self._at_once)
         app = web.Application(client_max_size=MAX_BODY)
         if self._admin:
-            admin.mount(app, self)
+            inspector.mount_admin(app, self)
         inspector.mount(app, self, is_open=lambda: self._is_inspected)
         self._app.mount(app)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=PATIENCE)
@@ -147,16 +155,7 @@ class Simulator(Seeding, Delivering):
         if self._runner is not None:
             await self._runner.cleanup()
 
-    # Faults
-
-    @property
-    def faults(self) -> Faults:
-        """The current plan; assign another one to start or end an outage."""
-        return self._app.faults
-
-    @faults.setter
-    def faults(self, plan: Faults) -> None:
-        self._app.faults = plan
+    # Faults and deliveries
 
     def script(self, operation: str, *steps: str) -> None:
         """
@@ -168,9 +167,93 @@ class Simulator(Seeding, Delivering):
         """
         self._app.script(operation, *steps)
 
-    def scripted(self) -> dict[str, list[str]]:
-        """Return the steps that wait for their arrivals, by operation."""
-        return self._app.scripted()
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """
+        All deliveries so far, in the order in which they were first sent.
+
+        Without ``deliver=True``, events are sent only when `deliver` or `emit` is called.
+        """
+        return self._post.sent
+
+    async def deliver(  # noqa: PLR0913 - each is a setting of its own
+        self,
+        event: str | Mapping[str, Json],
+        *,
+        url: str,
+        version: Version = "v2",
+        secret: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        resource: Mapping[str, Json] | None = None,
+        test: bool = False,
+        duplicates: int = 0,
+        signed: bool = False,
+        changes: Mapping[str, Json] | None = None,
+        attempts: int = ATTEMPTS,
+        webhook: str = "wh_1",
+        connected_team: str | None = None,
+        team: str = "team_1",
+        livemode: bool = True,
+    ) -> Delivery:
+        """
+        Deliver one event to *url* and wait for its last attempt.
+
+        *event* is the name of a type, for a body of its family and *version*, or a mapping, which is the body
+        itself.  *resource* is the object of the event.  *duplicates* is how many copies follow the first.
+        *signed* signs an event of any type; otherwise only the two signed types have a signature, if there is
+        a *secret*.  *changes* maps paths in the body, such as ``data.object.total``, to other values.
+        *attempts* is how often each copy is sent until it is answered 2xx or refused (signed types: once).
+
+        Raises:
+            ValueError: The specification has no such type, or a path leads through something other than an
+                object.
+
+        """
+        if isinstance(event, str):
+            if event not in EVENTS:
+                raise ValueError(f"unknown event {event!r}; expected one of {', '.join(EVENTS)}")
+            name, book = event, self._state.book(team, livemode=livemode)
+            body: Mapping[str, Json] = body_of(
+                self._state, event, book, version=version, webhook=webhook, resource=resource, test=test,
+                connected_team=connected_team,
+            )  # fmt: skip
+        else:
+            name, body = str(event.get("type") or event.get("event")), event
+        for path, value in (changes or {}).items():
+            body = changed(body, path, value)
+        delivery = self._post.prepare(name, body, url, secret=secret, headers=headers, signed=signed)
+        delivery.copies += duplicates
+        delivery.most = attempts
+        return await self._post.send(delivery)
+
+    async def emit(
+        self,
+        event: str,
+        *,
+        resource: Mapping[str, Json] | None = None,
+        team: str = "team_1",
+        livemode: bool = True,
+    ) -> list[Delivery]:
+        """Deliver *event* to every active webhook that subscribes to it, and wait for the last attempt."""
+        return [
+            await task for task in self._post.emit(event, self.book(team=team, livemode=livemode), resource)
+        ]
+
+    def emit_soon(self, event: str, *, team: str = "team_1", livemode: bool = True) -> None:
+        """Start what ``emit`` does; ``delivered`` waits for its end."""
+        self._post.emit(event, self.book(team=team, livemode=livemode))
+
+    async def delivered(self) -> None:
+        """Wait until every automatic delivery has ended."""
+        await self._post.settled()
+
+    def set_delivery_headers(self, webhook_id: str, headers: Mapping[str, str]) -> None:
+        """Set custom headers of a webhook's resource events.  The API cannot set them."""
+        self._state.book_of(webhook_id).delivery_headers[webhook_id] = dict(headers)
+
+    def set_delivery_version(self, webhook_id: str, version: Version) -> None:
+        """Set the payload version of a webhook.  Its record does not show it; the default is "v1"."""
+        self._state.book_of(webhook_id).delivery_versions[webhook_id] = version
 
     # What happened
 
@@ -183,18 +266,13 @@ class Simulator(Seeding, Delivering):
         this machine only.  With ``admin=True`` it can also script faults.
         """
         self._is_inspected = True
-        return self._root + inspector.PATH
+        return _root(self.base_url) + inspector.PATH
 
     @property
     def pages(self) -> dict[str, str]:
         """Addresses of what is enabled beside the API: ``admin_url`` and ``inspect_url``."""
-        found = {"admin_url": f"{self._root}/_simulator/"} if self._admin else {}
+        found = {"admin_url": f"{_root(self.base_url)}/_simulator/"} if self._admin else {}
         return found | {"inspect_url": self.inspect_url} if self._is_inspected else found
-
-    @property
-    def _root(self) -> str:
-        root = self.base_url.removesuffix("/v2")
-        return root.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
     @property
     def clock(self) -> Clock:
@@ -245,6 +323,11 @@ class Simulator(Seeding, Delivering):
     def expire(self, token: str) -> None:
         """Expire *token*."""
         self._keyring.issued[token].standing = "expired"
+
+
+def _root(base_url: str) -> str:
+    root = base_url.removesuffix("/v2")
+    return root.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _check_choices(

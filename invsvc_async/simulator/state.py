@@ -71,7 +71,7 @@ class Shelf:
         self._remember(key)
         del self.items[key]
 
-    def as_of(self, past: float | None) -> Mapping[str, Record]:
+    def as_of(self, past: float | None) -> dict[str, Record]:
         """Return the records as they were at the monotonic time *past*; `None` means now."""
         if past is None:
             return self.items
@@ -153,10 +153,12 @@ class State:
             )  # fmt: skip
         return book
 
-    @property
-    def books(self) -> list[Book]:
-        """All books that have been used."""
-        return list(self._books.values())
+    def book_of(self, webhook_id: str) -> Book:
+        """Return the book that has a webhook."""
+        for book in self._books.values():
+            if webhook_id in book.webhooks.items:
+                return book
+        raise ValueError(f"no webhook {webhook_id!r}")
 
     def new_id(self, prefix: str) -> str:
         """Make a unique id."""

@@ -10,40 +10,30 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from math import inf
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from invsvc_async.simulator.calls import Malformed, invalid, refusal
 from invsvc_async.simulator.json_records import is_array, is_object
 
 if TYPE_CHECKING:
     from invsvc_async.simulator.json_records import Json
-    from invsvc_async.simulator.state import State
 
 Check = Callable[["Json", str], Iterator[str]]
 
-EVENTS = (
-    "payment.created",
-    "payment.updated",
-    "payment.succeeded",
-    "payment.canceled",
-    "payment.deleted",
-    "payment.upcoming_due_date",
-    "invoice.created",
-    "invoice.canceled",
-    "invoice.failed",
-    "invoice_batch.completed",
-    "receipt.created",
-    "receipt.updated",
-    "receipt.completed",
-    "receipt.deleted",
-    "customer.created",
-    "customer.updated",
-    "customer.deleted",
-    "service.created",
-    "service.updated",
-    "service.deleted",
-    "sat.invoice.synced",
+# The 21 types of events.
+EVENTS = tuple(
+    f"{kind}.{what}"
+    for kind, happened in {
+        "payment": "created updated succeeded canceled deleted upcoming_due_date",
+        "invoice": "created canceled failed",
+        "invoice_batch": "completed",
+        "receipt": "created updated completed deleted",
+        "customer": "created updated deleted",
+        "service": "created updated deleted",
+        "sat": "invoice.synced",
+    }.items()
+    for what in happened.split()
 )
 
 
@@ -61,42 +51,33 @@ def text(low: int = 0, high: int | None = None) -> Check:
     return check
 
 
-def number(value: Json, path: str) -> Iterator[str]:
-    """Expect a JSON number."""
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        yield f"{path}: must be a number"
+def expect(words: str, holds: Callable[[Json], bool]) -> Check:
+    """Expect a value that *holds*; *words* say what it must be."""
 
+    def check(value: Json, path: str) -> Iterator[str]:
+        if not holds(value):
+            yield f"{path}: must be {words}"
 
-def boolean(value: Json, path: str) -> Iterator[str]:
-    """Expect true or false."""
-    if not isinstance(value, bool):
-        yield f"{path}: must be a boolean"
-
-
-def free_object(value: Json, path: str) -> Iterator[str]:
-    """Expect an object with any content."""
-    if not isinstance(value, dict):
-        yield f"{path}: must be an object"
-
-
-def url(value: Json, path: str) -> Iterator[str]:
-    """Expect an absolute URL; any scheme is accepted."""
-    try:
-        valid = isinstance(value, str) and bool(urlsplit(value).scheme and urlsplit(value).hostname)
-    except ValueError:
-        valid = False
-    if not valid:
-        yield f"{path}: must be a valid URL"
+    return check
 
 
 def one_of(*allowed: str) -> Check:
     """Expect one of the *allowed* words."""
+    return expect(f"one of {', '.join(allowed)}", lambda value: value in allowed)
 
-    def check(value: Json, path: str) -> Iterator[str]:
-        if value not in allowed:
-            yield f"{path}: must be one of {', '.join(allowed)}"
 
-    return check
+def _is_url(value: Json) -> bool:
+    try:
+        return isinstance(value, str) and bool(urlsplit(value).scheme and urlsplit(value).hostname)
+    except ValueError:
+        return False
+
+
+anything = expect("anything", lambda _value: True)
+number = expect("a number", lambda value: isinstance(value, int | Decimal) and not isinstance(value, bool))
+boolean = expect("a boolean", lambda value: isinstance(value, bool))
+free_object = expect("an object", is_object)
+url = expect("a valid URL", _is_url)  # absolute, of any scheme
 
 
 def nullable(inner: Check) -> Check:
@@ -187,10 +168,6 @@ _BRAND = ("alias", "primary_color", "secondary_color")
 RESERVED = ("team", "livemode", "owner")  # set by the authentication layer, regardless of the body
 
 
-def _anything(_value: Json, _path: str) -> Iterator[str]:
-    return iter(())
-
-
 TEAM_CREATE = shape(
     {
         **dict.fromkeys(("support_email", "support_phone", "legal_name", "tax_id", "tax_system"), text()),
@@ -201,7 +178,7 @@ TEAM_CREATE = shape(
         "metadata": free_object,
         "add_members": array(shape({"id": text(1), "role": text(1)}, required=("id", "role"), closed=False)),
         "credit_limit": nullable(number),
-        **dict.fromkeys(RESERVED, _anything),
+        **dict.fromkeys(RESERVED, anything),
     }
 )
 MAPPING = shape({"fields": free_object}, required=("fields",), closed=False)
@@ -213,34 +190,12 @@ _ISSUED = {"idempotency_key": nullable(text()), "metadata": free_object}
 INCOME_BATCH = shape({**_ISSUED, "invoices": array(shape(_ISSUED, closed=False))}, closed=False)
 
 
-def checked(state: State, body: Json | Malformed, check: Check) -> dict[str, Json]:
-    """
-    Return the request's body if *check* finds no problem.
-
-    Raises:
-        Refusal: 400, ``invalid_request_body`` or ``validation_failed`` with every problem.
-
-    """
-    if isinstance(body, Malformed):
-        raise refusal(state, 400, "invalid_request_body", "The body is not valid JSON", body.reason)
-    if not is_object(body):
-        raise refusal(state, 400, "invalid_request_body", "The body must be a JSON object")
-    problems = list(check(body, ""))
-    if problems:
-        raise invalid(state, problems)
-    return body
-
-
 class Query:
     """Reads query parameters and collects all problems.  Unknown parameters are ignored."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
         self.problems: list[str] = []
-
-    def text(self, name: str) -> str | None:
-        """Read a parameter as text; `None` if it was not sent."""
-        return self._values.get(name)
 
     def choice(self, name: str, *allowed: str) -> str | None:
         """Read one of the *allowed* words."""
@@ -255,16 +210,11 @@ class Query:
         value = self._values.get(name)
         if value is None:
             return default
-        if (
-            not re.fullmatch(r"[0-9]{1,9}", value)
-            or int(value) < 1
-            or (high is not None and int(value) > high)
-        ):
-            self.problems.append(
-                f"{name}: must be an integer of 1 to {high}" if high else f"{name}: must be >= 1"
-            )
-            return default
-        return int(value)
+        if re.fullmatch(r"[0-9]{1,9}", value) and 1 <= int(value) <= (high or inf):
+            return int(value)
+        words = f"must be an integer of 1 to {high}" if high else "must be >= 1"
+        self.problems.append(f"{name}: {words}")
+        return default
 
     def instant(self, name: str) -> int | None:
         """Read seconds, milliseconds or an ISO 8601 date as epoch milliseconds."""
@@ -276,11 +226,6 @@ class Query:
         except ValueError:
             self.problems.append(f"{name}: must be seconds, milliseconds or an ISO 8601 date")
             return None
-
-    def check(self, state: State) -> None:
-        """Refuse with 400 if any parameter was invalid."""
-        if self.problems:
-            raise invalid(state, self.problems)
 
 
 def epoch_ms(value: str) -> int:

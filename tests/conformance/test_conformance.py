@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from invsvc_async.cli.app import run
-from invsvc_async.conformance.run import read_reports
-from invsvc_async.conformance.tasks import made_up, tasks
+from invsvc_async.conformance.run import read_reports, tasks
+from invsvc_async.conformance.workload import made_up
 from invsvc_async.reconcile.history import Verdict
 
 pytestmark = pytest.mark.one_python
@@ -145,24 +145,6 @@ def test_writes_that_are_handed_out():
     assert {line["operation"] for line in lines} == {
         "webhooks.create", "webhooks.update", "webhooks.delete", "journeys.update",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("writes", [1, 4, 7, 16, 401])
-def test_number_of_writes(writes):
-    """There are as many as asked for."""
-    assert len(tasks(made_up(writes, 1), home="team_1")) == writes
-
-
-def test_lists_that_do_not_fill():
-    """No team has so many webhooks that a list of 100 could not show them and their doubles."""
-    steps = [step for unit in made_up(2000, 1) for step in unit]
-    hooks = {}
-    for step in steps:
-        if "team" in step.arguments:
-            made = step.arguments.get("webhook", step.key)
-            hooks.setdefault(step.arguments["team"], set()).add(made)
-
-    assert max(map(len, hooks.values())) <= 50
 
 
 def test_client_that_blames_strangers(judged, tmp_path):

@@ -530,10 +530,10 @@ def test_command_without_a_page_size(settings, capsys):
 
 
 def test_resume_of_a_finished_export(settings, capsys):
-    """There is nothing to do: it ends with 0, and reads nothing."""
-    assert run(["export", "invoices"]) == 0
+    """There is nothing to do: it ends with 0, and reads nothing; the first one told how many rows it wrote."""
+    assert run(["export", "invoices", "--json"]) == 0
     before = (settings / "invoices.jsonl").read_bytes()
-    capsys.readouterr()
+    assert json.loads(capsys.readouterr().out) == {"path": "invoices.jsonl", "rows": 12, "resumed": False}
 
     codes = [run(["export", "invoices", "--resume", *words]) for words in ([], ["--json"])]
 

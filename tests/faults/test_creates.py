@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 
 import attrs
 import pytest
 
 from invsvc_async import ConfigurationError, SecretLostError, Timeouts, Verdict
-from invsvc_async.simulator import reads
+from invsvc_async.simulator.calls import Call
 from invsvc_async.simulator.state import Shelf
 from tests.faults.conftest import SHORT, client_of
 
@@ -365,14 +366,14 @@ async def test_create_beside_a_webhook_whose_url_cannot_be_parsed(service, clien
 async def test_list_that_says_that_it_is_cut_off(service, client, more, monkeypatch):
     """It proves no absence, even with fewer webhooks than were asked for: the create is not sent again."""
 
-    def cut(clock: object, payload: object, *message: object) -> dict[str, object]:
-        return {
-            **envelope(clock, payload, *message),
-            **({"data": [], **more} if isinstance(payload, list) else {}),
-        }
+    def cut(call, payload, *message, **told):
+        answer = success(call, payload, *message, **told)
+        return (
+            replace(answer, body=answer.body | {"data": [], **more}) if isinstance(payload, list) else answer
+        )
 
-    envelope = reads.success
-    monkeypatch.setattr(reads, "success", cut)
+    success = Call.success
+    monkeypatch.setattr(Call, "success", cut)
     service.script("webhooks.create", "apply, then reset")
     outcome = await create(client).outcome()
 

@@ -22,10 +22,9 @@ from invsvc_async.reconcile import kinds
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.reconcile.kinds import KINDS, Kind, kind_of_write
 from invsvc_async.resources.base import Resource
-from invsvc_async.simulator import app
-from invsvc_async.simulator.calls import Answer, found, success
+from invsvc_async.simulator.calls import Answer
 from invsvc_async.simulator.json_records import Record
-from invsvc_async.simulator.routes import BY_OPERATION, Route
+from invsvc_async.simulator.operations import BY_OPERATION, Route
 from tests.faults.conftest import client_of, new_service
 from tests.faults.test_write_matrix import FAULTS, PHASES, wrong_about
 
@@ -98,36 +97,30 @@ class Labels(Resource):
 # --- The service
 
 
-def _list(state, call):
-    labels = [each for each in call.book.downloads.as_of(call.past).values() if "colour" in each]
-    return Answer(success(state.clock, labels))
+def _list(call):
+    return call.success([each for each in call.rows(call.book.downloads).values() if "colour" in each])
 
 
-def _get(state, call):
-    return Answer(
-        success(state.clock, found(state, call.book.downloads.as_of(call.past), call.path["id"], "Label"))
-    )
+def _get(call):
+    return call.success(call.found(call.book.downloads, call.path["id"], "Label"))
 
 
-def _create(state, call):
-    label_id = state.new_id("label_")
-    record = Record({"id": label_id, "colour": None, **call.body, "created_at": state.clock.now_ms()})
-    call.book.downloads.put(label_id, record)
-    return Answer(success(state.clock, record), 201, label_id)
+def _create(call):
+    label_id, now = call.state.new_id("label_"), call.state.clock.now_ms()
+    record = Record({"id": label_id, "colour": None, **call.body, "created_at": now})
+    return call.success(call.book.downloads.put(label_id, record), status=201, target=label_id)
 
 
-def _update(state, call):
-    label_id = call.path["id"]
-    label = found(state, call.book.downloads.items, label_id, "Label")
-    label = call.book.downloads.put(label_id, label.with_changes(call.body))
-    return Answer(success(state.clock, label), target=label_id)
+def _update(call):
+    label = call.found(call.book.downloads, call.path["id"], "Label")
+    label = call.book.downloads.put(label.id, label.with_changes(call.body))
+    return call.success(label, target=label.id)
 
 
-def _delete(state, call):
-    label_id = call.path["id"]
-    found(state, call.book.downloads.items, label_id, "Label")
-    call.book.downloads.remove(label_id)
-    return Answer({"success": True, "message": "gone"}, target=label_id)
+def _delete(call):
+    label = call.found(call.book.downloads, call.path["id"], "Label")
+    call.book.downloads.remove(label.id)
+    return Answer({"success": True, "message": "gone"}, target=label.id)
 
 
 RUNS = (_list, _get, _create, _update, _delete)
@@ -138,7 +131,6 @@ def labels(monkeypatch):
     """Add labels to the package and to the embedded service."""
     added = [Route(row.name, row.method, row.path, run) for row, run in zip(ROWS, RUNS, strict=True)]
     monkeypatch.setattr(models, "Label", Label, raising=False)
-    monkeypatch.setattr(app, "TABLE", (*app.TABLE, *added))
     for row, route in zip(ROWS, added, strict=True):
         monkeypatch.setitem(operations.BY_NAME, row.name, row)
         monkeypatch.setitem(BY_OPERATION, row.name, route)

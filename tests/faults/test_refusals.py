@@ -18,8 +18,7 @@ from invsvc_async import (
     readers,
 )
 from invsvc_async.batch import Batch
-from invsvc_async.simulator import exchange, replies
-from invsvc_async.simulator.calls import success
+from invsvc_async.simulator import app, replies
 from tests.faults.conftest import SHORT, client_of
 
 pytestmark = pytest.mark.every_python
@@ -172,17 +171,22 @@ async def test_refusals_of_the_service_itself_need_no_read(service, client):
 # --- 202
 
 
+def accepted(clock, data):
+    """Return a 202 with *data*."""
+    return replies.answer(202, {"success": True, "data": data, "timestamp": clock.now_ms()})
+
+
 @pytest.fixture
 def accepting(monkeypatch):
     """Make the service answer 202 where its script says 499."""
-    answered = exchange._with_status
+    answered = app._with_status
 
     def with_status(step, clock):
         if step.status != 499:
             return answered(step, clock)
-        return replies.answer(202, success(clock, {"id": "wh_soon", "url": URL, "status": "active"}))
+        return accepted(clock, {"id": "wh_soon", "url": URL, "status": "active"})
 
-    monkeypatch.setattr(exchange, "_with_status", with_status)
+    monkeypatch.setattr(app, "_with_status", with_status)
 
 
 @pytest.mark.usefixtures("accepting")
@@ -223,9 +227,7 @@ async def test_secret_in_the_answer_of_an_accepted_create(service, client, monke
     """If the webhook that was read is the one of the answer, its secret is known."""
     made = {}
     service._app.on_effect = lambda _operation, _book, answer: made.update(answer.body["data"])
-    monkeypatch.setattr(
-        exchange, "_with_status", lambda _step, clock: replies.answer(202, success(clock, {**made}))
-    )
+    monkeypatch.setattr(app, "_with_status", lambda _step, clock: accepted(clock, made))
     service.script("webhooks.create", "apply, then 499")
     outcome = await create(client).outcome()
 

@@ -415,7 +415,7 @@ async def test_wait_for_a_download(rig):
         nonlocal reads
         reads += 1
         if reads == 2:
-            rig.service.complete_download(request["request_id"])
+            rig.service.seed_download(request_id=request["request_id"])
         return download.status == "completed"
 
     download = await client.invoices.wait_for_download(request["request_id"], poll=5, timeout=60, until=until)

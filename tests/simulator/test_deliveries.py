@@ -272,8 +272,7 @@ async def test_delivery_faults(receiver):
         hook = service.seed_webhook(url=receiver.url, events=["customer.updated"])
         service.set_delivery_version(hook.id, "v2")
         for number in range(20):
-            book = service.book()
-            service._post.emit("customer.updated", book, {"id": number})
+            service._post.emit("customer.updated", service.book(), {"id": number})
         await service.delivered()
         order = [int(body["data"]["object"]["id"]) for body in receiver.bodies]
         assert set(order) == set(range(20))

@@ -316,7 +316,7 @@ async def test_download_and_its_package(service, call):
     waiting = service.seed_download(status="processing", packages=[])
     path = f"/invoices/download/status/{waiting.request_id}"
     assert (await call("GET", path)).body["data"]["status"] == "processing"
-    service.complete_download(waiting.request_id)
+    service.seed_download(request_id=waiting.request_id)
     done = (await call("GET", path)).body["data"]
     assert done["status"] == "completed"
     package = await call("GET", f"/invoices/download/package/{done['packages'][0]['id']}")

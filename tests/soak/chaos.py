@@ -90,20 +90,16 @@ class Soak:
 
         async def work() -> None:
             for unit in units:
-                made = None
                 for step in unit:
-                    made = await self.one(step, made) or made
+                    await self.one(step)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
                 group.create_task(work())
 
-    async def one(self, step: Step, made: object) -> object:
-        """Do one write, cancelled or not, to a verdict; give the webhook, of a create."""
-        arguments = step.arguments
-        if step.follows and made is not None:
-            arguments = {**arguments, "webhook": made}
-        write = as_write(self.client, step.operation, arguments)
+    async def one(self, step: Step) -> None:
+        """Do one write, cancelled or not, to a verdict."""
+        write = as_write(self.client, step.operation, step.arguments)
         if self.chance.random() < 0.5:  # the other half of the creates is known by its time alone
             write = write.tagged()
         asked = Asked.of(write.intent, home=self.home)
@@ -113,7 +109,6 @@ class Soak:
             outcome = await self._cancel(write)
         if outcome is not None:
             self.told[step.key] = asked, outcome
-        return outcome.value if outcome is not None and step.operation == "webhooks.create" else None
 
     async def _cancel(self, write) -> Outcome | None:
         self.cancelled += 1

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from invsvc_async.cli.options import fault_plan, number
+from invsvc_async.cli.output import emit_json, note, table
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from invsvc_async.conformance import Conformance
 
 __all__ = ["command"]
@@ -60,47 +59,36 @@ def command(
 
     Exits with 1 if a write had two effects, if a report is false or missing, or if the command failed.
     """
+    from invsvc_async.cli.waiting import waiting
     from invsvc_async.conformance import conform
 
     fault_plan(faults)  # refused before the command is started
     argv = shlex.split(words[0]) if len(words) == 1 else words
-    try:
-        found = until_done(
-            _judged(
-                conform(
-                    argv, writes=writes, seed=seed, faults=faults, concurrency=concurrency, timeout=timeout
-                ),
-                timeout,
+
+    async def judged() -> Conformance:
+        with waiting("waiting for the command", timeout):
+            return await conform(
+                argv, writes=writes, seed=seed, faults=faults, concurrency=concurrency, timeout=timeout
             )
-        )
+
+    try:
+        found = until_done(judged())
     except (FileNotFoundError, PermissionError) as error:
         raise typer.BadParameter(f"{argv[0]}: {error.strerror}", param_hint="COMMAND") from error
     _print_result(found, json_=json_)
     raise typer.Exit(0 if found.holds else 1)
 
 
-async def _judged(running: Coroutine[Any, Any, Conformance], timeout: float) -> Conformance:
-    from invsvc_async.cli.waiting import waiting
-
-    with waiting("waiting for the command", timeout):
-        return await running
-
-
 def _print_result(found: Conformance, *, json_: bool) -> None:
-    from invsvc_async.cli.output import emit_json, note, table
-
     counts = found.counts()
+    contradicted = {each.report.key: each.why for each in found.judgement.wrong}
     if json_:
-        emit_json({**counts, "contradicted": _contradicted(found)})
+        emit_json({**counts, "contradicted": contradicted})
         return
     table(("what", "count"), [(label, str(counts[name])) for name, label in _LABELS], right=(1,))
     if found.exit_code is None:
         note("the command was killed: it exceeded --timeout")
     elif found.exit_code:
         note(f"the command exited with {found.exit_code}")
-    for key, why in list(_contradicted(found).items())[:5]:
+    for key, why in list(contradicted.items())[:5]:
         note(f"{key}: {why}")
-
-
-def _contradicted(found: Conformance) -> dict[str, str]:
-    return {each.report.key: each.why for each in found.judgement.wrong}

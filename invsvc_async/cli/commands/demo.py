@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from invsvc_async.cli.options import existing_file, fault_plan, number
+from invsvc_async.cli.output import USAGE, fail, progress
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -66,11 +67,9 @@ def _units(path: Path | None, writes: int, seed: int) -> list[Unit]:
     from invsvc_async.conformance import workload
 
     if path is None:
-        return workload.made_up(writes, seed, sequences=True)
+        return workload.made_up(writes, seed)
     lines, problems = workload.checked(path)
     if problems or not lines:
-        from invsvc_async.cli.output import USAGE, fail
-
         for problem in map(str, problems) if problems else [f"{path}: has no writes. Add at least one"]:
             fail(problem)
         raise typer.Exit(USAGE)
@@ -78,7 +77,6 @@ def _units(path: Path | None, writes: int, seed: int) -> list[Unit]:
 
 
 async def _run(units: list[Unit], concurrency: int, seed: int, faults: str) -> dict[str, ClientRun]:
-    from invsvc_async.cli.output import progress
     from invsvc_async.conformance.client_runs import run_client
     from invsvc_async.conformance.service_process import embedded
     from invsvc_async.conformance.workload import plan_for

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 import typer
 
-from invsvc_async.cli.options import Profile, Team, client_of, is_insecure
+from invsvc_async.cli.options import Calling, is_insecure
+from invsvc_async.cli.output import emit_json, table
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -28,9 +29,7 @@ def command(
     write: Annotated[
         str | None, typer.Option(metavar="PROFILE", help="Store the settings in this profile of invsvc.toml.")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    profile: Profile = None,
-    team: Team = None,
+    calling: Calling,
 ) -> None:
     """
     Check what the specification leaves open in a deployment, with reads only, and print matching settings,
@@ -38,10 +37,8 @@ def command(
 
     Exits with 1 if the deployment does not answer, or rejects this credential.
     """
-    found, settings = until_done(_examined(profile, team, journey))
-    if json_:
-        from invsvc_async.cli.output import emit_json
-
+    found, settings = until_done(_examined(calling, journey))
+    if calling.json_:
         emit_json({**attrs.asdict(found), "usable": found.usable})
     else:
         _print_checkup(found, settings)
@@ -54,20 +51,19 @@ def command(
 
 
 async def _examined(
-    profile: str | None, team: str | None, journey: str | None
+    calling: Calling, journey: str | None
 ) -> tuple[Checkup, dict[str, Any]]:  # Any: as in a profile
     from invsvc_async.cli.waiting import waiting_for_read
     from invsvc_async.client import options_of
     from invsvc_async.doctor import examine
 
-    async with client_of(profile, team) as client:
+    async with calling.client() as client:
         with waiting_for_read(client, "the next check"):
             found = await examine(client, journey=journey)
-        return found, _settings(found, options_of(client), team)
+        return found, _settings(found, options_of(client), calling.team)
 
 
 def _print_checkup(found: Checkup, settings: dict[str, Any]) -> None:  # Any: as above
-    from invsvc_async.cli.output import table
     from invsvc_async.profiles import with_profile
 
     rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from invsvc_async.cli.options import content_of, existing_file, named
+from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision
@@ -31,7 +32,6 @@ def command(
 
     Exits with 1 if the rules of this version reach another verdict.
     """
-    from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail
     from invsvc_async.errors import InvalidRequestError
     from invsvc_async.reconcile.explain import from_json, replay, tell
     from invsvc_async.reconcile.history import Done

@@ -7,17 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import EscapeFormulas, Profile, Team, client_of, number
+from invsvc_async.cli.options import Calling, EscapeFormulas, number
+from invsvc_async.cli.output import emit_json, note, progress
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from invsvc_async.api.operations import Operation
-    from invsvc_async.client import Client
     from invsvc_async.export import Exported
-    from invsvc_async.models import Invoice
-    from invsvc_async.reads.pages import Pages
 
 __all__ = ["command"]
 
@@ -51,9 +46,7 @@ def command(
     precision: Annotated[int, number(int, "Digits of Parquet's decimals.")] = 38,
     scale: Annotated[int, number(int, "Digits after the decimal point.")] = 12,
     escape_formulas: EscapeFormulas = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
-    profile: Profile = None,
-    team: Team = None,
+    calling: Calling,
 ) -> None:
     """
     Export invoices: `invsvc export invoices status=valid -o valid.parquet`.
@@ -77,25 +70,25 @@ def command(
         )
     path = output or Path(f"{what}.{format_ or 'jsonl'}")
     arguments = arguments_of(operation, words or [])
-    if resume and not overwrite and _is_finished(path, json_=json_):
+    if resume and not overwrite and _is_finished(path, json_=calling.json_):
         return
     settings = {
         "format": format_, "resume": resume, "overwrite": overwrite, "precision": precision, "scale": scale,
         "escape_formulas": escape_formulas,
     }  # fmt: skip
     try:
-        done = until_done(_export(operation, arguments, path, settings, profile, team))
+        done = until_done(_export(operation.name, arguments, path, settings, calling))
     except KeyboardInterrupt:
-        from invsvc_async.cli.output import note
-
         note(f"stopped: repeat the command with --resume (progress is in {path}.resume)")
         raise
-    _print_result(done, json_=json_)
+    if calling.json_:
+        emit_json({"path": str(done.path), "rows": done.rows, "resumed": done.resumed})
+    else:
+        typer.echo(f"{done.path}\t{done.rows} rows")
 
 
 def _is_finished(path: Path, *, json_: bool) -> bool:
     """Return whether there is nothing to resume, and say so."""
-    from invsvc_async.cli.output import emit_json, note
     from invsvc_async.export.walk import is_finished
 
     if not is_finished(path):
@@ -107,42 +100,16 @@ def _is_finished(path: Path, *, json_: bool) -> bool:
 
 
 async def _export(
-    operation: Operation, arguments: dict[str, Any], path: Path, settings: dict[str, Any],
-    profile: str | None, team: str | None,
-) -> Exported:  # fmt: skip
+    operation: str, arguments: dict[str, Any], path: Path, settings: dict[str, Any], calling: Calling
+) -> Exported:
     from invsvc_async import export
-    from invsvc_async.cli.output import progress
-
-    async with client_of(profile, team) as client:
-        pages = _pages(client, operation.name, arguments)
-        with progress(operation.name) as advance:
-            return await export.invoices(pages, path, **settings, on_page=_on_page(advance))
-
-
-def _pages(client: Client, operation: str, arguments: dict[str, Any]) -> Pages[Invoice]:
-    """Return the list, in the largest pages if the deployment has a parameter for their size."""
     from invsvc_async.errors import InvalidRequestError
     from invsvc_async.resources.by_name import called
 
-    pages: Pages[Invoice]
-    try:
-        pages = called(client, operation, {"limit": 100, **arguments}, prefetch=True)
-    except InvalidRequestError:  # its name is switched off, or another argument is wrong
-        pages = called(client, operation, arguments, prefetch=True)
-    return pages
-
-
-def _on_page(advance: Callable[[], None]) -> Callable[[int], None]:
-    def on_page(_rows: int) -> None:
-        advance()
-
-    return on_page
-
-
-def _print_result(done: Exported, *, json_: bool) -> None:
-    from invsvc_async.cli.output import emit_json
-
-    if json_:
-        emit_json({"path": str(done.path), "rows": done.rows, "resumed": done.resumed})
-    else:
-        typer.echo(f"{done.path}\t{done.rows} rows")
+    async with calling.client() as client:
+        try:
+            pages = called(client, operation, {"limit": 100, **arguments}, prefetch=True)
+        except InvalidRequestError:  # the parameter's name is switched off, or another argument is wrong
+            pages = called(client, operation, arguments, prefetch=True)
+        with progress(operation) as advance:
+            return await export.invoices(pages, path, **settings, on_page=lambda _rows: advance())

@@ -9,6 +9,7 @@ import typer
 from invsvc_async.api.schema import Kind
 from invsvc_async.cli.arguments import complete_argument, complete_operation
 from invsvc_async.cli.options import Calling
+from invsvc_async.cli.output import emit_json
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ def command(
     """
     found = until_done(_read(what, words or [], calling), short=True)
     if calling.json_:
-        from invsvc_async.cli.output import emit_json
         from invsvc_async.codec import unstructure
 
         emit_json(unstructure(found))

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import attrs
 import typer
 
 from invsvc_async.api.schema import Kind
 from invsvc_async.cli.arguments import complete_argument, complete_operation
-from invsvc_async.cli.options import EscapeFormulas, Json, Profile, Team, client_of
+from invsvc_async.cli.options import Calling, EscapeFormulas
+from invsvc_async.cli.output import note, progress
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
+    from collections.abc import AsyncGenerator
 
     from invsvc_async.api.operations import Operation
-    from invsvc_async.cli.list_output import Form, Sink
+    from invsvc_async.cli.formatting import Form, Sink
     from invsvc_async.client import Client
-    from invsvc_async.reads.pages import Pages
 
 __all__ = ["command"]
 
@@ -63,15 +62,13 @@ def command(
     all_: Annotated[bool, typer.Option("--all", help="Read all pages.")] = False,
     fields: Columns = None,
     wide: Wide = False,
-    json_: Json = False,
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Print one JSON object per line, as items arrive.")
     ] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV, as items arrive.")] = False,
     escape_formulas: EscapeFormulas = False,
     resume: Annotated[str | None, typer.Option(metavar="TOKEN", help="Resume an interrupted list.")] = None,
-    profile: Profile = None,
-    team: Team = None,
+    calling: Calling,
 ) -> None:
     """
     List items: `invsvc list invoices.egress status=valid --all --csv`, `invsvc list webhooks limit=100`.
@@ -79,27 +76,28 @@ def command(
     Without --all it prints the first page; a note on stderr shows how to continue.
     """
     from invsvc_async.cli.arguments import arguments_of, operation_of
-    from invsvc_async.cli.list_output import Sink
+    from invsvc_async.cli.formatting import Sink
 
-    if json_ + jsonl + csv > 1:
+    if calling.json_ + jsonl + csv > 1:
         raise typer.BadParameter("use only one of --json, --jsonl and --csv")
     if escape_formulas and not csv:
         raise typer.BadParameter("use it with --csv only", param_hint="--escape-formulas")
     operation = operation_of(what, Kind.READ, many=True, short="list")
     if resume is not None and all(row.name != "cursor" for row in operation.parameters):
         raise typer.BadParameter("this list has no pages", param_hint="--resume")
-    query = _Query(operation, arguments_of(operation, words or []), every=all_, resume=resume)
-    form: Form = "json" if json_ else "jsonl" if jsonl else "csv" if csv else "table"
+    form: Form = "json" if calling.json_ else "jsonl" if jsonl else "csv" if csv else "table"
     sink = Sink(form, _columns(fields, form, operation.result), escape_formulas, wide)
     notes: list[str] = []  # printed after the items
     complete = False
     try:
-        until_done(_list(query, sink, notes, profile, team))
+        given = arguments_of(operation, words or [])
+        until_done(_list(operation, given, sink, notes, calling, every=all_, resume=resume))
         complete = True
     finally:
         if complete or sink.taken:  # after a failure, items before the resume token are printed
             sink.end()
-        _print_notes(notes)
+        for text in notes:
+            note(text)
 
 
 def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
@@ -117,27 +115,21 @@ def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
     return asked
 
 
-@attrs.frozen
-class _Query:
-    operation: Operation
-    arguments: dict[str, Any]
-    every: bool
-    resume: str | None
-
-
-async def _list(query: _Query, sink: Sink, notes: list[str], profile: str | None, team: str | None) -> None:
-    from invsvc_async.cli.output import progress
+async def _list(
+    operation: Operation, arguments: dict[str, Any], sink: Sink, notes: list[str], calling: Calling, *,
+    every: bool, resume: str | None,
+) -> None:  # fmt: skip
     from invsvc_async.cli.waiting import waiting_for_read
     from invsvc_async.errors import InvsvcError
 
     broken = 0
     try:
-        async with client_of(profile, team) as client:
+        async with calling.client() as client:
             with (
-                progress(query.operation.name, shown=query.every) as advance,
-                waiting_for_read(client, query.operation.name, shown=not query.every),
+                progress(operation.name, shown=every) as advance,
+                waiting_for_read(client, operation.name, shown=not every),
             ):
-                async for item in _items(client, query, notes.append):
+                async for item in _items(client, operation, arguments, notes, every=every, resume=resume):
                     sink.take(item)
                     advance()
                     broken += len(item.problems)
@@ -150,29 +142,30 @@ async def _list(query: _Query, sink: Sink, notes: list[str], profile: str | None
             notes.append(f"{broken} malformed fields are shown as '!'; --json has them as received")
 
 
-def _print_notes(notes: Iterable[str]) -> None:
-    from invsvc_async.cli.output import note
-
-    for text in notes:
-        note(text)
-
-
-async def _items(client: Client, query: _Query, add_note: Callable[[str], None]) -> AsyncGenerator[Any]:
+async def _items(
+    client: Client, operation: Operation, arguments: dict[str, Any], notes: list[str], *, every: bool,
+    resume: str | None,
+) -> AsyncGenerator[Any]:  # fmt: skip
     from invsvc_async.resources.by_name import called
 
-    arguments = query.arguments
-    if query.every:
-        arguments = _largest(query.operation) | arguments
-    found = called(client, query.operation.name, arguments)
-    if hasattr(found, "by_page"):
-        async for item in _walk(found, query, add_note):
+    if every:
+        arguments = _largest(operation) | arguments
+    found = called(client, operation.name, arguments)
+    if not hasattr(found, "by_page"):
+        items = await found
+        for item in items:
             yield item
+        if getattr(items, "is_full", False):
+            notes.append("the list reached its limit and may be incomplete; the maximum is limit=100")
         return
-    items = await found
-    for item in items:
-        yield item
-    if getattr(items, "is_full", False):
-        add_note("the list reached its limit and may be incomplete; the maximum is limit=100")
+    pages = found if resume is None else found.resume(resume)
+    async for page in pages.by_page():
+        for item in page:
+            yield item
+        if not every:
+            if token := pages.token_after(page):
+                notes.append(f"there are more: use --all, or --resume {token}")
+            return
 
 
 def _largest(operation: Operation) -> dict[str, int]:
@@ -182,14 +175,3 @@ def _largest(operation: Operation) -> dict[str, int]:
     if limit is None or limit.maximum is None or "cursor" in named:
         return {}
     return {"limit": limit.maximum}
-
-
-async def _walk(pages: Pages[Any], query: _Query, add_note: Callable[[str], None]) -> AsyncGenerator[Any]:
-    walked = pages if query.resume is None else pages.resume(query.resume)
-    async for page in walked.by_page():
-        for item in page:
-            yield item
-        if not query.every:
-            if token := walked.token_after(page):
-                add_note(f"there are more: use --all, or --resume {token}")
-            return

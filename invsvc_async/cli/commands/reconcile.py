@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import Json, Profile, Team, check_outputs, client_of, existing_file
-from invsvc_async.cli.output import DONE, FAILED, UNKNOWN
+from invsvc_async.cli.options import Calling, check_outputs, existing_file
+from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, emit_json, note, progress, table
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ Zone = Annotated[
 Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page here.")]
 
 
-def command(  # noqa: PLR0913 - each is an option of its own
+def command(
     what: What,
     rows: Rows,
     *,
@@ -59,9 +59,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
     ] = None,
     delimiter: Annotated[str, typer.Option(metavar="CHARACTER", help="Between the cells of CSV.")] = ",",
     report: Report = None,
-    json_: Json = False,
-    profile: Profile = None,
-    team: Team = None,
+    calling: Calling,
 ) -> None:
     """
     Compare your own rows with the service: `invsvc reconcile invoices mine.csv --key folio --map
@@ -79,7 +77,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
         "fields": fields, "created_from": from_, "created_to": to, "zone": _zone(zone), "form": format_,
         "ignore_case": ignore_case, "delimiter": delimiter,
     }  # fmt: skip
-    raise typer.Exit(until_done(_compare(what, rows, settings, report, profile, team, json_=json_)))
+    raise typer.Exit(until_done(_compare(what, rows, settings, report, calling)))
 
 
 def _pair(word: str) -> tuple[str, str | None]:
@@ -99,25 +97,31 @@ def _zone(name: str | None) -> tzinfo | None:
 
 
 async def _compare(
-    what: str, rows: Path, settings: dict[str, Any], report: Path | None, profile: str | None,
-    team: str | None, *, json_: bool,
-) -> int:  # fmt: skip
-    from invsvc_async.cli.output import emit_json, progress
+    what: str, rows: Path, settings: dict[str, Any], report: Path | None, calling: Calling
+) -> int:
     from invsvc_async.drift import Comparison
 
     kept: list[Difference] = []
-    async with client_of(profile, team) as client:
+    async with calling.client() as client:
         with progress(f"{what}: rows and items read") as advance:
             found = Comparison(client, what, rows, **settings, on_read=advance)
             async for each in found:
-                if json_:
+                if calling.json_:
                     emit_json(_plain(each))
                 if len(kept) < _SHOWN:
                     kept.append(each)
-    _print(found, kept, json_=json_)
+    _print(found, kept, json_=calling.json_)
     if report is not None:
+        from invsvc_async.batch.reports.html import listing_page
+        from invsvc_async.storage.private_file import write_private
+
         window = [f", {name} {each}" for name in ("from", "to") if (each := settings[f"created_{name}"])]
-        _write(report, f"{what} and {rows.name}{''.join(window)}", found, kept)
+        title, lines = (
+            f"{what} and {rows.name}{''.join(window)}",
+            (line for each in kept for line in _lines(each)),
+        )
+        page = listing_page(title, _words(found, len(kept)), _counts(found).items(), _TITLES, lines)
+        write_private(report, page)
     return UNKNOWN if not found.complete else FAILED if found.counts else DONE
 
 
@@ -137,8 +141,6 @@ def _lines(each: Difference) -> list[list[str]]:
 
 
 def _print(found: Comparison, kept: list[Difference], *, json_: bool) -> None:
-    from invsvc_async.cli.output import emit_json, note, table
-
     if json_:
         counts = {name.replace(" ", "_"): count for name, count in _counts(found).items()}
         emit_json({"complete": found.complete, **counts})
@@ -165,12 +167,3 @@ def _words(found: Comparison, shown: int) -> str:
     if not found.complete:
         words += ". There may be others: the list is cut off, or changes all the time"
     return words
-
-
-def _write(report: Path, title: str, found: Comparison, kept: list[Difference]) -> None:
-    from invsvc_async.batch.reports.html import listing_page
-    from invsvc_async.storage.private_file import write_private
-
-    rows = (line for each in kept for line in _lines(each))
-    tiles = _counts(found).items()
-    write_private(report, listing_page(title, _words(found, len(kept)), tiles, _TITLES, rows))

@@ -110,12 +110,10 @@ def _add_receiver(
     """Deliver all events to *url*; return the variables of credentials that are not set."""
     from invsvc_async.simulator.validate import EVENTS
 
-    hook = service.seed_webhook(url=url, events=EVENTS)
-    service.set_delivery_version(hook.id, version)
     headers, secret = header_of(header_file), secret_of(secret_file)
+    hook = service.seed_webhook(url=url, events=EVENTS, secret=secret)
+    service.set_delivery_version(hook.id, version)
     service.set_delivery_headers(hook.id, headers)
-    if secret is not None:
-        service.set_secret(hook.id, secret)
     given = {"INVSVC_SHARED_HEADER": headers, "INVSVC_WEBHOOK_SECRET": secret}
     return [name for name, value in given.items() if not value]
 

@@ -24,13 +24,12 @@ from invsvc_async.cli.options import (
     handled,
     unhandled,
 )
+from invsvc_async.cli.output import note
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractAsyncContextManager
 
-    from invsvc_async.cli.secrets_file import SecretsFile
     from invsvc_async.cli.waiting import WaitingForWrite
     from invsvc_async.client import Client
     from invsvc_async.errors import JournalError
@@ -141,7 +140,6 @@ async def _send(
     Also return the error if its secret could not be stored.
     """
     from invsvc_async.cli.outcome_output import store_unsettled
-    from invsvc_async.cli.output import note
     from invsvc_async.cli.waiting import WaitingForWrite
 
     waiting, task = WaitingForWrite(), asyncio.current_task()
@@ -170,10 +168,12 @@ async def _sent(
     write: Write[Any], client: Client, waiting: WaitingForWrite, secrets_to: Path, known: list[Outcome[Any]]
 ) -> tuple[Outcome[Any], JournalError | None]:
     """Send *write*, append its outcome to *known* as soon as there is one, and store its secret."""
-    from invsvc_async.cli.output import note
+    from invsvc_async.cli.secrets_file import SecretsFile
     from invsvc_async.errors import JournalError
 
-    async with _secrets_file(write, secrets_to) as secrets:
+    may_have_secret = write.intent.operation == "webhooks.create"
+    # Opened before the write is sent.
+    async with SecretsFile(secrets_to) if may_have_secret else nullcontext() as secrets:
         with waiting.shown(client):
             outcome = await write.outcome()
         known.append(outcome)
@@ -185,15 +185,6 @@ async def _sent(
             outcome = attrs.evolve(outcome, secret="delivered")  # noqa: S106 - the same
             note(f"its secret, which is returned only once, is in {secrets_to}, readable only by you")
     return outcome, None
-
-
-def _secrets_file(write: Write[Any], path: Path) -> AbstractAsyncContextManager[SecretsFile | None]:
-    """Return the file for the secret of a new webhook; it is opened before the write is sent."""
-    if write.intent.operation != "webhooks.create":
-        return nullcontext()
-    from invsvc_async.cli.secrets_file import SecretsFile
-
-    return SecretsFile(path)
 
 
 def _from_words(client: Client, what: str, words: Sequence[str]) -> Write[Any]:

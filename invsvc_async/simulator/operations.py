@@ -1,0 +1,433 @@
+"""
+The operations of the service, each with its route.
+
+Reads do not change the state, so they can be repeated or show a past state.  A write either raises a refusal
+before it changes anything, or is applied completely.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from invsvc_async.simulator import samples, validate
+from invsvc_async.simulator.calls import Answer, Call
+from invsvc_async.simulator.json_records import Json, Record, json_text, read_json
+from invsvc_async.simulator.validate import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAME = r"[A-Za-z0-9_-]"
+UUID4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One operation of the service."""
+
+    operation: str
+    method: str
+    path: str
+    run: Callable[[Call], Answer]
+    public: bool = False  # needs no credential
+    named_only: bool = False  # the specification mentions it without describing it
+
+    @property
+    def write(self) -> bool:
+        """Whether it may change the state."""
+        return self.method != "GET"
+
+
+BY_OPERATION: dict[str, Route] = {}
+
+
+def routes() -> list[tuple[str, str, str]]:
+    """List (operation, method, path) of the 19 operations and of the read of a journey."""
+    return [(each.operation, each.method, each.path) for each in BY_OPERATION.values() if not each.named_only]
+
+
+def _route(
+    operation: str, method: str, path: str, *, public: bool = False, named_only: bool = False
+) -> Callable[[Callable[[Call], Answer]], Callable[[Call], Answer]]:
+    def add(run: Callable[[Call], Answer]) -> Callable[[Call], Answer]:
+        BY_OPERATION[operation] = Route(operation, method, path, run, public, named_only)
+        return run
+
+    return add
+
+
+# --- journeys
+
+
+@_route("journeys.update", "PUT", "/journeys/{id}")
+def update_journey(call: Call) -> Answer:
+    """Change the draft fields of a journey.  A null for a field that is never null is ignored."""
+    call.require_role("admin")
+    body = call.checked(validate.JOURNEY_UPDATE)
+    journey = call.found(call.book.journeys, call.path["id"], "Journey")
+    if journey["status"] == "archived":
+        raise call.refusal(409, "resource_conflict", "An archived journey cannot be changed")
+    changes = {name: value for name, value in body.items() if value is not None or name == "description"}
+    changes["last_updated"] = call.state.clock.now_ms()
+    journey = call.book.journeys.put(journey["id"], journey.with_changes(changes))
+    return call.success(journey, target=journey["id"])
+
+
+@_route("journeys.get", "GET", "/journeys/{id}")
+def journey(call: Call) -> Answer:
+    """Show a journey, as `journey_reads` says.  The specification does not list this read."""
+    if call.state.journey_reads == "off":
+        raise call.not_found("Route")
+    record = call.found(call.book.journeys, call.path["id"], "Journey")
+    if call.state.journey_reads == "published" and record["status"] != "draft":
+        record = call.book.published.get(record["id"], record)
+    return call.success(record)
+
+
+# --- invoices: both list envelopes, and all filters of the specification
+
+
+@_route("invoices.egress", "GET", "/invoices/egress")
+def egress(call: Call) -> Answer:
+    """List invoices of type E.  A metadata filter changes the envelope to numbered pages."""
+    query, names = call.query, call.state.names
+    by_metadata = {
+        name[len("metadata.") :]: wanted
+        for name, wanted in query.items()
+        if name.startswith(("metadata.", "metadata_")) and len(name) > len("metadata.")
+    }
+    filters = [_has_metadata(name, wanted) for name, wanted in by_metadata.items()]
+    for parameter, name in (("series", "series"), ("folio", "folio_number")):
+        if parameter in query:
+            filters.append(_equals(name, query[parameter]))
+    for parameter, name in ((names["client_id"], "id"), (names["client_tax_id"], "tax_id")):
+        if parameter in query:
+            filters.append(_of_client(name, query[parameter]))
+    if "status" in query:
+        status = query["status"]
+        filters.append(_equals("status", "canceled" if status == "cancelled" else status))
+    return _invoices(call, "E", filters, is_numbered=bool(by_metadata))
+
+
+@_route("invoices.payment_complements", "GET", "/invoices/payment")
+def payment_complements(call: Call) -> Answer:
+    """List invoices of type P."""
+    return _invoices(call, "P", [])
+
+
+def _invoices(
+    call: Call, kind: str, filters: list[Callable[[Record], bool]], *, is_numbered: bool = False
+) -> Answer:
+    names, query = call.state.names, Query(call.query)
+    limit = query.whole(names["limit"], 10, 100)
+    page = query.whole(names["page"], 1)
+    name_first = query.choice(names["order_by"], "name", "timestamp") == "name"
+    descending = query.choice(names["order"], "asc", "desc") != "asc"
+    after, before = query.instant(names["created_after"]), query.instant(names["created_before"])
+    if kind == "E":
+        query.choice("status", "valid", "canceled", "cancelled")
+    call.check_query(query)
+    if "idempotency_key" in call.query:
+        filters.append(_equals("idempotency_key", call.query["idempotency_key"]))
+
+    def shown(invoice: Record) -> bool:
+        created = invoice["created_at"]
+        return (
+            invoice["invoice_type"] == kind
+            and (after is None or created >= after)
+            and (before is None or created <= before)
+            and all(keep(invoice) for keep in filters)
+        )
+
+    def place(invoice: Record) -> tuple[Json, str]:
+        return invoice["client"]["name"] if name_first else invoice["created_at"], invoice["uuid"]
+
+    rows = sorted(filter(shown, call.rows(call.book.invoices).values()), key=place, reverse=descending)
+    start = (page - 1) * limit if is_numbered else _start(call, rows)
+    more = start + limit < len(rows)
+    body: dict[str, Json] = {
+        "success": True,
+        "message": "Invoices found",
+        "data": rows[start : start + limit],
+    }
+    if not is_numbered:
+        last = json_text([rows[start + limit - 1]["uuid"]]) if more else None
+        body["next"] = None if last is None else base64.urlsafe_b64encode(last.encode()).decode()
+    body |= {"has_more": more, "total_results": len(rows)}
+    if is_numbered:
+        body |= {"page": page, "per_page": limit}
+    return Answer({**body, "timestamp": call.state.clock.now_ms()})
+
+
+def _start(call: Call, rows: list[Record]) -> int:
+    name = call.state.names["cursor"]
+    if (cursor := call.query.get(name)) is None:
+        return 0
+    try:
+        (last,) = read_json(base64.urlsafe_b64decode(cursor))
+        return next(index for index, row in enumerate(rows) if row["uuid"] == last) + 1
+    except (ValueError, TypeError, StopIteration):
+        raise call.invalid([f"{name}: is not a cursor of this list"]) from None
+
+
+def _equals(name: str, wanted: str) -> Callable[[Record], bool]:
+    return lambda invoice: invoice[name] is not None and str(invoice[name]) == wanted
+
+
+def _of_client(name: str, wanted: str) -> Callable[[Record], bool]:
+    return lambda invoice: invoice["client"][name] == wanted
+
+
+def _has_metadata(name: str, wanted: str) -> Callable[[Record], bool]:
+    def has(invoice: Record) -> bool:
+        value = invoice["metadata"].get(name, ...)  # null is a value
+        return value is not ... and (value if isinstance(value, str) else json_text(value)) == wanted
+
+    return has
+
+
+@_route("invoices.download_status", "GET", "/invoices/download/status/{request_id}")
+def download_status(call: Call) -> Answer:
+    """Show a download request of the tax authority."""
+    return call.success(call.found(call.book.downloads, call.path["request_id"], "Download request"))
+
+
+@_route("invoices.download_package", "GET", "/invoices/download/package/{package_id}", named_only=True)
+def download_package(call: Call) -> Answer:
+    """Return the bytes of a package, without an envelope."""
+    package = call.book.packages.get(call.path["package_id"])
+    if package is None:
+        raise call.not_found("Package")
+    return Answer(package)
+
+
+@_route("invoices.income_batch", "POST", "/invoices/income/batch", named_only=True)
+def income_batch(call: Call) -> Answer:
+    """Issue invoices, with the fields that lists need.  The specification has only the operation's name."""
+    body = call.checked(validate.INCOME_BATCH)
+    issued: list[str] = []
+    for each in body.get("invoices", [body]):
+        told = {"idempotency_key": each.get("idempotency_key"), "metadata": each.get("metadata", {})}
+        invoice = samples.new_invoice(call.state, call.book, {**told, "from": "api"})
+        issued.append(call.book.invoices.put(invoice["uuid"], invoice)["uuid"])
+    batch: dict[str, Json] = {
+        "id": call.state.new_id("batch_"),
+        "total": len(issued),
+        "accepted": issued,
+        "rejected": [],
+    }
+    return call.success(batch, status=201, target=batch["id"])
+
+
+@_route("retentions.files", "GET", "/retentions/{id}/files")
+def retention_files(call: Call) -> Answer:
+    """Show both files of a stamped retention, or the requested one."""
+    query = Query(call.query)
+    wanted = query.choice("file_type", "pdf", "xml")
+    call.check_query(query)
+    files = call.book.retentions.get(call.path["id"])
+    if files is None:
+        raise call.not_found("Retention")
+    return call.success([
+        each for each in files if wanted is None or each["filename"].endswith(f".{wanted}")
+    ])  # fmt: skip
+
+
+# --- teams and users
+
+
+@_route("teams.create", "POST", "/teams")
+def create_team(call: Call) -> Answer:
+    """Make a team of the same billing account."""
+    state = call.state
+    account = state.accounts[call.caller.team]
+    if "multipleIssuerAccounts" not in account.features:
+        raise call.refusal(403, "insufficient_permissions", "The plan lacks multipleIssuerAccounts")
+    if "suppliers" not in account.features:
+        raise call.refusal(401, "unauthorized", "The plan lacks the suppliers feature")
+    body = call.checked(validate.TEAM_CREATE)
+    master, owner = state.teams.items[call.caller.team], call.caller.credential.user
+    team = samples.new_team(state, body, owner=owner, billing=account.billing, master=master)
+    state.teams.put(team["id"], team)
+    return call.success(team, "Team created", status=201, target=team["id"])
+
+
+@_route("teams.dbtable_webhooks", "GET", "/teams/{id}/integrations/dbtable/webhooks")
+def dbtable_webhooks(call: Call) -> Answer:
+    """List the import mappings of the table-database provider."""
+    team = call.path_id("id", rf"{NAME}{{1,128}}")
+    call.require_person(team)
+    query, names = Query(call.query), call.state.names
+    limit = query.whole(names["dbtable_limit"], 10, 100)
+    scope = query.choice("scope", "mode", "shared") or "mode"
+    wanted = query.choice(names["dbtable_state"], "active", "expired", "disabled")
+    call.check_query(query)
+    mappings = call.state.book(team, livemode=call.caller.livemode).mappings
+    rows = [row for row in mappings if wanted is None or row["state"] == wanted]
+    listing: dict[str, Json] = {
+        **_listing(call, rows, limit),
+        "scope": scope,
+        "livemode": call.caller.livemode,
+        "can_manage": call.caller.credential.role == "admin",
+        "can_recover_registration": False,
+        "blocking_operation_id": None,
+        "connection": {
+            "connected": True,
+            "restricted": False,
+            "recovery_session_id": None,
+            "identity_verification": None,
+            "effect_scope": "team_provider_connection",
+            "oauth_credentials_retained": True,
+        },
+    }
+    return call.success(listing)
+
+
+@_route("teams.dbtable_tables", "GET", "/teams/{id}/integrations/dbtable/bases/{baseId}/tables")
+def dbtable_tables(call: Call) -> Answer:
+    """List the tables and fields of one base."""
+    team, base = call.path_id("id", rf"{NAME}{{1,128}}"), call.path_id("baseId", rf"{NAME}{{1,128}}")
+    call.require_person(team)
+    tables = call.state.bases.get((team, base))
+    if tables is None:
+        raise call.not_found("Base")
+    return call.success({**_listing(call, tables, 100), "effect_scope": "team_provider_connection"})
+
+
+def _listing(call: Call, rows: list[Record], limit: int) -> dict[str, Json]:
+    ids, name = [row["id"] for row in rows], call.state.names["cursor"]
+    cursor = call.query.get(name)
+    if cursor is not None and cursor not in ids:
+        raise call.invalid([f"{name}: is not a cursor of this list"])
+    start = 0 if cursor is None else ids.index(cursor) + 1
+    more = start + limit < len(rows)
+    return {
+        "data": rows[start : start + limit],
+        "has_more": more,
+        "next_cursor": ids[start + limit - 1] if more else None,
+        "provider_environment": "production",
+    }
+
+
+@_route("users.get", "GET", "/users/{id}")
+def user(call: Call) -> Answer:
+    """Show a user of the selected team."""
+    record = call.found(call.state.users, call.path["id"], "User")
+    if call.caller.team not in record["teams"]:
+        raise call.not_found("User")
+    return call.success(record, "User found")
+
+
+@_route("users.update_preferences", "PATCH", "/users/me/preferences/{teamId}")
+def update_preferences(call: Call) -> Answer:
+    """Store a person's preferences for a team.  `testmode` sets the data mode of their later calls."""
+    team = call.path_id("teamId", rf"{NAME}{{1,256}}")
+    call.require_person(team)
+    body = call.checked(validate.PREFERENCES)
+    user = call.caller.credential.user
+    before = call.state.preference(user, team)
+    changed = before.with_changes({name: body[name] for name in before if name in body and name != "team_id"})
+    call.state.preferences[user, team] = changed
+    return call.success(changed, target=team)
+
+
+# --- payments and sheets
+
+
+@_route("payments.link", "GET", "/payments/links/{linkId}")
+def payment_link(call: Call) -> Answer:
+    """Show a reusable payment link to a caller with authority over payments."""
+    link_id = call.path_id("linkId", rf"plink{NAME}{{1,155}}")
+    call.require_role("viewer", "payments")
+    return call.success(call.found(call.book.links, link_id, "Payment link"))
+
+
+@_route("payments.reminder_operation", "GET", "/payments/{paymentId}/reminder-operations/{operationId}")
+def reminder_operation(call: Call) -> Answer:
+    """Show a payment reminder operation.  Reading it again settles an uncertain result."""
+    payment, operation = call.path_id("paymentId", rf"{NAME}{{1,160}}"), call.path_id("operationId", UUID4)
+    record = call.book.reminders.get((payment, operation))
+    if record is None:
+        raise call.not_found("Reminder operation")
+    return call.success(record)
+
+
+@_route("sheets.save_mapping", "PUT", "/sheets/mapping")
+def save_mapping(call: Call) -> Answer:
+    """Save the import mapping of the spreadsheet, which pauses its connection."""
+    call.require_role("editor", "payments")
+    body = call.checked(validate.MAPPING)
+    connection = call.found(call.book.sheets, "connection", "Spreadsheet connection")
+    mapping = {**connection["mapping"], "fields": body["fields"]}
+    changes = {"mapping": mapping, "enabled": False, "last_activity_at": call.state.clock.now_ms()}
+    connection = call.book.sheets.put("connection", connection.with_changes(changes))
+    message, target = "Mapping saved; the connection is paused", connection["spreadsheet_id"]
+    return call.success({"connection": connection}, message, target=target)
+
+
+# --- webhooks
+
+
+@_route("webhooks.health", "GET", "/webhooks/health", public=True)
+def health(_call: Call) -> Answer:
+    """Answer the health probe, which needs no credential."""
+    return Answer({"status": "ok", "module": "webhooks"})
+
+
+@_route("webhooks.list", "GET", "/webhooks")
+def webhooks(call: Call) -> Answer:
+    """List webhooks, newest first.  There is no cursor, so at most 100 can be seen."""
+    query = Query(call.query)
+    limit, status = query.whole("limit", 10, 100), query.choice("status", "active", "inactive")
+    call.check_query(query)
+    newest = reversed(call.rows(call.book.webhooks).values())
+    hooks = [hook for hook in newest if status is None or hook["status"] == status]
+    hooks.sort(key=lambda hook: hook["created_at"], reverse=True)
+    return call.success(hooks[:limit])
+
+
+@_route("webhooks.get", "GET", "/webhooks/{id}")
+def webhook(call: Call) -> Answer:
+    """Show one webhook, without its secret."""
+    return call.success(call.found(call.book.webhooks, call.path["id"], "Webhook"))
+
+
+@_route("webhooks.create", "POST", "/webhooks")
+def create_webhook(call: Call) -> Answer:
+    """Make a webhook.  Only this answer shows its secret."""
+    body, state = call.checked(validate.WEBHOOK_CREATE), call.state
+    fields = {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
+    hook = Record({"id": state.new_id("wh_"), **fields, "status": body.get("status", "active"),
+                   "owner": call.caller.credential.user, "created_at": state.clock.now_ms()})  # fmt: skip
+    call.book.webhooks.put(hook.id, hook)
+    secret = call.book.secrets[hook.id] = state.new_id("whsec_")
+    message = "Webhook created. Store the secret now: it is not shown again."
+    return call.success({**hook, "secret": secret}, message, status=201, target=hook.id)
+
+
+@_route("webhooks.update", "PUT", "/webhooks/{id}")
+def update_webhook(call: Call) -> Answer:
+    """Change fields of a webhook.  The specification leaves the answer open; this one shows the webhook."""
+    body = call.checked(validate.WEBHOOK_UPDATE)
+    hook = call.found(call.book.webhooks, call.path["id"], "Webhook")
+    changes = {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
+    hook = call.book.webhooks.put(hook.id, hook.with_changes(changes))
+    return call.success(hook, "Webhook updated", target=hook.id)
+
+
+@_route("webhooks.delete", "DELETE", "/webhooks/{id}")
+def delete_webhook(call: Call) -> Answer:
+    """Remove a webhook.  The answer has neither payload nor timestamp."""
+    hook = call.found(call.book.webhooks, call.path["id"], "Webhook")
+    call.book.webhooks.remove(hook.id)
+    return Answer({"success": True, "message": "Webhook deleted"}, target=hook.id)
+
+
+def unknown(call: Call) -> Answer:
+    """Refuse a path that the service does not have."""
+    raise call.refusal(404, "resource_not_found", "No such route")
+
+
+UNKNOWN = Route("unknown", "GET", "/{tail:.*}", unknown, public=True)
