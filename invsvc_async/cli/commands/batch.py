@@ -14,7 +14,7 @@ from invsvc_async.cli.commands.stores import BATCH, Place, attach
 from invsvc_async.cli.commands.upkeep import drop, prune, retry
 from invsvc_async.cli.commands.views import list_, show, workers
 from invsvc_async.cli.option_groups import expanded, group_of
-from invsvc_async.cli.options import check_outputs, existing_file
+from invsvc_async.cli.options import check_outputs, existing_file, interruptible
 from invsvc_async.cli.output import DONE, USAGE, counted, emit_json, fail, note
 from invsvc_async.cli.sending import BatchSending
 from invsvc_async.concurrency.event_loop import until_done
@@ -113,8 +113,9 @@ def run(
     if operation is None and (map_ or key is not None):
         raise typer.BadParameter("--map and --key need --operation, which says that the input is a table")
 
-    # Outside the event loop, so that Ctrl-C interrupts reading from a silent pipe.
-    with rereadable(file) as lines:
+    with interruptible():  # a pipe may give nothing
+        opened = rereadable(file)
+    with opened as lines:
         table = None if operation is None else (operation, map_ or (), key)
         running = _run(journal, options, file, lines, table, dry_run=dry_run, skip_bad=skip_bad)
         raise typer.Exit(until_done(running))
