@@ -59,7 +59,10 @@ def read_lines(file: Readable, number: int = 0, *, max_bytes: int = MAX_LINE) ->
     while text := file.readline(max_bytes + 1):
         number += 1
         if len(text) > max_bytes and not text.endswith(b"\n"):
-            length = len(text) + _skip_rest(file, max_bytes)
+            length = len(text)
+            while (rest := file.readline(max_bytes)) and not rest.endswith(b"\n"):
+                length += len(rest)
+            length += len(rest)
             yield BadLine(number, f"is {length:,} bytes long; the limit is {max_bytes:,}")
         elif plain := (text.removeprefix(BOM_UTF8) if number == 1 else text).strip():
             yield _parsed(plain, number)
@@ -74,15 +77,6 @@ def check_line(client: Client, line: Line) -> BadLine | None:
     except ConfigurationError as error:
         return BadLine(line.number, str(error))
     return None
-
-
-def _skip_rest(file: Readable, chunk: int) -> int:
-    skipped = 0
-    while text := file.readline(chunk):
-        skipped += len(text)
-        if text.endswith(b"\n"):
-            break
-    return skipped
 
 
 def _parsed(text: bytes, number: int) -> Line | BadLine:

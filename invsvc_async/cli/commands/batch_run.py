@@ -53,14 +53,14 @@ async def write(
     *bad* lines of the input are not valid, and were skipped. *may_create* is whether the others
     create webhooks.
     """
-    from invsvc_async.batch.places import name_of
+    from invsvc_async.batch.entries import name_of
     from invsvc_async.batch.reports.not_applied import groups_of
 
     async with AsyncExitStack() as stack:
         show = stack.enter_context(_bar(total, shown=not options.json_))
         batch = await _opened(stack, journal, options, client, on_progress=show)
         if not batch.entries.is_shared:  # what an earlier run has left, this one would do
-            may_create = may_create or await batch.entries.creates_webhooks()
+            may_create = may_create or await batch.entries.has_secrets()
             options.check_secrets(may_create=may_create)
         stopped = stack.enter_context(_signals(batch))
         stop_reason = await _all_taken(batch.run(writes))
