@@ -1,4 +1,8 @@
-"""A file of writes: checked before anything is sent, and then read again, in constant memory."""
+"""
+A file with one write per line, as ``resources.by_name`` describes it.
+
+It is checked before anything is sent, and then read again, in constant memory.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import shutil
 import sqlite3
 import stat
 import sys
+from codecs import BOM_UTF8
 from contextlib import asynccontextmanager, closing
 from hashlib import blake2b
 from pathlib import Path
@@ -18,30 +23,98 @@ import attrs
 import msgspec
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.batch.jsonl import BadLine, check_line, read_lines
 from invsvc_async.client import options_of
-from invsvc_async.errors import InvalidRequestError, InvsvcError
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.reconcile.kinds import kind_of_write
-from invsvc_async.resources.by_name import as_write
+from invsvc_async.resources.by_name import as_write, parsed
 from invsvc_async.storage.sqlite_errors import in_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator
     from typing import BinaryIO
 
-    from invsvc_async.batch.jsonl import Line, Readable
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
-__all__ = ["Checked", "Checkpoint", "FileWrites", "Met", "Writes", "check_file", "rereadable", "sound"]
+__all__ = [
+    "MAX_LINE", "BadLine", "Checked", "Checkpoint", "FileWrites", "Line", "Met", "Readable", "Writes",
+    "check_file", "check_line", "read_lines", "rereadable", "sound",
+]  # fmt: skip
 
 Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Path"  # Any: of any operation
 
+MAX_LINE = 2**20  # bytes
 _EMPTY = "the file contains no writes"
 _NAMED = 20  # bad lines in an error
 _FIRST = 3  # good lines that are kept
 _STEP = 128  # lines checked before other tasks may run
 _BLOCK = 2**20  # bytes read at once up to a checkpoint
+
+
+@attrs.frozen
+class Line:
+    """One write as data. Its arguments are not checked yet. ``number`` counts lines from 1."""
+
+    number: int
+    operation: str
+    arguments: dict[str, Any]  # Any: JSON as Python values
+    key: str | None = None
+
+
+@attrs.frozen
+class BadLine:
+    """A line that is not a write, and why. Number 0 is the whole file."""
+
+    number: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.number}: {self.reason}" if self.number else self.reason
+
+
+class Readable(Protocol):
+    """A file that is open for reading."""
+
+    def readline(self, limit: int, /) -> bytes:
+        """Return the rest of the line, at most *limit* bytes."""
+        ...
+
+
+def read_lines(file: Readable, number: int = 0, *, max_bytes: int = MAX_LINE) -> Iterator[Line | BadLine]:
+    """
+    Read *file* line by line, and yield each one that is not empty. *number* lines were read before.
+
+    A line of more than *max_bytes* is bad, and is skipped without loading it. A byte order mark of UTF-8 is
+    skipped.
+    """
+    while text := file.readline(max_bytes + 1):
+        number += 1
+        if len(text) > max_bytes and not text.endswith(b"\n"):
+            length = len(text)
+            while (rest := file.readline(max_bytes)) and not rest.endswith(b"\n"):
+                length += len(rest)
+            length += len(rest)
+            yield BadLine(number, f"is {length:,} bytes long; the limit is {max_bytes:,}")
+        elif plain := (text.removeprefix(BOM_UTF8) if number == 1 else text).strip():
+            yield _parsed(plain, number)
+
+
+def check_line(client: Client, line: Line) -> BadLine | None:
+    """Return what is wrong with *line* as a write of *client*, or ``None``."""
+    try:
+        as_write(client, line.operation, line.arguments, key=line.key).close()
+    except InvalidRequestError as error:
+        return BadLine(line.number, f"{line.operation}: {'; '.join(error.problems)}")
+    except ConfigurationError as error:
+        return BadLine(line.number, str(error))
+    return None
+
+
+def _parsed(text: bytes, number: int) -> Line | BadLine:
+    try:
+        return Line(number, *parsed(text))
+    except InvalidRequestError as error:
+        return BadLine(number, "; ".join(error.problems))
 
 
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,7 +153,7 @@ class Checked:
 
     most: int = 1_000_000
     good: int = 0
-    first: list[Line] = attrs.field(factory=list["Line"])  # of the good ones
+    first: list[Line] = attrs.field(factory=list[Line])  # of the good ones
     bad: int = 0
     problems: list[BadLine] = attrs.field(factory=list[BadLine])
     has_secrets: bool = False  # the answers to some of them

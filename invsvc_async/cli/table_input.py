@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from invsvc_async.api.operations import Kind
-from invsvc_async.batch.jsonl import MAX_LINE, BadLine, Line
+from invsvc_async.batch.file_check import MAX_LINE, BadLine, Line
 from invsvc_async.cli.arguments import arguments_of, operation_of
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.resources.by_name import did_you_mean, names_of
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import BinaryIO
 
-    from invsvc_async.batch.jsonl import Readable
+    from invsvc_async.batch.file_check import Readable
     from invsvc_async.client import Client
 
 __all__ = ["Table"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.batch.jsonl import BadLine, Line, check_line, read_lines
+from invsvc_async.batch.file_check import BadLine, Line, check_line, read_lines
 from invsvc_async.client import Client
 from invsvc_async.conformance.service_process import Plan, Thing
 from invsvc_async.transport.credentials import ApiKey

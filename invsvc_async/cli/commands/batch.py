@@ -133,7 +133,7 @@ async def _run(
 ) -> int:
     from invsvc_async.batch.entries import checkpoint_at
     from invsvc_async.batch.file_check import FileWrites, check_file
-    from invsvc_async.cli.commands.batch_run import write
+    from invsvc_async.cli.commands import batch_run
     from invsvc_async.cli.table_input import Table
 
     async with options.client(options.concurrency) as client:
@@ -157,7 +157,7 @@ async def _run(
         # A run on a shared journal also sends what other runs put into it.
         may_create = checked.has_secrets or is_postgres(str(journal))
         options.check_secrets(may_create=may_create)
-        return await write(
+        return await batch_run.run(
             journal, options, client, writes, total=checked.good, bad=checked.bad, may_create=may_create
         )
 
@@ -178,10 +178,14 @@ def worker(place: Place, *, options: BatchSending) -> None:
 
     Workers can join and leave at any time.  They share the --rate.
     """
-    from invsvc_async.cli.commands.batch_run import work
+    from invsvc_async.cli.commands import batch_run
+
+    async def work() -> int:
+        async with options.client(options.concurrency) as client:
+            return await batch_run.run(place, options, client)
 
     options.check_secrets(may_create=True)
-    raise typer.Exit(until_done(work(place, options)))
+    raise typer.Exit(until_done(work()))
 
 
 app.command()(expanded(worker, lacks=("tag", "stop_after")))
