@@ -384,7 +384,12 @@ class FileWrites:
                 if isinstance(line, BadLine):
                     yield line
                     continue
-                yield check_line(self._client, line) or _repeated_key(keys, line) or line
+                bad = check_line(self._client, line)
+                if bad is None and line.key is not None:
+                    before = keys.first(line.key, line.number)
+                    if before is not None:
+                        bad = BadLine(line.number, f"has the key {line.key!r}, as line {before}")
+                yield bad or line
 
 
 def check_file(writes: FileWrites, checkpoint: Checkpoint | None = None) -> Checked:
@@ -421,8 +426,3 @@ async def sound(
             more = [f"and {left:,} more lines"] if (left := checked.bad - len(checked.problems)) else []
             raise InvalidRequestError([*map(str, checked.problems), *more])
         yield found
-
-
-def _repeated_key(keys: Met, line: Line) -> BadLine | None:
-    before = None if line.key is None else keys.first(line.key, line.number)
-    return None if before is None else BadLine(line.number, f"has the key {line.key!r}, as line {before}")

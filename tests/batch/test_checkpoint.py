@@ -42,7 +42,7 @@ async def unread(file, client, journal):
         for _ in writes.check(await checkpoint_in(journal)):
             pass
         assert not writes.checked.bad
-        return writes.checked.good
+        return writes.checked.good - (0 if writes.checkpoint is None else writes.checkpoint.writes)
 
 
 async def run(client, journal, file, **settings):
