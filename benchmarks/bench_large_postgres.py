@@ -54,7 +54,7 @@ UPDATE invoicing_batch_{_BATCH}.entries SET state = 2, verdict = 'unknown', done
 
 async def make(address: str, rows: int, made: str = _MADE) -> None:
     """Make the journal, its rows by the statement *made*."""
-    from invsvc_async.batch.places import entries_of
+    from invsvc_async.batch.entries import entries_of
 
     journal: Any = entries_of(address)
     await journal.open()
@@ -81,7 +81,7 @@ async def undo(address: str) -> None:
 async def measure(address: str) -> None:
     """Print the times of the steps, one per line."""
     from invsvc_async import Verdict
-    from invsvc_async.batch.places import entries_of
+    from invsvc_async.batch.entries import entries_of
     from invsvc_async.concurrency.clock import SystemClock
     from invsvc_async.durable.entry import Entry, State
     from invsvc_async.durable.leases import Leases

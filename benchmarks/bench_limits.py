@@ -70,7 +70,7 @@ async def timed(act: Callable[[], Awaitable[object]], times: int = 20) -> float:
 
 async def store(rows: int) -> None:
     """Print the steps of a process on a store with *rows* open writes, and what its company costs."""
-    from invsvc_async.batch.places import entries_of
+    from invsvc_async.batch.entries import entries_of
 
     row("what", "measured", "what follows")
     address = database().journal("limits")

@@ -25,8 +25,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.bench_journal import Service
+from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.file_check import Checkpoint, _Reader
-from invsvc_async.batch.places import entries_of
 
 MOST_SECONDS, MOST_MEMORY = 60, 150  # MB
 _INSERT = (

@@ -216,8 +216,10 @@ def batch_watch() -> None:
 async def _watched() -> None:
     from invsvc_async import ApiKey, Client
     from invsvc_async.batch import Batch
-    from invsvc_async.cli.commands.batch_watch import watching
+    from invsvc_async.batch.reports.live import Watch
+    from invsvc_async.cli.commands.batch_watch import PAGE
     from invsvc_async.simulator import Faults, Simulator
+    from invsvc_async.simulator.loopback_page import serving_page
     from tests.support.browser import browser
 
     async with (
@@ -227,7 +229,11 @@ async def _watched() -> None:
     ):
         running = asyncio.create_task(_run(batch))
         await service.arrived("webhooks.create", 400)
-        async with watching("run.db") as (_, address), browser(Path.cwd() / "profile") as page:
+        async with (
+            Watch("run.db") as watch,
+            serving_page(PAGE, watch.data) as address,
+            browser(Path.cwd() / "profile") as page,
+        ):
             await page.open(address, 1280, 760)
             await page.until("document.querySelectorAll('#chart rect').length > 7")
             service.faults = Faults(rate=1.0, reads=1.0, kinds=("503",))

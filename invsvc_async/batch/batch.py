@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN, workers_of
-from invsvc_async.batch.places import entries_of
+from invsvc_async.batch.entries import BEGUN, entries_of, workers_of
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Result, outcome_in
 from invsvc_async.batch.sending import Sending

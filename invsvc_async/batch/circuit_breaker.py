@@ -1,5 +1,5 @@
 """
-The circuit breaker of a batch, and its limit of failures.
+The circuit breaker of a batch.
 
 While the service is away or refuses the credential, no write starts. A cheap read shows when it is back.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions
     from invsvc_async.transport.transport import Exchange
 
-__all__ = ["CircuitBreaker", "FailureLimit"]
+__all__ = ["CircuitBreaker"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
@@ -41,7 +41,6 @@ IN_A_ROW = 5  # writes that end in a 5xx or without an answer, one after the oth
 _PROBE_TIME = 10.0  # s for one probe, or for a new token
 _MOST_AWAY = 10  # how often one write is put back because the service was away
 _MOST_REFUSED = 3  # how often because its credential was refused, though the probe then succeeded
-_LEAST_FINISHED = 20  # writes before a share of failures counts
 _REFUSED = (401, 403)
 _FAULTS = {  # by the class of aiohttp's error, which is all that is kept of it
     "ClientConnectorError": "connection failed",
@@ -339,28 +338,3 @@ class CircuitBreaker:
                 return await credential.renew(exchange.headers.get("Authorization"))
         except TimeoutError:
             return False
-
-
-class FailureLimit:
-    """The number, or the share, of writes that may fail before the run stops."""
-
-    def __init__(self, most: float | None) -> None:
-        self._most = most
-        self._finished = self._failed = 0
-
-    def error_after(self, verdict: Verdict) -> BatchStoppedError | None:
-        """Count a finished write. Return the error if there are too many failures now."""
-        self._finished += 1
-        self._failed += verdict is not Verdict.APPLIED
-        if self._most is None or verdict is Verdict.APPLIED:
-            return None
-        if isinstance(self._most, int):
-            exceeded = self._failed >= self._most
-        else:
-            exceeded = self._finished >= _LEAST_FINISHED and self._failed >= self._most * self._finished
-        if not exceeded:
-            return None
-        return BatchStoppedError(
-            f"stop_after: {self._failed:,} of {self._finished:,} writes were not applied, and the limit is "
-            f"{self._most}. See the results, and run again once the cause is removed; other writes are to do."
-        )

@@ -50,21 +50,21 @@ class Dispatcher:
     """
     The lanes of this process, and what is under way of them.
 
-    *item_type* is made of the entries. *may_begin* gets each before it is added; if it returns False, the
-    entry and later ones of its thing wait for ``meet``. *on_unfit* is called when an
-    entry that does not fit got its verdict; without it, such an entry ends the run. With *gives*, this
-    process gives the results of what it sends.
+    *item_type* is made of the entries. *say* returns what others are told of this process, which has so many
+    lanes. *may_begin* gets each item before it is added; if it returns False, the entry and later ones of its
+    thing wait for ``meet``. *on_unfit* is called when an entry that does not fit got its verdict; without it,
+    such an entry ends the run. With *gives*, this process gives the results of what it sends.
     """
 
     def __init__(
         self, sending: Sending, entries: Entries, item_type: type[Item], *, gives: bool,
-        may_begin: Callable[[Item], bool] | None = None, on_unfit: Callable[[], None] | None = None,
+        say: Callable[[int], str], may_begin: Callable[[Item], bool] | None = None,
+        on_unfit: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self._sending, self._entries, self._item_type = sending, entries, item_type
-        self._may_begin, self._on_unfit = may_begin, on_unfit
+        self._say, self._may_begin, self._on_unfit = say, may_begin, on_unfit
         self.earlier: Earlier = Earlier(sending, entries.store)
         self.leases: Leases = Leases(entries.store, options_of(sending.client).session.clock, gives=gives)
-        self.say: Callable[[int], str] | None = None  # what others are told of this process and its lanes
         self._held: dict[int, Lane] = {}  # by number: what is under way
         self._busy: Counter[Lane] = Counter()  # how much of it is of each lane
         self._in_lane: Counter[int] = Counter()  # the same by number: a lane may have been lost and regained
@@ -93,13 +93,7 @@ class Dispatcher:
         self._beating = asyncio.create_task(self._beat())
 
     async def feed(self, engine: Engine, is_over: Callable[[], Awaitable[bool]] | None = None) -> None:
-        """
-        Add what is to be sent to *engine*, until *is_over* while nothing is under way or to be read.
-
-        Raises:
-            JournalError: The store cannot be used.
-
-        """
+        """Add what is to be sent to *engine*, until *is_over* while nothing is under way or to be read."""
         self._engine = engine
         pause = pause_of(self._entries.store.silence)
         await self._show()
@@ -153,7 +147,7 @@ class Dispatcher:
             await self.leases.end(self._sign().status)
 
     def _sign(self) -> Sign:
-        status = None if self.say is None else self.say(len(self.leases.lanes))
+        status = self._say(len(self.leases.lanes))
         return Sign(sends=self._engine is not None, hungry=self._is_hungry, status=status)
 
     async def _show(self) -> None:

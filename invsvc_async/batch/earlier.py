@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -123,7 +122,7 @@ class Earlier:
         intent = intent_in(entry, self._store)
         operation = BY_NAME[intent.operation]
         if reading is None and operation.reader is not None:
-            looks = StateReader(view.without_team(), intent, partial(_same, intent), own=None)
+            looks = StateReader(view.without_team(), intent, lambda: intent, own=None)
             reading = self._clock_reading = await looks.look(operation.reader, lane="settle")
         resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
         known = Known(operation, intent, (resumed,) if reading is None else (resumed, reading))
@@ -142,13 +141,7 @@ class Earlier:
 
 
 def intent_in(entry: Entry, store: Store) -> Intent:
-    """
-    Return the intent of an entry.
-
-    Raises:
-        JournalError: It cannot be read.
-
-    """
+    """Return the intent of an entry that is not done."""
     if entry.common is None or entry.intent is None:
         raise JournalError(f"entry {entry.key!r}: it is open but has no intent. The journal is damaged.")
     return unpack(entry.key, Packed(common=entry.common, text=entry.intent), store.commons)
@@ -161,7 +154,3 @@ def note_in_flight(last: dict[str, int], entries: Sequence[Entry], items: Sequen
             continue
         if item.in_doubt and not was_seen_undone(item.intent):
             last[item.thing] = max(entry.place, last.get(item.thing, 0))
-
-
-def _same(intent: Intent) -> Intent:
-    return intent

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 
 from invsvc_async.api.operations import WEBHOOKS_LIST
-from invsvc_async.batch.circuit_breaker import CircuitBreaker, FailureLimit
+from invsvc_async.batch.circuit_breaker import CircuitBreaker
 from invsvc_async.batch.item import ItemOptions
 from invsvc_async.batch.pacing import Slots
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import LostLaneError
-from invsvc_async.errors import ConfigurationError
+from invsvc_async.errors import BatchStoppedError, ConfigurationError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.transport.session import Request
@@ -43,6 +43,7 @@ _FULL = (
     "and otherwise UNKNOWN. %s"
 )
 _LIMITED = "the service limits the rate (HTTP 429)"
+_LEAST = 20  # writes before a share of failures counts
 _TO_STORE = 1.0  # s that the journal of a stopped run has to store finished writes
 
 
@@ -65,7 +66,7 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._slots = Slots(sending.concurrency, sending.rate, self._fill_soon)
         self.breaker: CircuitBreaker = CircuitBreaker(view, on_change=self._breaker_changed, on_stop=self.end)
-        self._failures = FailureLimit(sending.stop_after)
+        self._stop_after, self._done, self._failed = sending.stop_after, 0, 0
         self._is_filling = False  # in the next round of the loop
         self._ready: deque[Item] = deque()
         self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
@@ -273,7 +274,7 @@ class Engine:
 
     async def _look_at_list(self, item: Item) -> None:
         """Before the first create of a webhook, warn if the list, which settles all of them, is full."""
-        if self._has_looked or not item.creates_webhook:
+        if self._has_looked or not item.kind.has_secret:
             return
         async with self._looking:
             if self._has_looked:  # by another task, meanwhile
@@ -301,8 +302,7 @@ class Engine:
             outcome = driver.outcome()
             if item.storing is None:  # the client had its outcome already: the user has settled it
                 await item.settled(outcome)
-            if (too_many := self._failures.error_after(outcome.verdict)) is not None:
-                self.end(too_many)
+            self._count(outcome.verdict)
             wait = 0.0
             if item.thing is not None:
                 wait = self._writes.lines.opens_at(item.thing) - self._clock.now()
@@ -327,6 +327,20 @@ class Engine:
         finally:
             item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
             item.leave()
+
+    def _count(self, verdict: Verdict) -> None:
+        """Count a finished write, and end the run if there are too many failures now."""
+        self._done += 1
+        self._failed += verdict is not Verdict.APPLIED
+        most = self._stop_after
+        if most is None or verdict is Verdict.APPLIED:
+            return
+        is_share = not isinstance(most, int)
+        if self._failed >= (most * self._done if is_share else most) and self._done >= is_share * _LEAST:
+            self.end(BatchStoppedError(
+                f"stop_after: {self._failed:,} of {self._done:,} writes were not applied, and the limit is "
+                f"{most}. See the results, and run again once the cause is removed; other writes are to do."
+            ))  # fmt: skip
 
     def _put_back(self, item: Item) -> None:
         """Make *item* the next one to run. It keeps its place in its line."""

@@ -6,10 +6,12 @@ from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode
 
 import attrs
 import msgspec
 
+from invsvc_async.api.operations import TABLE
 from invsvc_async.batch.file_check import Checkpoint
 from invsvc_async.batch.result import Summary, Worker
 from invsvc_async.durable.entries import Entries
@@ -17,18 +19,25 @@ from invsvc_async.durable.entry import State
 from invsvc_async.durable.facts import SET
 from invsvc_async.durable.leases import dead
 from invsvc_async.durable.scripts import KNOWN, add, empty
-from invsvc_async.errors import ConfigurationError
+from invsvc_async.durable.store import store_at
+from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.kinds import kind_of_write
+from invsvc_async.storage.address import is_postgres, without_login
 from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["BEGUN", "Added", "BatchEntries", "Known", "summary_of", "workers_of"]
+__all__ = [
+    "BEGUN", "Added", "BatchEntries", "Known", "checkpoint_at", "entries_of", "name_of", "summary_of",
+    "workers_of",
+]  # fmt: skip
 
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
 _AT_ONCE = 200  # entries added or reopened together
@@ -58,8 +67,10 @@ SELECT m.name FROM {{s}}members AS m WHERE m.seen < {{arg 2 float8}} AND m.sends
 _MEMBERS = """
 SELECT status, begun, seen, {now} - seen, sends FROM {s}members WHERE status IS NOT NULL ORDER BY begun, name
 """
+_WITH_SECRET = [each.name for each in TABLE if each.kind == "write" and kind_of_write(each).has_secret]
 _SILENT = 3  # times the silence, after which people are told that a worker is not alive
 _FOREVER = 1e300
+_SHOWN = ("host", "port", "batch", "outbox", "journal")  # options of an address that say which one it is
 
 
 class Known(NamedTuple):
@@ -167,10 +178,10 @@ class BatchEntries(Entries):
         """
         return bool(await self.store.rows(_UNDECIDED, self.store.silence, since, name))
 
-    async def creates_webhooks(self) -> bool:
-        """Return whether a write that is not done creates a webhook."""
-        text = "SELECT 1 FROM {s}entries WHERE done_at IS NULL AND operation = 'webhooks.create' LIMIT 1"
-        return bool(await self.store.rows(text))
+    async def has_secrets(self) -> bool:
+        """Return whether the answer to a write that is not done has a secret."""
+        text = "SELECT 1 FROM {s}entries WHERE done_at IS NULL AND operation {any 1 text} LIMIT 1"
+        return bool(await self.store.rows(text, _WITH_SECRET))
 
     # --- for people
 
@@ -216,13 +227,7 @@ def summary_of(rows: Iterable[Sequence[Any]], open_inputs: int) -> Summary:  # A
 
 
 async def workers_of(entries: Entries) -> list[Worker]:
-    """
-    Return the processes of the last day that send *entries*, the longest-running first.
-
-    Raises:
-        ConfigurationError: They are in a file, which only one process can use.
-
-    """
+    """Return the processes of the last day that send *entries*, the longest-running first."""
     if not entries.is_shared:
         raise ConfigurationError(
             "workers: a file has none, as only one process can use it. Use postgresql://…."
@@ -264,3 +269,32 @@ def _close_inputs(silence: float, before: float, closed: set[str]) -> Script[Non
 
 def _prune(before: int, after: int, last: int, emptied: set[int]) -> Script[None]:
     emptied.update((yield from empty(before, after, last)))
+
+
+def name_of(path: str | Path) -> str:
+    """Return *path* for display and for commands: an address without its login and most of its options."""
+    if not is_postgres(str(path)):
+        return str(path)
+    place = without_login(str(path))
+    if place is None:
+        return "postgresql://…"
+    options = [each for each in parse_qsl(str(path).partition("?")[2]) if each[0] in _SHOWN]
+    return f"postgresql://{place}?{urlencode(options, safe='/,')}" if options else f"postgresql://{place}"
+
+
+async def checkpoint_at(path: str | Path) -> Checkpoint | None:
+    """Return how far the latest input was taken in at *path*, if that is known. It need not exist."""
+    try:
+        entries = entries_of(path, reading=True)
+        await entries.open()
+    except (ConfigurationError, JournalError):  # the journal is opened later, which says what is wrong
+        return None
+    try:
+        return await entries.checkpoint()
+    finally:
+        await entries.aclose()
+
+
+def entries_of(path: str | Path, **settings: bool) -> BatchEntries:
+    """Return the entries at *path*, not open yet. Settings and errors are those of :func:`store_at`."""
+    return BatchEntries(store_at(path, "batch", **settings))

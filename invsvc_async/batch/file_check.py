@@ -1,12 +1,18 @@
-"""A file of writes: checked before anything is sent, and then read again, in constant memory."""
+"""
+A file with one write per line, as ``resources.by_name`` describes it.
+
+It is checked before anything is sent, and then read again, in constant memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
+import sqlite3
 import stat
 import sys
+from codecs import BOM_UTF8
 from contextlib import asynccontextmanager, closing
 from hashlib import blake2b
 from pathlib import Path
@@ -16,29 +22,99 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import attrs
 import msgspec
 
-from invsvc_async.batch.jsonl import BadLine, check_line, read_lines
-from invsvc_async.batch.seen_keys import Met
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.client import options_of
-from invsvc_async.errors import InvalidRequestError, InvsvcError
-from invsvc_async.resources.by_name import as_write
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
+from invsvc_async.reconcile.kinds import kind_of_write
+from invsvc_async.resources.by_name import as_write, parsed
+from invsvc_async.storage.sqlite_file import in_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator
     from typing import BinaryIO
 
-    from invsvc_async.batch.jsonl import Line, Readable
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
-__all__ = ["Checked", "Checkpoint", "FileWrites", "Writes", "check_file", "rereadable", "sound"]
+__all__ = [
+    "MAX_LINE", "BadLine", "Checked", "Checkpoint", "FileWrites", "Line", "Met", "Readable", "Writes",
+    "check_file", "check_line", "read_lines", "rereadable", "sound",
+]  # fmt: skip
 
 Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Path"  # Any: of any operation
 
+MAX_LINE = 2**20  # bytes
 _EMPTY = "the file contains no writes"
 _NAMED = 20  # bad lines in an error
 _FIRST = 3  # good lines that are kept
 _STEP = 128  # lines checked before other tasks may run
 _BLOCK = 2**20  # bytes read at once up to a checkpoint
+
+
+@attrs.frozen
+class Line:
+    """One write as data. Its arguments are not checked yet. ``number`` counts lines from 1."""
+
+    number: int
+    operation: str
+    arguments: dict[str, Any]  # Any: JSON as Python values
+    key: str | None = None
+
+
+@attrs.frozen
+class BadLine:
+    """A line that is not a write, and why. Number 0 is the whole file."""
+
+    number: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.number}: {self.reason}" if self.number else self.reason
+
+
+class Readable(Protocol):
+    """A file that is open for reading."""
+
+    def readline(self, limit: int, /) -> bytes:
+        """Return the rest of the line, at most *limit* bytes."""
+        ...
+
+
+def read_lines(file: Readable, number: int = 0, *, max_bytes: int = MAX_LINE) -> Iterator[Line | BadLine]:
+    """
+    Read *file* line by line, and yield each one that is not empty. *number* lines were read before.
+
+    A line of more than *max_bytes* is bad, and is skipped without loading it. A byte order mark of UTF-8 is
+    skipped.
+    """
+    while text := file.readline(max_bytes + 1):
+        number += 1
+        if len(text) > max_bytes and not text.endswith(b"\n"):
+            length = len(text)
+            while (rest := file.readline(max_bytes)) and not rest.endswith(b"\n"):
+                length += len(rest)
+            length += len(rest)
+            yield BadLine(number, f"is {length:,} bytes long; the limit is {max_bytes:,}")
+        elif plain := (text.removeprefix(BOM_UTF8) if number == 1 else text).strip():
+            yield _parsed(plain, number)
+
+
+def check_line(client: Client, line: Line) -> BadLine | None:
+    """Return what is wrong with *line* as a write of *client*, or ``None``."""
+    try:
+        as_write(client, line.operation, line.arguments, key=line.key).close()
+    except InvalidRequestError as error:
+        return BadLine(line.number, f"{line.operation}: {'; '.join(error.problems)}")
+    except ConfigurationError as error:
+        return BadLine(line.number, str(error))
+    return None
+
+
+def _parsed(text: bytes, number: int) -> Line | BadLine:
+    try:
+        return Line(number, *parsed(text))
+    except InvalidRequestError as error:
+        return BadLine(number, "; ".join(error.problems))
 
 
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,14 +144,19 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @attrs.define(kw_only=True)
 class Checked:
-    """How many writes a file has, and the first *most* bad lines. Lines before a checkpoint do not count."""
+    """
+    How many good and bad lines a file has.
+
+    What ``first``, ``problems`` (the first *most* bad lines) and ``has_secrets`` say is of those after a
+    checkpoint.
+    """
 
     most: int = 1_000_000
     good: int = 0
-    first: list[Line] = attrs.field(factory=list["Line"])  # of the good ones
+    first: list[Line] = attrs.field(factory=list[Line])  # of the good ones
     bad: int = 0
     problems: list[BadLine] = attrs.field(factory=list[BadLine])
-    creates_webhooks: bool = False
+    has_secrets: bool = False  # the answers to some of them
 
     def add(self, line: Line | BadLine) -> None:
         """Count *line*."""
@@ -87,7 +168,7 @@ class Checked:
             self.good += 1
             if len(self.first) < _FIRST:
                 self.first.append(line)
-            self.creates_webhooks = self.creates_webhooks or line.operation == "webhooks.create"
+            self.has_secrets = self.has_secrets or kind_of_write(BY_NAME[line.operation]).has_secret
 
 
 def rereadable(path: Path) -> BinaryIO:
@@ -154,6 +235,43 @@ class _Reader:
         return text
 
 
+class Met:
+    """
+    The keys that an input has had, each with the line where it was first.
+
+    They are not part of the journal: each machine tracks its own input, and only for the run. They are in an
+    unnamed SQLite file, so memory stays bounded. Nothing is committed or waits for the disk, so this can be
+    used on the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._keys = sqlite3.connect("", isolation_level=None)
+        self._keys.execute("PRAGMA journal_mode = OFF")
+        self._keys.execute("CREATE TABLE met (key BLOB PRIMARY KEY, line INTEGER NOT NULL) WITHOUT ROWID")
+        self._keys.execute("BEGIN")
+
+    def first(self, key: str, line: int = 0) -> int | None:
+        """
+        Note that *line* has *key*, and return the line that had it before, or ``None``.
+
+        Raises:
+            JournalError: The disk is full.
+
+        """
+        digest = blake2b(key.encode(errors="surrogatepass"), digest_size=16).digest()
+        try:
+            if self._keys.execute("INSERT OR IGNORE INTO met VALUES (?, ?)", (digest, line)).rowcount == 1:
+                return None
+            found: int = self._keys.execute("SELECT line FROM met WHERE key = ?", (digest,)).fetchone()[0]
+        except sqlite3.Error as error:
+            raise in_words("(keys of the input)", error) from error
+        return found
+
+    def close(self) -> None:
+        """Delete them."""
+        self._keys.close()
+
+
 class Table(Protocol):
     """How a file that is not JSON lines is read; ``form`` says which writes ``lines`` makes of it."""
 
@@ -188,16 +306,6 @@ class FileWrites:
         self.checked: Checked = Checked()
         self.checkpoint: Checkpoint | None = None
 
-    @property
-    def total(self) -> int:
-        """How many writes the file has."""
-        return self.checked.good + (0 if self.checkpoint is None else self.checkpoint.writes)
-
-    @property
-    def bad(self) -> int:
-        """How many lines are bad."""
-        return self.checked.bad + (0 if self.checkpoint is None else self.checkpoint.bad)
-
     def check(self, checkpoint: Checkpoint | None = None, *, most: int = 1_000_000) -> Iterator[None]:
         """Check every line after *checkpoint*, or every line if the file was changed. Yields now and then."""
         self.checked = Checked(most=most)
@@ -207,7 +315,7 @@ class FileWrites:
             self.checked.add(line)
             if number % _STEP == 0:
                 yield
-        if not self.total and not self.checked.bad:
+        if not self.checked.good and not self.checked.bad:
             self.checked.add(BadLine(0, _EMPTY))
 
     def _begin_at(self, checkpoint: Checkpoint) -> Iterator[None]:
@@ -218,6 +326,7 @@ class FileWrites:
         yield from reader.skip(checkpoint)
         if (reader.offset, reader.digest.hexdigest()) == (checkpoint.offset, checkpoint.digest):
             self.checkpoint, self._begin = checkpoint, reader
+            self.checked.good, self.checked.bad = checkpoint.writes, checkpoint.bad
 
     def __iter__(self) -> Iterator[Write[Any]]:  # Any: of any kind
         """
@@ -227,8 +336,8 @@ class FileWrites:
             InvsvcError: There are others than in the check, so the file was changed meanwhile.
 
         """
-        self._reader, expected = self._new_reader(), self.checked.good
-        self._count = self._bad = 0
+        self._reader, expected, before = self._new_reader(), self.checked.good, self.checkpoint
+        self._count, self._bad = (0, 0) if before is None else (before.writes, before.bad)
         self._is_keyless = False
         for line in self._lines(self._reader):
             if isinstance(line, BadLine):
@@ -253,15 +362,15 @@ class FileWrites:
 
         ``None`` if lines have no keys: which of equal ones are before it could not be told later.
         """
-        reader, before = self._reader, self.checkpoint
+        reader = self._reader
         if reader is None or not reader.ends_line or self._is_keyless:
             return None
         return Checkpoint(
             offset=reader.offset,
             digest=reader.digest.hexdigest(),
             lines=reader.lines,
-            writes=self._count + (0 if before is None else before.writes),
-            bad=self._bad + (0 if before is None else before.bad),
+            writes=self._count,
+            bad=self._bad,
             team=self._team,
         )
 
@@ -275,7 +384,12 @@ class FileWrites:
                 if isinstance(line, BadLine):
                     yield line
                     continue
-                yield check_line(self._client, line) or _repeated_key(keys, line) or line
+                bad = check_line(self._client, line)
+                if bad is None and line.key is not None:
+                    before = keys.first(line.key, line.number)
+                    if before is not None:
+                        bad = BadLine(line.number, f"has the key {line.key!r}, as line {before}")
+                yield bad or line
 
 
 def check_file(writes: FileWrites, checkpoint: Checkpoint | None = None) -> Checked:
@@ -312,8 +426,3 @@ async def sound(
             more = [f"and {left:,} more lines"] if (left := checked.bad - len(checked.problems)) else []
             raise InvalidRequestError([*map(str, checked.problems), *more])
         yield found
-
-
-def _repeated_key(keys: Met, line: Line) -> BadLine | None:
-    before = None if line.key is None else keys.first(line.key, line.number)
-    return None if before is None else BadLine(line.number, f"has the key {line.key!r}, as line {before}")

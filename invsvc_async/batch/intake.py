@@ -10,13 +10,13 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import msgspec
 from msgspec.structs import replace
 
+from invsvc_async.batch.file_check import Met
 from invsvc_async.batch.identity import content_of, key_of, thing_of
 from invsvc_async.batch.item import Item, ItemOptions
-from invsvc_async.batch.seen_keys import Met
+from invsvc_async.batch.sending import waiting
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.durable.entry import State
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.entries import BatchEntries, Known
     from invsvc_async.batch.sending import Sending
-    from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Intake", "chunks"]
@@ -44,25 +43,23 @@ _CUT = (
 
 async def chunks(
     writes: Iterable[Write[Any]] | AsyncIterable[Write[Any]],  # Any: of any operation
-    *,
-    at_once: int = AT_ONCE,
 ) -> AsyncGenerator[list[Write[Any]], None]:
-    """Yield *writes* in lists of what is available, at most *at_once* each."""
+    """Yield *writes* in lists of what is available, at most 128 each."""
     if isinstance(writes, AsyncIterable):
-        async for chunk in _async_chunks(writes, at_once):
+        async for chunk in _async_chunks(writes):
             yield chunk
     else:
-        for chunk in _pieces(iter(writes), at_once):
+        for chunk in _pieces(iter(writes)):
             yield chunk
 
 
-def _pieces(source: Iterator[Write[Any]], at_once: int) -> Iterator[list[Write[Any]]]:
+def _pieces(source: Iterator[Write[Any]]) -> Iterator[list[Write[Any]]]:
     """Yield lists. If the source fails, yield what came before the error first."""
     failure = None
     while failure is None:
         chunk: list[Write[Any]] = []
         try:
-            chunk.extend(islice(source, at_once))
+            chunk.extend(islice(source, AT_ONCE))
         except Exception as error:  # noqa: BLE001 - raised below
             failure = error
         if not chunk:
@@ -72,9 +69,9 @@ def _pieces(source: Iterator[Write[Any]], at_once: int) -> Iterator[list[Write[A
         raise failure
 
 
-async def _async_chunks(writes: AsyncIterable[Write[Any]], at_once: int) -> AsyncIterator[list[Write[Any]]]:
+async def _async_chunks(writes: AsyncIterable[Write[Any]]) -> AsyncIterator[list[Write[Any]]]:
     """Read ahead a little, so that writes do not wait for a slow source."""
-    queue: asyncio.Queue[Write[Any] | None] = asyncio.Queue(at_once)
+    queue: asyncio.Queue[Write[Any] | None] = asyncio.Queue(AT_ONCE)
 
     async def pump() -> None:
         try:
@@ -96,7 +93,7 @@ async def _async_chunks(writes: AsyncIterable[Write[Any]], at_once: int) -> Asyn
         while more:
             chunk = [await queue.get()]
             with suppress(asyncio.QueueEmpty):
-                while len(chunk) < at_once and chunk[-1] is not None:
+                while len(chunk) < AT_ONCE and chunk[-1] is not None:
                     chunk.append(queue.get_nowait())
             more = chunk[-1] is not None
             if found := [write for write in chunk if write is not None]:
@@ -131,7 +128,6 @@ class Intake:
         self._session = options_of(sending.client).session
         self._seen = Met()
         self._repeats: OrderedDict[str, int] = OrderedDict()
-        self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
         self._began = time.time_ns() // 1_000_000
         self.may_know: bool = True  # the journal may have some of the writes
         self.skipped: int = 0
@@ -215,18 +211,9 @@ class Intake:
             own=self._session.writes.own,
             restored=restored if restored is not None and restored.is_open else None,
         )
-        options, policy = ItemOptions.of(item, spec.options), self._waiting(spec.policy)
-        item.spec = replace(spec, options=options, key=asked.key, tag=tag, policy=policy)
+        options = ItemOptions.of(item, spec.options)
+        item.spec = replace(spec, options=options, key=asked.key, tag=tag, policy=waiting(spec.policy))
         return item
-
-    def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:
-        """Return *policy* with ``wait_when_limited=True``."""
-        known = self._policies.get(id(policy))
-        if known is None or known[0] is not policy:
-            if len(self._policies) > 1000:
-                self._policies.clear()
-            known = self._policies[id(policy)] = policy, attrs.evolve(policy, wait_when_limited=True)
-        return known[1]
 
 
 def _close(write: object) -> None:

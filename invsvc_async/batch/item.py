@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 import msgspec
 
-from invsvc_async.api.operations import WEBHOOKS_CREATE
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.result import Result
 from invsvc_async.codec.envelope import retry_after
 from invsvc_async.durable.entry import ANSWERED, Entry, State
 from invsvc_async.durable.intents import pack
 from invsvc_async.durable.last_writes import left_by
-from invsvc_async.durable.records import encoded, record_of
+from invsvc_async.durable.records import encoded, is_answered, record_of
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import JOURNEY_READER
 from invsvc_async.transport.session import ClientOptions
 from invsvc_async.writes.new_intent import intent_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.records import Record
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.reconcile.own_writes import OwnWrites
     from invsvc_async.settings import AnyReader
@@ -117,11 +119,12 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         return self._entry(State.TO_DO, self.intent, pack(self.intent, commons))
 
     @property
-    def creates_webhook(self) -> bool:
-        """Whether its answer contains a secret."""
-        if self.intent is not None:
-            return self.intent.operation == WEBHOOKS_CREATE.name
-        return self.spec is not None and self.spec.creates_webhook
+    def kind(self) -> Kind:
+        """What decides about its write."""
+        if self.spec is not None:
+            return self.spec.kind
+        assert self.intent is not None
+        return kind_of_write(BY_NAME[self.intent.operation])
 
     # --- its slot while it is sent
 
@@ -182,19 +185,17 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             self._put_back(outcome)
             return
         self.identity = outcome.started_as.identity
-        answered = outcome.secret in ("returned", None)
         outcome = await self._secret_passed_on(outcome)
         applied = outcome.verdict is Verdict.APPLIED
         left = left_by(self.thing, outcome, self.own, self.answer)
         if self.restored is not None:
             outcome, left = self.restored.judged(outcome, left)
         intent = outcome.started_as if applied else outcome.intent
-        untagged = applied and intent.operation == "webhooks.create" and not is_unique(intent.tag)
         record, claim = record_of(outcome), None
-        if untagged and record.thing is not None:
+        creates = kind_of_write(BY_NAME[intent.operation]).creates
+        if applied and creates and record.thing is not None and not is_unique(intent.tag):
             # PostgreSQL would refuse all that is stored with a null character.
-            webhook_id = record.thing.replace("\0", "\ufffd")
-            claim = f"{ANSWERED}{webhook_id}" if answered else webhook_id
+            claim = (ANSWERED if is_answered(outcome) else "") + record.thing.replace("\0", "\ufffd")
         entry = self._entry(
             State.DONE,
             intent,

@@ -118,13 +118,7 @@ class Result:
 
 
 def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the operation says what its value is
-    """
-    Return the outcome of an entry that is done, with what is known of its intent if that is unfit.
-
-    Raises:
-        JournalError: The entry is damaged.
-
-    """
+    """Return the outcome of an entry that is done, with what is known of its intent if that is unfit."""
     try:
         return outcome_of(entry, commons)
     except JournalError:
@@ -142,13 +136,7 @@ def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
 
 
 def result_in(entry: Entry, commons: Commons) -> Result:
-    """
-    Return the result of an entry that is done and has its whole outcome.
-
-    Raises:
-        JournalError: The entry is damaged.
-
-    """
+    """Return the result of an entry that is done and has its whole outcome."""
     outcome = outcome_in(entry, commons)
     error = outcome.error
     return attrs.evolve(

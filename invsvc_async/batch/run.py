@@ -67,9 +67,8 @@ class Run:
     def __init__(self, batch: Batch, writes: Writes, *, lasting: bool, before: Run | None) -> None:
         self._batch, self._writes, self._lasting, self._before = batch, writes, lasting, before
         self._dispatcher = Dispatcher(
-            batch.sending, batch.entries, Item, gives=True, may_begin=self._may_begin
+            batch.sending, batch.entries, Item, gives=True, say=self._say, may_begin=self._may_begin
         )
-        self._dispatcher.say = self._say
         self._results = Consumer(self._dispatcher.leases)
         self._last: Entry | None = None  # the latest that was given: taken once the next one is asked for
         self._gives_left = False  # those that others have left
@@ -265,7 +264,7 @@ class Run:
             summary = await entries.summary()
             self._dispatcher.earlier.any = summary.done > 0
             # Of another input than a file, nobody knows how many writes it has before its end.
-            entries.facts.put(TOTAL, str(writes.total) if isinstance(writes, FileWrites) else None)
+            entries.facts.put(TOTAL, str(writes.checked.good) if isinstance(writes, FileWrites) else None)
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._dispatcher.feed(engine, self._is_over))
@@ -338,7 +337,7 @@ class Run:
             return
         specs = {item.key: (item.spec, item.digest) for item in items if item.spec is not None}
         made: list[Entry] = []
-        if self._batch.sending.on_secret is None and any(item.creates_webhook for item in items):
+        if self._batch.sending.on_secret is None and any(item.kind.has_secret for item in items):
             options_of(self._batch.client).session.warn_once("secrets of a batch", _NO_SECRETS)
         for item in items:
             entry = item.new_entry(entries.store.commons)

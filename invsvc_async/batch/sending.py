@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.restored import Restored
     from invsvc_async.client import Client
+    from invsvc_async.settings import ReconcilePolicy
 
-__all__ = ["Sending"]
+__all__ = ["Sending", "waiting"]
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -39,15 +41,14 @@ class Sending:
     restored: Restored | None = None
 
     def __attrs_post_init__(self) -> None:
-        """
-        Check the settings.
-
-        Raises:
-            ConfigurationError: One of them cannot work.
-
-        """
         check_count("concurrency", self.concurrency, least=1)
         rate = self.rate
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
             raise ConfigurationError(f"rate: must be a number of sends per second above 0, not {rate!r}")
         check_on_secret(self.on_secret)
+
+
+@lru_cache(1000)  # one object for each, so that it is packed once
+def waiting(policy: ReconcilePolicy) -> ReconcilePolicy:
+    """Return *policy* with ``wait_when_limited=True``."""
+    return attrs.evolve(policy, wait_when_limited=True)

@@ -16,6 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
+    from types import FrameType
 
     from invsvc_async.client import Client
     from invsvc_async.errors import InvalidRequestError
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Calling", "EscapeFormulas", "InsecureHttp", "IntentFile", "Json", "NoSecrets", "Port", "Profile",
     "SameMode", "SecretsFile", "SecretsTo", "Story", "Team", "Yes", "check_outputs", "check_url",
-    "client_of", "confirm", "content_of", "fault_plan", "handled", "intent_in", "is_insecure", "named",
-    "number", "stop_signals", "unhandled",
+    "client_of", "confirm", "content_of", "fault_plan", "handled", "intent_in", "interruptible",
+    "is_insecure", "named", "number", "stop_signals", "unhandled",
 ]  # fmt: skip
 
 _SQLITE = b"SQLite format 3\0"
@@ -117,21 +118,24 @@ class Calling:
 def confirm(question: str) -> None:
     """Ask before a delete if stdin and stderr are a terminal; a "no" ends the command."""
     if sys.stdin.isatty() and sys.stderr.isatty():
-        with _interruptible():
+        with interruptible(signal.default_int_handler):
             typer.confirm(question, abort=True, err=True)
 
 
 @contextmanager
-def _interruptible() -> Generator[None]:
+def interruptible(
+    handler: Callable[[int, FrameType | None], object] | signal.Handlers = signal.SIG_DFL,
+) -> Generator[None]:
     """
-    End the block at once on Ctrl-C.
+    End the block at once on Ctrl-C: by *handler*, or with the process, if nothing has begun.
 
-    An event loop would cancel its task, which takes effect only after the block.
+    An event loop would cancel its task, which takes effect only after the block.  And Python notices a signal
+    that comes just before a blocking read only after that.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
@@ -256,7 +260,8 @@ def _is_database(place: Path) -> bool:
 
 def content_of(file: Path) -> bytes:
     """Return the content of an input file; ``-`` is standard input."""
-    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    with interruptible():
+        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
 IntentFile = Annotated[

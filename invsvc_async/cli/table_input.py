@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 from codecs import BOM_UTF8
+from itertools import count
 from typing import TYPE_CHECKING
 
 from invsvc_async.api.operations import Kind
-from invsvc_async.batch.jsonl import MAX_LINE, BadLine, Line
+from invsvc_async.batch.file_check import MAX_LINE, BadLine, Line
 from invsvc_async.cli.arguments import arguments_of, operation_of
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.resources.by_name import did_you_mean, names_of
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import BinaryIO
 
-    from invsvc_async.batch.jsonl import Readable
+    from invsvc_async.batch.file_check import Readable
     from invsvc_async.client import Client
 
 __all__ = ["Table"]
@@ -90,46 +91,28 @@ class Table:
         raise InvalidRequestError(f"{column}: {wrong}", hint=did_you_mean(column, self._header) or None)
 
     def _rows(self, file: Readable, number: int) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number of the first line of each row, and its cells."""
-        lines = _Lines(file, number)
-        rows = csv.reader(lines, delimiter=self._delimiter, strict=True)
-        while not lines.ended:
-            lines.begin()
-            try:
-                cells = next(rows, [])
-            except csv.Error as error:  # a bad row that was skipped might be the rest of another one
-                why = "a quote is not closed" if lines.ended else f"is not CSV ({error})"
-                raise lines.failure(why) from error
-            if cells:
-                yield lines.first, cells
+        """Yield the number of the first line of each row, and its cells. *number* lines were read before."""
+        first, size, ended = number + 1, 0, False
 
+        def texts() -> Iterator[str]:
+            nonlocal size, ended
+            for at in count(number + 1):
+                text = file.readline(MAX_LINE + 1)
+                if ended := not text:
+                    return
+                size += len(text)
+                if size > MAX_LINE:
+                    raise InvalidRequestError(
+                        f"line {first}: the row has more than {MAX_LINE:,} bytes, or a quote is not closed"
+                    )
+                yield (text.removeprefix(BOM_UTF8) if at == 1 else text).decode(errors="surrogateescape")
 
-class _Lines:
-    """The lines of *file* as text, of which *number* were read before. Those of one row have a limit."""
-
-    def __init__(self, file: Readable, number: int) -> None:
-        self._file, self._number, self._size = file, number, 0
-        self.first: int = number  # line of the row
-        self.ended: bool = False
-
-    def begin(self) -> None:
-        """Begin a row."""
-        self.first, self._size = self._number + 1, 0
-
-    def failure(self, why: str) -> InvalidRequestError:
-        """Return the error that ends the reading: where the next row begins cannot be told."""
-        return InvalidRequestError(f"line {self.first}: {why}")
-
-    def __iter__(self) -> _Lines:
-        return self
-
-    def __next__(self) -> str:
-        text = self._file.readline(MAX_LINE + 1)
-        if not text:
-            self.ended = True
-            raise StopIteration
-        self._number += 1
-        self._size += len(text)
-        if self._size > MAX_LINE:
-            raise self.failure(f"the row has more than {MAX_LINE:,} bytes, or a quote is not closed")
-        return (text.removeprefix(BOM_UTF8) if self._number == 1 else text).decode(errors="surrogateescape")
+        rows = csv.reader(texts(), delimiter=self._delimiter, strict=True)
+        try:
+            for cells in rows:
+                if cells:
+                    yield first, cells
+                first, size = number + rows.line_num + 1, 0
+        except csv.Error as error:  # a bad row that was skipped might be the rest of another one
+            why = "a quote is not closed" if ended else f"is not CSV ({error})"
+            raise InvalidRequestError(f"line {first}: {why}") from error

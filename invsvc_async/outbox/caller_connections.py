@@ -30,18 +30,16 @@ _AWAITED: Final[Kinds] = {
     ("aiosqlite", "Connection"): "sqlite3",
     ("sqlalchemy.ext.asyncio", "AsyncSession"): "session",
     ("sqlalchemy.ext.asyncio", "AsyncConnection"): "sqlalchemy",
+    ("sqlalchemy.ext.asyncio", "async_scoped_session"): "scoped",
 }
 _CALLED: Final[Kinds] = {
     ("psycopg", "Connection"): "psycopg",
     ("sqlite3", "Connection"): "sqlite3",
     ("sqlalchemy.orm", "Session"): "session",
     ("sqlalchemy.engine", "Connection"): "sqlalchemy",
+    ("sqlalchemy.orm", "scoped_session"): "scoped",
     ("django.utils.connection", "ConnectionProxy"): "django",
     ("django.db.backends.base.base", "BaseDatabaseWrapper"): "django",
-}
-_SCOPED: Final[Kinds] = {
-    ("sqlalchemy.ext.asyncio", "async_scoped_session"): "",
-    ("sqlalchemy.orm", "scoped_session"): "",
 }
 _TO_AWAIT = (
     "Pass one of asyncpg, psycopg 3 (AsyncConnection), aiosqlite, or an AsyncSession or AsyncConnection of "
@@ -70,21 +68,23 @@ async def run(connection: object, database: Database, script: Script[T]) -> T:
         Exception: An error of the driver, as it is.
 
     """
-    connection = _current(connection)
-    kind = _checked(connection, database, _AWAITED, _TO_AWAIT)
+    kind, connection = _checked(connection, database, _AWAITED, _TO_AWAIT)
     return await await_script(script, partial(_awaited, kind, connection))
 
 
 def run_now(connection: object, database: Database, script: Script[T]) -> T:
     """Run *script* as :func:`run` does, on a connection whose statements are not awaited."""
-    connection = _current(connection)
-    kind = _checked(connection, database, _CALLED, _TO_CALL)
+    kind, connection = _checked(connection, database, _CALLED, _TO_CALL)
     return run_script(script, partial(_called, kind, connection))
 
 
-def _checked(connection: object, database: Database, kinds: Kinds, supported: str) -> str:
-    """Return whose *connection* is, of *kinds*."""
+def _checked(
+    connection: Any, database: Database, kinds: Kinds, supported: str
+) -> tuple[str, Any]:  # Any: the drivers' types
+    """Return whose *connection* is, of *kinds*, and itself, or the session of this scope if it has some."""
     kind = _kind(connection, kinds)
+    if kind == "scoped":
+        return _checked(connection(), database, kinds, supported)
     if kind is None:
         name = type(connection).__qualname__
         raise InvalidRequestError(f"connection: a {name} is not supported", hint=supported)
@@ -96,7 +96,7 @@ def _checked(connection: object, database: Database, kinds: Kinds, supported: st
         )
     if not is_open:
         raise _not_open()
-    return kind
+    return kind, connection
 
 
 async def _awaited(
@@ -157,11 +157,6 @@ def _kind(connection: object, kinds: Kinds) -> str | None:
         if isinstance(found, type) and isinstance(connection, found):
             return kind
     return None
-
-
-def _current(connection: Any) -> Any:  # Any: the drivers' types
-    """Return the session of this scope, if *connection* has one for each."""
-    return connection if _kind(connection, _SCOPED) is None else connection()
 
 
 def _state(kind: str, connection: Any) -> tuple[str, bool]:  # Any: the drivers' types

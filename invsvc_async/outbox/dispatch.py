@@ -79,40 +79,34 @@ async def dispatch(
     def say(lanes: int) -> str:
         return status_of(done, done / max(time.monotonic() - began, 1.0), lanes)
 
-    dispatcher = Dispatcher(sending, entries, OutboxItem, gives=False, on_unfit=on_verdict)
-    dispatcher.say = say
+    async def feed() -> None:
+        try:
+            await dispatcher.feed(engine)
+        except Exception as error:  # noqa: BLE001 - any error ends the run, which begins again
+            engine.fail(error)
+
+    async def leave() -> None:
+        """End what is under way, and release the rest."""
+        engine.halt()
+        feeding.cancel()
+        await asyncio.wait([feeding])
+        await engine.stop(grace)
+        on_verdict()
+        await dispatcher.leave()
+        await dispatcher.end()
+
+    dispatcher = Dispatcher(sending, entries, OutboxItem, gives=False, say=say, on_unfit=on_verdict)
     await dispatcher.begin()
     options_of(sending.client).session.opened("outbox", dispatcher.leases)
-    feeding = asyncio.create_task(_feed(dispatcher, engine))
+    feeding = asyncio.create_task(feed())
     try:
         while await engine.next_finished() is not None:
             done += 1
             on_verdict()
     finally:
-        leaving = asyncio.create_task(_leave(dispatcher, engine, feeding, grace, on_verdict))
+        leaving = asyncio.create_task(leave())
         ending = [leaving]
         await until_ended(ending, lambda: ending.append(asyncio.create_task(engine.stop(0.0))))
         leaving.result()
     if (failure := engine.take_failure()) is not None:
         raise failure
-
-
-async def _feed(dispatcher: Dispatcher, engine: Engine) -> None:
-    try:
-        await dispatcher.feed(engine)
-    except Exception as error:  # noqa: BLE001 - any error ends the run, which begins again
-        engine.fail(error)
-
-
-async def _leave(
-    dispatcher: Dispatcher, engine: Engine, feeding: asyncio.Task[None], grace: float,
-    on_verdict: Callable[[], None],
-) -> None:  # fmt: skip
-    """End what is under way, and release the rest."""
-    engine.halt()
-    feeding.cancel()
-    await asyncio.wait([feeding])
-    await engine.stop(grace)
-    on_verdict()
-    await dispatcher.leave()
-    await dispatcher.end()

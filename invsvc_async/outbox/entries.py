@@ -71,12 +71,11 @@ class OutboxEntries(Entries, ABC):
         """
 
     @abstractmethod
-    def insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Any, ...]]:  # Any: as the columns
+    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Any, ...]]:  # Any: as the columns
         """Return the statement that inserts *new* at *place*. It returns no row if the key is not new."""
 
     @abstractmethod
-    def digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]:  # Any: as above
-        """Return the statement that returns the digest of the write of *key*."""
+    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]: ...  # Any: as above
 
     def enqueue(self, place: str, new: NewWrite) -> Script[bool]:
         """
@@ -88,9 +87,9 @@ class OutboxEntries(Entries, ABC):
 
         """
         for _ in range(_TRIES):
-            if (yield self.insertion(place, new)):
+            if (yield self._insertion(place, new)):
                 return True
-            found = yield self.digest_of(place, new.key)
+            found = yield self._digest_of(place, new.key)
             if found and found[0][0] == new.digest:
                 return False
             if found:

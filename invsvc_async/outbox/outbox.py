@@ -8,15 +8,14 @@ import logging
 import time
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import lru_cache, partial
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import attrs
 from msgspec.structs import replace
 
 from invsvc_async.batch.result import outcome_in, result_in
-from invsvc_async.batch.sending import Sending
+from invsvc_async.batch.sending import Sending, waiting
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.outbox.entries import OutboxEntries
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Outbox"]
@@ -289,7 +287,7 @@ class Outbox:
         tag = spec.tag
         if tag is None and self._sending.tag and spec.creates_webhook:
             tag = new_tag()
-        return replace(spec, key=key, tag=tag, policy=_patient(spec.policy))
+        return replace(spec, key=key, tag=tag, policy=waiting(spec.policy))
 
     # --- out
 
@@ -556,11 +554,6 @@ class Outbox:
             raise InvalidRequestError(f"older_than: must be 0 or more seconds, not {older_than!r}")
         before = time.time_ns() // 1_000_000 - round(1000 * older_than)
         return await self._store.prune(before, unacknowledged=unacknowledged)
-
-
-@lru_cache(1000)  # one object for each, so that it is packed once
-def _patient(policy: ReconcilePolicy) -> ReconcilePolicy:
-    return attrs.evolve(policy, wait_when_limited=True)
 
 
 def _pause_after(failures: int) -> float:

@@ -23,14 +23,7 @@ def outbox_at(
     path: str | Path, session: ClientState, *, same_mode: bool = False, create: bool = True,
     restored: bool = False, moved: bool = False, reading: bool = False,
 ) -> OutboxEntries:  # fmt: skip
-    """
-    Return the outbox of *session* at *path*, not open yet. The settings are those of ``Outbox.open``.
-
-    Raises:
-        ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed; or an
-            address of another form; or no file.
-
-    """
+    """Return the outbox of *session* at *path*, not open yet. The settings are those of ``Outbox.open``."""
     settings = {"restored": restored, "moved": moved, "reading": reading}
     if is_postgres(str(path)):
         database = database_at(str(path), "outbox", create=create, **settings)

@@ -65,8 +65,7 @@ class PostgresOutbox(OutboxEntries):
         yield _COMMON.format(schema=schema), (new.common, new.common_text)
         return schema
 
-    def insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Any, ...]]:  # Any: as the columns
-        """Return the statement that inserts *new* in the schema *place*."""
+    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Any, ...]]:  # Any: as the columns
         lane = self.lane_of(new.key, new.thing)
         text = _INSERT.format(schema=place, lock=_NO_LOCK if new.thing is None else _LOCK)
         return text, (
@@ -74,6 +73,5 @@ class PostgresOutbox(OutboxEntries):
             int.from_bytes(blake2b(f"{place} {new.thing}".encode(), digest_size=8).digest(), signed=True),
         )  # fmt: skip
 
-    def digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]:  # Any: as above
-        """Return the statement that returns the digest of the entry of *key*."""
+    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]:  # Any: as above
         return f"SELECT digest FROM {place}.entries WHERE key = CAST($1 AS text)", (key,)  # noqa: S608 - our own text

@@ -31,7 +31,6 @@ from invsvc_async.storage.sqlite_writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from invsvc_async.durable.intents import Commons
     from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.outbox.entries import NewWrite
     from invsvc_async.storage.dialect import Script
@@ -75,58 +74,6 @@ UPDATE {s}entries SET state = $1, verdict = $2, outcome = $3, done_at = $4 WHERE
 """
 
 
-class _Table:
-    """The rows of *base_url* in the application's file at *path*; their common parts go to *commons*."""
-
-    def __init__(self, path: Path, base_url: str, commons: Commons) -> None:
-        self._path, self._base_url, self._commons = path, base_url, commons
-        self._writer: Writer | None = None
-
-    async def open(self, *, reading: bool) -> None:
-        """Open the file; with *reading*, change nothing."""
-        name = f"outbox {self._path}"
-        same = SameFile(self._path.resolve(), name, "all that use it")
-        writer = Writer(name, partial(_connected, self._path, name, reading=reading), check=same.check)
-        await writer.start()
-        same.remember()
-        self._writer = writer
-
-    async def aclose(self) -> None:
-        """Store everything and close the file."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            await writer.stop()
-
-    @property
-    def writer(self) -> Writer:
-        """The thread that has the file."""
-        if self._writer is None:
-            raise JournalError(f"outbox {self._path}: it is not open. Use it with `async with`.")
-        return self._writer
-
-    async def do(self, text: str, *values: Any) -> list[Any]:  # Any: as the columns
-        """Run one statement, and return its rows."""
-        return await self.writer.act(
-            lambda connection: connection.execute(*DIALECT.translated(text, values)).fetchall()
-        )
-
-    async def rows(self, where: str, *values: Any) -> list[Entry]:  # Any: as above
-        """Select rows as entries that are to do; ``seq`` is that of the row, without an intent if moved."""
-        entries: list[Entry] = []
-        for seq, key, thing, digest, operation, number, common, intent in await self.do(
-            _ROWS + where, self._base_url, *values
-        ):
-            if common:
-                self._commons.texts[number] = common
-            entries.append(
-                Entry(
-                    seq=seq, key=key, thing=thing, digest=digest, operation=operation, state=State.TO_DO,
-                    lane=1, common=number if common else None, intent=intent or None,
-                )
-            )  # fmt: skip
-        return entries
-
-
 class SqliteOutbox(OutboxEntries):
     """The writes of the outbox of *session* in the application's file at *path*."""
 
@@ -141,7 +88,7 @@ class SqliteOutbox(OutboxEntries):
         self._beside = self._path.with_name(f"{self._path.name}-outbox-{part}")
         store = file_at(self._beside, "outbox", restored=restored, moved=moved, reading=reading)
         super().__init__(store, session, same_mode=same_mode)
-        self._table = _Table(self._path, session.base_url, store.commons)
+        self._writer: Writer | None = None  # the thread that has the application's file
         self._reading, self._create = reading, create and not reading
         self._restored, self._moved = restored, moved
         self._moving = asyncio.Lock()
@@ -170,23 +117,25 @@ class SqliteOutbox(OutboxEntries):
             await self.facts.check_client(
                 self._session, "outbox", same_mode=self._same_mode, reading=self._reading
             )
-            await self._table.open(reading=self._reading)
+            await self._open_table()
             if not self._reading:
                 await self._belongs_together()
         except BaseException:
             await self.aclose()
             raise
 
+    async def _open_table(self) -> None:
+        name = f"outbox {self._path}"
+        same = SameFile(self._path.resolve(), name, "all that use it")
+        writer = Writer(name, partial(_connected, self._path, name, reading=self._reading), check=same.check)
+        await writer.start()
+        same.remember()
+        self._writer = writer
+
     async def _belongs_together(self) -> None:
-        """
-        Check that the journal is the one that has moved rows of this file.
-
-        Raises:
-            JournalError: It is another one, or new.
-
-        """
+        """Check that the journal is the one that has moved rows of this file."""
         epoch = await self.facts.get("epoch")
-        known = await self._table.do(_EPOCH, self._base_url)
+        known = await self._do(_EPOCH, self._base_url)
         if known and known[0][0] != epoch and not (self._restored or self._moved):
             raise JournalError(
                 f"outbox {self._path}: the file beside it, {self._path.name}-outbox-…, is not the one that "
@@ -194,22 +143,52 @@ class SqliteOutbox(OutboxEntries):
                 "file back, with its .epoch. If it is lost, run the outbox with --restored (restored=True), "
                 "which settles what may have been sent before it sends."
             )
-        await self._table.do(_USE, self._base_url, epoch)
+        await self._do(_USE, self._base_url, epoch)
         if self._restored:  # rows that were not moved yet are of the copy too
             while (await self.move())[1]:
                 pass
             after, text = 0, "moved = 1 AND seq > $2 ORDER BY seq LIMIT $3"
-            while found := await self._table.rows(text, after, _AT_ONCE):
+            while found := await self._rows(text, after, _AT_ONCE):
                 await self.store.run(partial(_end_lost, found))
                 after = found[-1].seq
             await self.store.run(mark_restored)
 
     async def aclose(self) -> None:
         """Store everything and close both files."""
+        writer, self._writer = self._writer, None
         try:
-            await self._table.aclose()
+            if writer is not None:
+                await writer.stop()
         finally:
             await super().aclose()
+
+    @property
+    def table(self) -> Writer:
+        """The thread that has the application's file."""
+        if self._writer is None:
+            raise JournalError(f"outbox {self._path}: it is not open. Use it with `async with`.")
+        return self._writer
+
+    async def _do(self, text: str, *values: Any) -> list[Any]:  # Any: as the columns
+        return await self.table.act(
+            lambda connection: connection.execute(*DIALECT.translated(text, values)).fetchall()
+        )
+
+    async def _rows(self, where: str, *values: Any) -> list[Entry]:  # Any: as above
+        """Select rows as entries that are to do; ``seq`` is that of the row, without an intent if moved."""
+        entries: list[Entry] = []
+        for seq, key, thing, digest, operation, number, common, intent in await self._do(
+            _ROWS + where, self._base_url, *values
+        ):
+            if common:
+                self.store.commons.texts[number] = common
+            entries.append(
+                Entry(
+                    seq=seq, key=key, thing=thing, digest=digest, operation=operation, state=State.TO_DO,
+                    lane=1, common=number if common else None, intent=intent or None,
+                )
+            )  # fmt: skip
+        return entries
 
     # --- in the transaction of the application
 
@@ -218,7 +197,7 @@ class SqliteOutbox(OutboxEntries):
         script = partial(self.enqueue, self._base_url, new)
         try:
             if connection is None:
-                is_new = await self._table.writer.run(DIALECT, script)
+                is_new = await self.table.run(DIALECT, script)
             else:
                 is_new = await run(connection, self.database, script())
         except JournalError as error:
@@ -236,18 +215,13 @@ class SqliteOutbox(OutboxEntries):
             raise not_there(session)
         return session.base_url
 
-    def insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Any, ...]]:  # Any: as the columns
-        """
-        Return the statement that inserts *new* for the base URL *place*.
-
-        SQLite has one writer at a time, so the numbers are in the order of the commits.
-        """
+    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Any, ...]]:  # Any: as the columns
+        # SQLite has one writer at a time, so the numbers are in the order of the commits.
         return _INSERT, (
             place, new.key, new.thing, new.digest, new.operation, new.common, new.common_text, new.intent,
         )  # fmt: skip
 
-    def digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]:  # Any: as above
-        """Return the statement that returns the digest of the write of *key*."""
+    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]:  # Any: as above
         return _DIGEST, (place, key)
 
     # --- sending
@@ -274,11 +248,11 @@ class SqliteOutbox(OutboxEntries):
     async def move(self) -> tuple[int | None, bool]:
         """Move new rows; return the number before those of new entries, and whether any were moved."""
         async with self._moving:
-            new = await self._table.rows(_NEW, _AT_ONCE)
+            new = await self._rows(_NEW, _AT_ONCE)
             if not new:
                 return None, False
             count, before = await self.store.run(partial(_take_in, new, self.store.commons.texts))
-            await self._table.do(_MARK, [row.seq for row in new[:count]])
+            await self._do(_MARK, [row.seq for row in new[:count]])
             return before, count > 0
 
     # --- for people
@@ -286,21 +260,21 @@ class SqliteOutbox(OutboxEntries):
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
         moved = await super().entry(key)
-        new = await self._table.rows("moved = 0 AND key = $2", key)
+        new = await self._rows("moved = 0 AND key = $2", key)
         if moved is not None and (not new or new[0].digest == moved.digest):
             return moved
         return new[0] if new else None  # of an older copy of the file
 
     async def waiting(self) -> int:
         """Count the rows that were not moved yet."""
-        return int((await self._table.do(_COUNT, self._base_url))[0][0])
+        return int((await self._do(_COUNT, self._base_url))[0][0])
 
     async def first(self, limit: int, state: str | None) -> list[Entry]:
         """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
         found = await super().first(limit, state)
         if state in (None, "open"):
             there = {entry.key for entry in found}
-            found += [row for row in await self._table.rows(_NEW, limit) if row.key not in there]
+            found += [row for row in await self._rows(_NEW, limit) if row.key not in there]
         return found[:limit]
 
     async def drop(self, key: str) -> bool:
@@ -308,7 +282,7 @@ class SqliteOutbox(OutboxEntries):
         async with self._moving:
             if not await self.store.entries("e.key = $1", key):
                 text = f"{_DELETE} AND moved = 0 RETURNING seq"
-                return bool(await self._table.do(text, self._base_url, [key]))
+                return bool(await self._do(text, self._base_url, [key]))
             if await self.store.run(partial(may_drop, key)) is None:
                 return False
             await self._forget([key])
@@ -320,17 +294,11 @@ class SqliteOutbox(OutboxEntries):
 
     async def _forget(self, keys: Sequence[str]) -> None:
         """Delete the rows of *keys* first: without an entry, they would keep their keys from new writes."""
-        await self._table.do(_DELETE, self._base_url, list(keys))
+        await self._do(_DELETE, self._base_url, list(keys))
 
 
 def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
-    """
-    Connect to the file at *path*, and create the tables that are missing; with *reading*, change nothing.
-
-    Raises:
-        JournalError: The file cannot be used, or its table is of another version.
-
-    """
+    """Connect to *path*, and create the tables that are missing; with *reading*, change nothing."""
     try:
         connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
         try:

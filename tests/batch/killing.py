@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invsvc_async import Verdict
-from invsvc_async.batch.places import entries_of
+from invsvc_async.batch.entries import entries_of
 from invsvc_async.simulator import Faults, Simulator
 from tests.batch.killing_child import STOPPED
 from tests.batch.killing_troubles import Troubles

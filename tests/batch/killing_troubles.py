@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async import Verdict
-from invsvc_async.batch.places import entries_of
+from invsvc_async.batch.entries import entries_of
 from invsvc_async.simulator import Faults
 
 if TYPE_CHECKING:

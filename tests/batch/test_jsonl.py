@@ -9,7 +9,7 @@ import pytest
 
 from invsvc_async import ApiKey, Client
 from invsvc_async.api.operations import BY_NAME, Kind
-from invsvc_async.batch.jsonl import BadLine, Line, check_line, read_lines
+from invsvc_async.batch.file_check import BadLine, Line, check_line, read_lines
 
 pytestmark = pytest.mark.one_python
 

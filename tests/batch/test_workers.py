@@ -12,7 +12,7 @@ import pytest
 
 from invsvc_async import ConfigurationError, JournalError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.places import entries_of, name_of
+from invsvc_async.batch.entries import entries_of, name_of
 from invsvc_async.simulator import Simulator
 from tests.batch.killing import FAULTS, kill_often, kill_others, running, seed, verdicts_of, violations
 from tests.support.database import database

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invsvc_async import Client, ConfigurationError, Intent, InvalidRequestError
-from invsvc_async.batch.jsonl import BadLine, Line, check_line, read_lines
+from invsvc_async.batch.file_check import BadLine, Line, check_line, read_lines
 from invsvc_async.cli.app import run
 from invsvc_async.reconcile import explain
 from invsvc_async.reconcile.history import Attempt, End, Reading

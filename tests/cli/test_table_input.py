@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from invsvc_async import InvalidRequestError
-from invsvc_async.batch.jsonl import MAX_LINE, BadLine
+from invsvc_async.batch.file_check import MAX_LINE, BadLine
 from invsvc_async.cli.table_input import Table
 from tests.batch.conftest import client_of
 from tests.cli.test_batch import child, here, invsvc

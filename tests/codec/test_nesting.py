@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks import bodies
 from invsvc_async import Intent, codec, events
 from invsvc_async.api.json_values import to_wire
-from invsvc_async.batch.jsonl import Line, read_lines
+from invsvc_async.batch.file_check import Line, read_lines
 from invsvc_async.codec import envelope
 from invsvc_async.codec.answer_shape import Shape
 from invsvc_async.codec.nesting import DEEPEST, NestingError, check_depth

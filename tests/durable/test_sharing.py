@@ -13,7 +13,7 @@ import pytest
 
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.places import entries_of
+from invsvc_async.batch.entries import entries_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases, Sign
 from invsvc_async.durable.results import Consumer

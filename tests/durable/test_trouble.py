@@ -12,8 +12,7 @@ import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.batch import Batch
-from invsvc_async.batch.entries import workers_of
-from invsvc_async.batch.places import entries_of
+from invsvc_async.batch.entries import entries_of, workers_of
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.scripts import numbers
 from invsvc_async.storage import postgres_pool

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from invsvc_async import JournalError
-from invsvc_async.batch.places import entries_of
+from invsvc_async.batch.entries import entries_of
 from invsvc_async.storage.file_lock import FileLock, WhileOpen
 
 # Another process that owns the file for a moment, and writes some pages.

@@ -14,7 +14,7 @@ import pytest
 
 from invsvc_async import JournalError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.places import entries_of
+from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.events.stores import Delivery
 from invsvc_async.events.stores.sqlite import SqliteStore

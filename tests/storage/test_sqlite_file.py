@@ -12,14 +12,14 @@ from contextlib import closing
 import pytest
 
 from invsvc_async import JournalError
-from invsvc_async.batch.places import entries_of
+from invsvc_async.batch.entries import entries_of
 from invsvc_async.durable import sqlite_store
 from invsvc_async.storage import sqlite_file
 from tests.support.power_cut import cut_power
 
 DIES = """
 import asyncio, os, sys
-from invsvc_async.batch.places import entries_of
+from invsvc_async.batch.entries import entries_of
 async def main(path):
     await entries_of(path).open()
     os._exit(9)

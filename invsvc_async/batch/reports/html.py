@@ -15,7 +15,6 @@ from invsvc_async.batch.reports.not_applied import words_of
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Iterable, Iterator, Sequence
 
     from invsvc_async.batch.reports.not_applied import Group
@@ -47,21 +46,29 @@ class _Html(str):
 def page_of(report: Report) -> str:
     """Return the page."""
     summary = report.summary
+    tiles = [_tile(each, summary.verdicts.get(each, 0), colour) for each, colour in _COLOURS.items()]
+    tiles += [_tile("secrets lost", summary.secrets_lost), _tile("overtaken", summary.overtaken)]
+    tiles += [_tile("duplicates", report.duplicates)]
     left = summary.to_do + summary.sending
     faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
     ran = f" while it ran: {report.active_seconds:,.0f} s of {report.seconds:,.0f} s" if report.runs else ""
     return _fill(
         "page", head=_fill("head", title=f"{report.kind.capitalize()} {report.name}"),
         total=f"{summary.total:,}",
-        tiles=_tiles(report), open=f", {left:,} of them still open" if left else "", period=_period(report),
-        verdicts=_each("heading", ({"text": verdict} for verdict in _COLOURS)),
-        operations=_joined(_operation(*each) for each in sorted(report.operations.items())),
+        tiles=tiles, open=f", {left:,} of them still open" if left else "", period=_period(report),
+        verdicts=[_fill("heading", text=verdict) for verdict in _COLOURS],
+        operations=[
+            _fill("operation", name=name, counts=[
+                _fill("number", text=f"{counts[each]:,}") for each in _COLOURS
+            ])
+            for name, counts in sorted(report.operations.items())
+        ],
         timeline=_timeline(report) if report.slices else "", median=f"{report.quantile(0.5):.3g}",
         p99=f"{report.quantile(0.99):.3g}", most=f"{report.quantile(1.0):.3g}",
         throughput=f"{report.rate:,.0f} a second{ran}" if report.rate else "none",
         attempts=f"{report.attempts:,}", resends=f"{report.resends:,}", reads=f"{report.reads:,}",
         faults=faults or "none", failed="" if report.groups else "None: all finished writes are applied.",
-        groups=_joined(_group(each, report.kind) for each in report.groups),
+        groups=[_group(each, report.kind) for each in report.groups],
     )  # fmt: skip
 
 
@@ -70,23 +77,15 @@ def listing_page(
     rows: Iterable[Sequence[str]],
 ) -> str:  # fmt: skip
     """Return a page with *words*, *tiles* (a label and a number each) and a table."""
-    numbers = (
-        _fill("tile", number=f"{count:,}", label=label, colour="var(--soft)") for label, count in tiles
-    )
-    cells = (_joined(_fill("cell", text=text) for text in row) for row in rows)
     return _fill(
-        "listing", head=_fill("head", title=title), words=words, tiles=_joined(numbers),
-        titles=_joined(_fill("title", text=each) for each in titles),
-        rows=_joined(_fill("row", cells=each) for each in cells),
+        "listing", head=_fill("head", title=title), words=words, tiles=[_tile(*each) for each in tiles],
+        titles=[_fill("title", text=each) for each in titles],
+        rows=[_fill("row", cells=[_fill("cell", text=text) for text in row]) for row in rows],
     )  # fmt: skip
 
 
-def _operation(name: str, counts: Counter[Verdict]) -> _Html:
-    return _fill(
-        "operation",
-        name=name,
-        counts=_each("number", ({"text": f"{counts[verdict]:,}"} for verdict in _COLOURS)),
-    )
+def _tile(label: str, number: int, colour: str = "var(--soft)") -> _Html:
+    return _fill("tile", number=f"{number:,}", label=label, colour=colour)
 
 
 @cache
@@ -98,20 +97,14 @@ def _parts() -> dict[str, Template]:
 
 
 def _fill(part: str, **values: object) -> _Html:
-    """Fill a part of the template; every value that is not markup itself is escaped."""
-    escaped = {
-        name: value if isinstance(value, _Html) else escape(str(value)) for name, value in values.items()
-    }
-    return _Html(_parts()[part].substitute(escaped))
+    """Fill a part of the template; every value is escaped that is not markup, or a list of it."""
+    return _Html(_parts()[part].substitute({name: _markup(value) for name, value in values.items()}))
 
 
-def _joined(parts: Iterable[_Html]) -> _Html:
-    return _Html("".join(parts))
-
-
-def _each(part: str, rows: Iterable[dict[str, object]]) -> _Html:
-    """Fill a part once for each of *rows*."""
-    return _joined(_fill(part, **row) for row in rows)
+def _markup(value: object) -> str:
+    if isinstance(value, list):
+        return "".join(map(_markup, value))
+    return value if isinstance(value, _Html) else escape(str(value))
 
 
 def _period(report: Report) -> str:
@@ -119,20 +112,6 @@ def _period(report: Report) -> str:
         return ""
     end = report.slices[-1].begun + report.width
     return f", {_moment(report.slices[0].begun)} to {_moment(end)} (UTC)"
-
-
-def _tiles(report: Report) -> _Html:
-    others = {
-        "secrets lost": report.summary.secrets_lost,
-        "overtaken": report.summary.overtaken,
-        "duplicates": report.duplicates,
-    }
-    tiles = [(report.summary.verdicts.get(each, 0), str(each), colour) for each, colour in _COLOURS.items()]
-    tiles += [(number, label, "var(--soft)") for label, number in others.items()]
-    return _each(
-        "tile",
-        ({"number": f"{number:,}", "label": label, "colour": colour} for number, label, colour in tiles),
-    )
 
 
 # --- the timeline
@@ -149,18 +128,19 @@ def _timeline(report: Report) -> _Html:
     return _fill(
         "timeline", width=_WIDE, height=_HIGH + _TOP + _BELOW, left=_LEFT, base=_y(0), top=_TOP,
         caption=f"Verdicts a second, in steps of {seconds:g} s; times in UTC.",
-        bars=_joined(_bar(piece, _LEFT + step * n, step, tallest) for n, piece in enumerate(slices)),
+        bars=[_bar(piece, _LEFT + step * n, step, tallest) for n, piece in enumerate(slices)],
         faults=_fill("faults", points=points) if any(piece.faults for piece in slices) else "",
-        scale=_each("mark", (
-            {"y": f"{_y(part) + 4:.0f}", "rate": f"{tallest * part / seconds:,.0f}"} for part in (0.5, 1.0)
-        )),
-        times=_joined(_times(report)), still=_joined(_still(report)), kills=_joined(_kills(report)),
-        events=_each("event", ({"moment": _moment(at), "what": what} for at, what in events[:_EVENTS])),
+        scale=[
+            _fill("mark", y=f"{_y(part) + 4:.0f}", rate=f"{tallest * part / seconds:,.0f}")
+            for part in (0.5, 1.0)
+        ],
+        times=[*_times(report)], still=[*_still(report)], kills=[*_kills(report)],
+        events=[_fill("event", moment=_moment(at), what=what) for at, what in events[:_EVENTS]],
         more=f"And {len(events) - _EVENTS:,} more." if len(events) > _EVENTS else "",
     )  # fmt: skip
 
 
-def _bar(piece: Slice, x: float, width: float, tallest: int) -> _Html:
+def _bar(piece: Slice, x: float, width: float, tallest: int) -> list[_Html]:
     """Draw one slice: its verdicts on top of each other."""
     drawn: list[_Html] = []
     seen = 0
@@ -173,7 +153,7 @@ def _bar(piece: Slice, x: float, width: float, tallest: int) -> _Html:
                 verdict=verdict,
             ))  # fmt: skip
             seen += count
-    return _joined(drawn)
+    return drawn
 
 
 def _events(report: Report) -> Iterator[tuple[int, str]]:
@@ -239,7 +219,7 @@ def _group(group: Group, kind: str) -> _Html:
     return _fill(
         "group", verdict=group.verdict, cause=group.cause, count=f"{group.count:,}", advice=group.advice,
         command="" if group.command is None else _fill("command", text=group.command),
-        writes=_joined(map(_write, group.results)), colour=_COLOURS[group.verdict],
+        writes=[*map(_write, group.results)], colour=_COLOURS[group.verdict],
         more=f"And {rest:,} more: invsvc {kind} report --jsonl FILE lists them all." if rest else "",
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ It only reads, and no statement reads more rows the larger the journal is.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN, workers_of
-from invsvc_async.batch.places import entries_of, name_of
+from invsvc_async.batch.entries import BEGUN, entries_of, name_of, workers_of
 from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run_status import RUN, TOTAL, statuses_in
+from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import is_postgres
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Watch", "plain_worker"]
 
 _GROUPED = 200  # writes of each verdict that are grouped: the latest of the input
+_EVERY = 1.0  # s between readings, however many pages are open
 _QUIET = 10.0  # s without a change, after which a batch may not be running
 _WRITES = 5  # of each group that are told
 _WORDS = 300  # characters of one message
@@ -39,19 +41,14 @@ Plain = dict[str, Any]  # Any: JSON values
 
 
 class Watch:
-    """
-    Reads the state of one batch, within ``async with``; the failures only if their number has changed.
-
-    Raises:
-        ConfigurationError: The extra ``postgres`` is not installed, or it is an address of another form.
-        JournalError: It cannot be read, or it is not the journal of a batch.
-
-    """
+    """Reads the state of one batch, within ``async with``; the failures only if their number has changed."""
 
     def __init__(self, journal: str | Path) -> None:
         self.name: str = name_of(journal)
         self._file: Path | None = None if is_postgres(str(journal)) else Path(journal)
         self._entries = entries_of(journal, reading=True)
+        self._reading = asyncio.Lock()
+        self._read_at, self._latest = 0.0, Plain()
         self._grouped: Mapping[Verdict, int] = {}
         self._groups: list[Group] = []
 
@@ -62,14 +59,19 @@ class Watch:
     async def __aexit__(self, *_: object) -> None:
         await self._entries.aclose()
 
+    async def data(self, _query: Mapping[str, str]) -> Plain:
+        """Return the state, at most 1 s old, or ``problem`` if the journal cannot be read."""
+        async with self._reading:
+            if not self._latest or time.monotonic() - self._read_at >= _EVERY:
+                try:
+                    self._latest = await self.read()
+                except JournalError as error:
+                    self._latest = {"name": self.name, "problem": str(error)}
+                self._read_at = time.monotonic()
+        return self._latest
+
     async def read(self) -> Plain:
-        """
-        Return the state as JSON values; times in seconds.
-
-        Raises:
-            JournalError: The journal cannot be read.
-
-        """
+        """Return the state as JSON values; times in seconds."""
         entries, summary = self._entries, await self._entries.summary()
         facts, began = await entries.facts.beginning(RUN), await entries.facts.get(BEGUN)
         workers = await workers_of(entries) if self._file is None else None
@@ -87,7 +89,7 @@ class Watch:
             "expected": max(summary.total, int(total) if total.isdecimal() else 0),
             "sending": summary.sending, "open_inputs": summary.open_inputs,
             "secrets_lost": summary.secrets_lost,
-            "verdicts": {str(verdict): count for verdict, count in summary.verdicts.items() if count},
+            "verdicts": summary.verdicts,
             "state": _state_of(summary, limits, workers, None if changed is None else now - changed),
             "changed": None if changed is None else max(now - changed, 0.0),
             "seconds": None if began is None or ended is None else max(ended - int(began) / 1000, 0.0),
@@ -141,10 +143,8 @@ def _plain_group(group: Group) -> Plain:
         {"key": each.key, "operation": each.operation, "message": (each.error or each.message)[:_WORDS]}
         for each in group.results[:_WRITES]
     ]
-    return {
-        "verdict": str(group.verdict), "cause": group.cause, "count": group.count, "advice": group.advice,
-        "writes": writes,
-    }  # fmt: skip
+    names = ("verdict", "cause", "count", "advice")
+    return {name: getattr(group, name) for name in names} | {"writes": writes}
 
 
 def plain_worker(worker: Worker) -> Plain:

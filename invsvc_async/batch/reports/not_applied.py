@@ -16,7 +16,7 @@ from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.writes.as_data import arguments_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator
 
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
@@ -39,7 +39,7 @@ _REFUSED = {
     409: "It conflicts with the state of the resource. Look at that, then retry or correct the write.",
     429: "The service limits requests. Retry with a lower --rate.",
 }
-_REFUSED_OTHERWISE = "Correct the requests, and feed them back: report --failed FILE."
+_CORRECT = "Correct the requests, and feed them back: report --failed FILE."
 _ADVICE = {
     "never left": "The service could not be reached. Retry once it can be.",
     "absent": "An error or no answer came, and a read showed that nothing happened. Retry.",
@@ -97,12 +97,18 @@ class Groups:
         """Count *result* in its group, unless it is applied."""
         if result.verdict is Verdict.APPLIED:
             return
-        cause = _cause_of(result)
+        status, cause = result.status, result.cause
+        if result.verdict is Verdict.REFUSED:
+            cause = f"HTTP {status} {result.code or ''}".strip() if status else result.code
+        cause = cause or "not recorded"
         if (result.verdict, cause) not in self._groups and len(self._groups) >= _MOST_GROUPS:
             cause = "other"
         group = self._groups.get((result.verdict, cause))
         if group is None:
-            group = Group(verdict=result.verdict, cause=cause, advice=_advice_for(result, cause))
+            advice = (
+                _ADVICE.get(cause) or _OTHERWISE.get(result.verdict) or _REFUSED.get(status or 0, _CORRECT)
+            )
+            group = Group(verdict=result.verdict, cause=cause, advice=advice)
             self._groups[result.verdict, cause] = group
         group.count += 1
         if len(group.results) < SHOWN:
@@ -118,20 +124,6 @@ class Groups:
         for group in found:
             group.command = command_for(group, found, quote(place), kind)
         return found
-
-
-def _cause_of(result: Result) -> str:
-    """Return the cause in a few words."""
-    if result.verdict is Verdict.REFUSED:
-        answer = [f"HTTP {result.status}"] if result.status else []
-        return " ".join([*answer, *([result.code] if result.code else [])]) or "not recorded"
-    return result.cause or "not recorded"
-
-
-def _advice_for(result: Result, cause: str) -> str:
-    if result.verdict is Verdict.REFUSED:
-        return _REFUSED.get(result.status or 0, _REFUSED_OTHERWISE)
-    return _ADVICE.get(cause) or _OTHERWISE[result.verdict]
 
 
 def words_of(result: Result) -> str:
@@ -195,14 +187,13 @@ class FailedWrite:
     """
     A write that is not applied, as a line of input.
 
-    ``line`` is ``None`` if the journal no longer has the arguments, and ``missing`` says what it lacks.
-    ``check`` is what a person has to find out before the line may be sent.
+    ``line`` is ``None`` if the journal no longer has the arguments, and ``missing`` says what it lacks. Its
+    ``check`` is what a person has to find out before it may be sent.
     """
 
     key: str
     line: dict[str, Any] | None = None  # Any: JSON values
     missing: str | None = None
-    check: str | None = None
 
 
 async def failed_writes(entries: Entries) -> AsyncIterator[FailedWrite]:
@@ -213,30 +204,24 @@ async def failed_writes(entries: Entries) -> AsyncIterator[FailedWrite]:
     """
     async for page in pages_of(entries):
         failed = [entry for entry in page if entry.verdict != Verdict.APPLIED]
-        last = await _last_places(entries, failed)
+        things = sorted({entry.thing for entry in failed if entry.thing is not None})
+        last = {each.thing: each.seq for each in await last_writes(entries.store, things)} if things else {}
         for entry in failed:
-            yield _as_line(entries, entry, is_overtaken=last.get(entry.thing, 0) > entry.place)
-
-
-async def _last_places(entries: Entries, failed: Iterable[Entry]) -> dict[str | None, int]:
-    """Return the place of the last write to each thing that *failed* ones write to."""
-    things = sorted({entry.thing for entry in failed if entry.thing is not None})
-    found = await last_writes(entries.store, things) if things else ()
-    return {row.thing: row.seq for row in found}
+            is_overtaken = entry.thing is not None and last.get(entry.thing, 0) > entry.place
+            yield _as_line(entries, entry, is_overtaken=is_overtaken)
 
 
 def _as_line(entries: Entries, entry: Entry, *, is_overtaken: bool) -> FailedWrite:
     if entry.common is None or entry.intent is None:
         return FailedWrite(key=entry.key, missing="its arguments were pruned")
     intent = intent_of(entry, entries.store.commons)
-    check = _check_of(result_of(entries, entry), is_overtaken=is_overtaken)
     line = {"operation": intent.operation, "arguments": arguments_of(intent), "key": entry.key}
-    if check is not None:
+    if (check := _check_of(result_of(entries, entry), is_overtaken=is_overtaken)) is not None:
         line["check"] = check
     lacks = [] if intent.reader is None else [f"its reader {intent.reader}"]
     lacks += ["the headers of its call"] if intent.headers else []
     missing = f"the file lacks {' and '.join(lacks)}" if lacks else None
-    return FailedWrite(key=entry.key, line=line, missing=missing, check=check)
+    return FailedWrite(key=entry.key, line=line, missing=missing)
 
 
 def _check_of(result: Result, *, is_overtaken: bool) -> str | None:

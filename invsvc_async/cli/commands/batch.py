@@ -14,7 +14,7 @@ from invsvc_async.cli.commands.stores import BATCH, Place, attach
 from invsvc_async.cli.commands.upkeep import drop, prune, retry
 from invsvc_async.cli.commands.views import list_, show, workers
 from invsvc_async.cli.option_groups import expanded, group_of
-from invsvc_async.cli.options import check_outputs, existing_file
+from invsvc_async.cli.options import check_outputs, existing_file, interruptible
 from invsvc_async.cli.output import DONE, USAGE, counted, emit_json, fail, note
 from invsvc_async.cli.sending import BatchSending
 from invsvc_async.concurrency.event_loop import until_done
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import BinaryIO
 
-    from invsvc_async.batch.file_check import Checked, FileWrites
+    from invsvc_async.batch.file_check import Checked
 
 __all__ = ["app"]
 
@@ -113,8 +113,9 @@ def run(
     if operation is None and (map_ or key is not None):
         raise typer.BadParameter("--map and --key need --operation, which says that the input is a table")
 
-    # Outside the event loop, so that Ctrl-C interrupts reading from a silent pipe.
-    with rereadable(file) as lines:
+    with interruptible():  # a pipe may give nothing
+        opened = rereadable(file)
+    with opened as lines:
         table = None if operation is None else (operation, map_ or (), key)
         running = _run(journal, options, file, lines, table, dry_run=dry_run, skip_bad=skip_bad)
         raise typer.Exit(until_done(running))
@@ -130,52 +131,44 @@ async def _run(
     dry_run: bool,
     skip_bad: bool,
 ) -> int:
+    from invsvc_async.batch.entries import checkpoint_at
     from invsvc_async.batch.file_check import FileWrites, check_file
-    from invsvc_async.batch.places import checkpoint_at
-    from invsvc_async.cli.commands.batch_run import write
+    from invsvc_async.cli.commands import batch_run
     from invsvc_async.cli.table_input import Table
 
     async with options.client(options.concurrency) as client:
-        found = None if table is None else Table(lines, client, *table)
-        writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, table=found)
+        rows = None if table is None else Table(lines, client, *table)
+        writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, table=rows)
         checked = check_file(writes, None if dry_run else await checkpoint_at(journal))
-        _name_problems(file, writes, checked, skip_bad=skip_bad)
+        _name_problems(file, checked, skip_bad=skip_bad)
         if dry_run:
-            first = [
-                {"operation": each.operation, "arguments": each.arguments, "key": each.key}
-                for each in checked.first
-            ]
-            if options.json_:
-                emit_json(_plain(checked) | {"first": first})
-            else:
-                for each in first:
-                    emit_json(each)
-            valid, invalid = counted(writes.total, "valid write"), counted(checked.bad, "invalid line")
+            names = ("operation", "arguments", "key")
+            first = [{name: getattr(each, name) for name in names} for each in checked.first]
+            problems = [{"line": each.number, "reason": each.reason} for each in checked.problems]
+            found = {"good": checked.good, "bad": checked.bad, "problems": problems, "first": first}
+            for each in [found] if options.json_ else first:
+                emit_json(each)
+            valid, invalid = counted(checked.good, "valid write"), counted(checked.bad, "invalid line")
             note(f"{valid}, {invalid}; nothing was sent")
             return USAGE if checked.bad else DONE
-        if checked.bad and not (skip_bad and writes.total):
-            fail(f"nothing was sent. {_CORRECT if writes.total else _FORM}")
+        if checked.bad and not (skip_bad and checked.good):
+            fail(f"nothing was sent. {_CORRECT if checked.good else _FORM}")
             return USAGE
         # A run on a shared journal also sends what other runs put into it.
-        may_create = checked.creates_webhooks or is_postgres(str(journal))
+        may_create = checked.has_secrets or is_postgres(str(journal))
         options.check_secrets(may_create=may_create)
-        return await write(
-            journal, options, client, writes, total=writes.total, bad=writes.bad, may_create=may_create
+        return await batch_run.run(
+            journal, options, client, writes, total=checked.good, bad=checked.bad, may_create=may_create
         )
 
 
-def _name_problems(file: Path, writes: FileWrites, checked: Checked, *, skip_bad: bool) -> None:
+def _name_problems(file: Path, checked: Checked, *, skip_bad: bool) -> None:
     """Print the first bad lines, or all that are skipped."""
-    most = len(checked.problems) if skip_bad and writes.total else _NAMED if writes.total else 2
+    most = len(checked.problems) if skip_bad and checked.good else _NAMED if checked.good else 2
     for problem in checked.problems[:most]:
         fail(f"{file}: {problem}")
-    if not (skip_bad and writes.total) and checked.bad > most:
+    if not (skip_bad and checked.good) and checked.bad > most:
         fail(f"{file}: and {checked.bad - most:,} more lines")
-
-
-def _plain(checked: Checked) -> dict[str, Any]:  # Any: JSON values
-    problems = [{"line": each.number, "reason": each.reason} for each in checked.problems]
-    return {"good": checked.good, "bad": checked.bad, "problems": problems}
 
 
 def worker(place: Place, *, options: BatchSending) -> None:
@@ -185,10 +178,14 @@ def worker(place: Place, *, options: BatchSending) -> None:
 
     Workers can join and leave at any time.  They share the --rate.
     """
-    from invsvc_async.cli.commands.batch_run import work
+    from invsvc_async.cli.commands import batch_run
+
+    async def work() -> int:
+        async with options.client(options.concurrency) as client:
+            return await batch_run.run(place, options, client)
 
     options.check_secrets(may_create=True)
-    raise typer.Exit(until_done(work(place, options)))
+    raise typer.Exit(until_done(work()))
 
 
 app.command()(expanded(worker, lacks=("tag", "stop_after")))

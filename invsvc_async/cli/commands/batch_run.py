@@ -28,99 +28,67 @@ from invsvc_async.errors import BatchStoppedError
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
-    from invsvc_async.batch import Batch, Progress, Result, Summary
+    from invsvc_async.batch import Batch, Progress, Summary
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.cli.sending import BatchSending
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
-__all__ = ["work", "write"]
+__all__ = ["run"]
 
 INTERRUPTED = 130  # the exit code of shells for SIGINT
 _EVERY = 10.0  # s between lines of progress
 GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
 
-async def write(
-    journal: str, options: BatchSending, client: Client, writes: Iterable[Write[Any]], *, total: int,
-    bad: int, may_create: bool,
+async def run(
+    journal: str, options: BatchSending, client: Client, writes: Iterable[Write[Any]] | None = None, *,
+    total: int = 0, bad: int = 0, may_create: bool = True,
 ) -> int:  # fmt: skip  # Any: of any operation
     """
     Run the unfinished writes of *writes* (*total* in all) and of the journal; return the exit code.
 
     *bad* lines of the input are not valid, and were skipped. *may_create* is whether the others
-    create webhooks.
+    create webhooks. Without *writes*, work on a shared batch until interrupted.
     """
-    from invsvc_async.batch.places import name_of
+    from invsvc_async.batch import Batch
+    from invsvc_async.batch.entries import name_of
     from invsvc_async.batch.reports.not_applied import groups_of
 
+    lasting, failure = writes is None, None
     async with AsyncExitStack() as stack:
-        show = stack.enter_context(_bar(total, shown=not options.json_))
-        batch = await _opened(stack, journal, options, client, on_progress=show)
+        show = stack.enter_context(_bar(total, shown=not (lasting or options.json_)))
+        take = await options.secret_sink(stack)  # its file is closed after the batch
+        opening = Batch.open(journal, client, on_secret=take, on_progress=show, **options.settings)
+        batch = await stack.enter_async_context(opening)
         if not batch.entries.is_shared:  # what an earlier run has left, this one would do
-            may_create = may_create or await batch.entries.creates_webhooks()
+            may_create = may_create or await batch.entries.has_secrets()
             options.check_secrets(may_create=may_create)
         stopped = stack.enter_context(_signals(batch))
-        stop_reason = await _all_taken(batch.run(writes))
+        results = batch.work() if writes is None else batch.run(writes)
+        if lasting:
+            note("waiting for work; press Ctrl-C to leave")
+        try:
+            async for result in results:
+                if lasting and result.applied is not True:
+                    note(f"{result.key}: {result.verdict}: {result.message}")
+        except BatchStoppedError as error:
+            failure = error
         summary, progress = await batch.summary(), batch.progress
-        groups = await groups_of(batch.entries, name_of(journal))
-    discarded = options.no_secrets and may_create
+        groups = [] if lasting else await groups_of(batch.entries, name_of(journal))
+    discarded = options.no_secrets and may_create and not lasting
     _print_summary(summary, progress, groups, bad=bad, discarded=discarded, as_json=options.json_)
-    if stop_reason is not None:
-        fail(str(stop_reason))
+    if failure is not None:
+        fail(str(failure))
         return FAILED
+    if lasting:
+        return DONE
     if stopped:
         note("interrupted: run the same command again to resume; writes in flight are settled first")
         return INTERRUPTED
     return _exit_code_of(summary, bad)
-
-
-async def work(journal: str, options: BatchSending) -> int:
-    """Work on a shared batch until interrupted; report writes that were not applied, then the totals."""
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(options.client(options.concurrency))
-        batch = await _opened(stack, journal, options, client)
-        stack.enter_context(_signals(batch))
-        note("waiting for work; press Ctrl-C to leave")
-        stop_reason = await _all_taken(batch.work(), show=_note_failure)
-        summary, progress = await batch.summary(), batch.progress
-    _print_summary(summary, progress, [], as_json=options.json_)
-    if stop_reason is not None:
-        fail(str(stop_reason))
-        return FAILED
-    return DONE
-
-
-async def _all_taken(
-    results: AsyncIterator[Result], show: Callable[[Result], None] | None = None
-) -> BatchStoppedError | None:
-    """Read all results of a run, and return the error if the run stopped before its end."""
-    try:
-        async for result in results:
-            if show is not None:
-                show(result)
-    except BatchStoppedError as error:
-        return error
-    return None
-
-
-def _note_failure(result: Result) -> None:
-    if result.applied is not True:
-        note(f"{result.key}: {result.verdict}: {result.message}")
-
-
-async def _opened(
-    stack: AsyncExitStack, journal: str, options: BatchSending, client: Client, *,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Batch:  # fmt: skip
-    """Open the batch.  The secrets file is closed after it."""
-    from invsvc_async.batch import Batch
-
-    take = await options.secret_sink(stack)
-    opening = Batch.open(journal, client, on_secret=take, on_progress=on_progress, **options.settings)
-    return await stack.enter_async_context(opening)
 
 
 def _exit_code_of(summary: Summary, bad: int) -> int:

@@ -17,7 +17,7 @@ from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.private_file import create_private, errors_naming, write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator
     from typing import BinaryIO
 
     from invsvc_async.batch.reports.not_applied import Group
@@ -66,7 +66,7 @@ async def report(
     applied, or would overwrite a newer one, has a member "check" that says so.  It is not valid until that is
     deleted.
     """
-    from invsvc_async.batch.places import name_of
+    from invsvc_async.batch.entries import name_of
     from invsvc_async.batch.reports.summary import report_of, results_of
 
     named = {"outbox" if kind is OUTBOX else "journal": at.place}
@@ -105,7 +105,7 @@ async def _write_failed(entries: Entries, path: Path) -> None:
                     note(f"{write.key}: {write.missing}")
             if write.line is not None:
                 file.write(_line(write.line))
-                count, checks = count + 1, checks + (write.check is not None)
+                count, checks = count + 1, checks + ("check" in write.line)
     note(f"not applied: {counted(count, 'write')}, {checks:,} of them to check before a run")
     if lacking > _SHOWN:
         note(f"and {lacking - _SHOWN:,} more lack something")
@@ -134,15 +134,14 @@ def _line(plain: dict[str, Any]) -> bytes:  # Any: JSON values
 
 def plain_result(result: Result) -> dict[str, Any]:  # Any: JSON values
     """Return what is known of a result as JSON values."""
-    lists = {"candidates": [*result.candidates], "duplicates": [*result.duplicates]}
-    fields = _members(result, "outcome") | lists | {"secret_lost": result.secret_lost}
-    return {name: value for name, value in fields.items() if value not in (None, [])}
+    fields = attrs.asdict(result, recurse=False) | {"outcome": None, "secret_lost": result.secret_lost}
+    return {name: value for name, value in fields.items() if value not in (None, ())}
 
 
 def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
     """Return the report as JSON values; times in seconds."""
     return counts_of(report.summary) | {
-        "operations": {name: _named(counts) for name, counts in sorted(report.operations.items())},
+        "operations": dict(sorted(report.operations.items())),
         "seconds": report.seconds,
         "active_seconds": report.active_seconds,
         "per_second": round(report.rate, 3),
@@ -161,22 +160,16 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
 
 def plain_groups(groups: list[Group]) -> list[dict[str, Any]]:  # Any: JSON values
     """Return the groups of writes that are not applied, each with the first of its writes."""
-    return [_members(group, "results") | {"writes": [*map(plain_result, group.results)]} for group in groups]
-
-
-def _members(thing: attrs.AttrsInstance, *hidden: str) -> dict[str, Any]:  # Any: JSON values
-    """Return the fields of *thing*, as far as they are JSON values, without *hidden* ones."""
-    fields = attrs.asdict(thing, recurse=False, filter=lambda field, _: field.name not in hidden)
-    return fields | {name: str(each) for name, each in fields.items() if isinstance(each, Verdict)}
+    return [
+        attrs.asdict(group, recurse=False, filter=lambda field, _: field.name != "results")
+        | {"writes": [*map(plain_result, group.results)]}
+        for group in groups
+    ]
 
 
 def counts_of(summary: Summary) -> dict[str, Any]:  # Any: JSON values
     """Return a summary as JSON values."""
-    return {"total": summary.total, **_members(summary), "verdicts": _named(summary.verdicts)}
-
-
-def _named(counts: Mapping[Verdict, int]) -> dict[str, int]:
-    return {str(verdict): count for verdict, count in counts.items()}
+    return {"total": summary.total, **attrs.asdict(summary, recurse=False)}
 
 
 def show(report: Report) -> None:

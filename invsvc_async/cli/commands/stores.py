@@ -63,7 +63,7 @@ async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator
     """
     place, is_shared = at.place, is_postgres(at.place)
     if kind is BATCH:
-        from invsvc_async.batch.places import entries_of
+        from invsvc_async.batch.entries import entries_of
 
         entries: Entries = entries_of(place, create=False, reading=reading)
     elif kind is OUTBOX:

@@ -140,13 +140,8 @@ def _since(then: int | None) -> float | None:
 
 def _cells(row: Row) -> Sequence[object]:
     named = [row[name] or "" for name in ("namespace", "key", "operation", "thing", "state")]
-    return [*named, row["attempts"], age(row["age"]), _untold(row)]
-
-
-def _untold(row: Row) -> str:
-    if row.get("told", True):
-        return ""
-    return f"untold: {row['last_error']}" if "last_error" in row else "untold"
+    why = f": {row['last_error']}" if "last_error" in row else ""
+    return [*named, row["attempts"], age(row["age"]), "" if row.get("told", True) else f"untold{why}"]
 
 
 def _facts(row: Row) -> Iterator[tuple[str, str]]:

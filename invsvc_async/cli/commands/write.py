@@ -22,6 +22,7 @@ from invsvc_async.cli.options import (
     check_outputs,
     confirm,
     handled,
+    interruptible,
     unhandled,
 )
 from invsvc_async.cli.output import note
@@ -83,8 +84,8 @@ def command(
     if (what is None) == (file is None):
         raise typer.BadParameter("give either an operation with arguments, or --file")
 
-    # Read outside the event loop, so that Ctrl-C ends reading from a silent pipe.
-    content = None if file is None else file.read()
+    with interruptible():  # the pipe may give nothing
+        content = None if file is None else file.read()
     check_outputs({"--secrets-to": secrets_to, "--story": story}, input=None if file is None else file.name)
 
     def make(client: Client) -> Write[Any]:

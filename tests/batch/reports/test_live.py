@@ -112,11 +112,8 @@ async def test_pause_and_the_length_of_the_input(service, tmp_path, journal):
         after = await read(journal)
 
     (run,) = report.runs
-    assert (run.ended, run.is_lost, {each.why for each in run.pauses}) == (
-        True,
-        False,
-        {live["limits"][0]["why"]},
-    )
+    assert (run.ended, run.is_lost) == (True, False)
+    assert live["limits"][0]["why"] in {each.why for each in run.pauses}
     paused_for = sum(each.ended - each.begun for each in run.pauses) / 1000
     assert 0 < paused_for == pytest.approx((run.at - run.begun) / 1000 - report.active_seconds, abs=0.002)
     (pause,) = live["limits"]

@@ -13,8 +13,8 @@ import pytest
 
 from invsvc_async import Absent, CallOptions, PersonToken
 from invsvc_async.batch import Batch
+from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.identity import content_of
-from invsvc_async.batch.places import entries_of
 from invsvc_async.batch.reports.not_applied import (
     _ADVICE,
     Group,

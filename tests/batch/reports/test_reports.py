@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from invsvc_async.batch import Batch
-from invsvc_async.batch.places import entries_of
+from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.reports.html import page_of
 from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.reports.summary import Report, Slice, report_of

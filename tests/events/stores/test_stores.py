@@ -24,7 +24,7 @@ import asyncpg
 import pytest
 
 from invsvc_async import events
-from invsvc_async.batch.places import entries_of, name_of
+from invsvc_async.batch.entries import entries_of, name_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import Entry, Store, open_store, sqlite
