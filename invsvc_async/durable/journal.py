@@ -42,8 +42,7 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.slices import slices
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-    from collections.abc import Set as AbstractSet
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Set as AbstractSet
     from pathlib import Path
 
     from invsvc_async.durable.intents import Commons, Packed
