@@ -9,7 +9,7 @@ from benchmarks import bodies
 from benchmarks.harness import Row, alternate, ratio_of
 from invsvc_async import codec
 from invsvc_async.codec import envelope as wire
-from invsvc_async.codec.answer_shape import Shape
+from invsvc_async.codec.envelope import Shape
 from invsvc_async.models import Invoice
 
 if TYPE_CHECKING:

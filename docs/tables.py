@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from inspect import Parameter as Argument
-from inspect import signature
+from inspect import Parameter as Argument, signature
 
 from invsvc_async import Client
 from invsvc_async.api.operations import TABLE, Kind, Operation, Parameter

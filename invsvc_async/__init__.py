@@ -10,267 +10,90 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from invsvc_async._version import __version__
+from invsvc_async._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from invsvc_async import errors, events, models, readers, simulator, testing
-    from invsvc_async.api.event_types import EventType
-    from invsvc_async.batch import Batch
-    from invsvc_async.client import Client
-    from invsvc_async.codec import enc_hook, unstructure
-    from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.errors import (
-        AmbiguousWriteError,
-        AuthenticationError,
-        BatchStoppedError,
-        ConfigurationError,
-        ConflictError,
-        CursorStalledError,
-        DeadlineExceededError,
-        EventError,
-        FieldError,
-        FileEncodingError,
-        FilterNotHonouredError,
-        InvalidRequestError,
-        InvsvcError,
-        JournalError,
-        KeyConflictError,
-        MalformedEventError,
-        NotFoundError,
-        NotSentError,
-        PagingError,
-        PermissionDeniedError,
-        RateLimitedError,
-        ResponseLostError,
-        SecretLostError,
-        ServerError,
-        ServiceError,
-        SignatureMismatchError,
-        SignatureMissingError,
-        TransportError,
-        UnauthenticatedEventError,
-        UnreadableResponseError,
-        ValidationFailedError,
-        WriteError,
-        WriteNotAppliedError,
-        WriteSupersededError,
+    from invsvc_async import (
+        errors as errors,
+        events as events,
+        models as models,
+        readers as readers,
+        simulator as simulator,
+        testing as testing,
     )
-    from invsvc_async.models.common import UNSET, Address, Meta, Model, Page, Unset
-    from invsvc_async.models.dbtable import DbtableConnection, DbtableScope, DbtableTables, DbtableWebhooks
-    from invsvc_async.models.invoices import (
-        Customer,
-        DownloadPackage,
-        DownloadRequest,
-        Efos,
-        Invoice,
-        InvoiceItem,
-        InvoiceStamp,
-        InvoiceStatus,
-        RelatedDocuments,
+    from invsvc_async.api.event_types import EventType as EventType
+    from invsvc_async.batch import Batch as Batch
+    from invsvc_async.client import Client as Client
+    from invsvc_async.codec import enc_hook as enc_hook, unstructure as unstructure
+    from invsvc_async.codec.envelope import Envelope as Envelope
+    from invsvc_async.errors import *
+    from invsvc_async.models.common import *
+    from invsvc_async.models.dbtable import *
+    from invsvc_async.models.invoices import *
+    from invsvc_async.models.journeys import *
+    from invsvc_async.models.payments import *
+    from invsvc_async.models.retentions import *
+    from invsvc_async.models.sheets import *
+    from invsvc_async.models.teams import *
+    from invsvc_async.models.users import *
+    from invsvc_async.models.webhooks import *
+    from invsvc_async.outbox import Outbox as Outbox
+    from invsvc_async.portal import Portal as Portal
+    from invsvc_async.reads.pages import *
+    from invsvc_async.reconcile.history import (
+        Absent as Absent,
+        Applied as Applied,
+        CannotTell as CannotTell,
+        Holds as Holds,
+        Superseded as Superseded,
+        Verdict as Verdict,
     )
-    from invsvc_async.models.journeys import (
-        ClonedFrom,
-        Edge,
-        Journey,
-        JourneyGraph,
-        JourneyOrigin,
-        JourneyStats,
-        JourneyStatus,
-        Node,
-        NodeData,
-        PausedReason,
-        Position,
-        Viewport,
+    from invsvc_async.reconcile.intent import Intent as Intent
+    from invsvc_async.reconcile.outcome import Outcome as Outcome
+    from invsvc_async.settings import *
+    from invsvc_async.transport.credentials import (
+        ApiKey as ApiKey,
+        OAuthToken as OAuthToken,
+        PersonToken as PersonToken,
+        TokenProvider as TokenProvider,
     )
-    from invsvc_async.models.payments import (
-        Automation,
-        HistoricalReferences,
-        MethodType,
-        PaymentLink,
-        ReminderOperation,
-    )
-    from invsvc_async.models.retentions import RetentionFile
-    from invsvc_async.models.sheets import SheetConnection, SheetMapping, SyncSummary, SyncTotals
-    from invsvc_async.models.teams import (
-        Brand,
-        EmailSettings,
-        Integration,
-        Member,
-        Periodicity,
-        SatState,
-        Team,
-        TeamSettings,
-    )
-    from invsvc_async.models.users import Preferences, User
-    from invsvc_async.models.webhooks import (
-        Deleted,
-        Health,
-        Webhook,
-        WebhookList,
-        WebhookStatus,
-    )
-    from invsvc_async.outbox import Outbox
-    from invsvc_async.portal import Portal
-    from invsvc_async.reads.pages import Pages
-    from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded, Verdict
-    from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.settings import CallOptions, ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
-    from invsvc_async.transport.credentials import ApiKey, OAuthToken, PersonToken, TokenProvider
-    from invsvc_async.writes.write import Write
+    from invsvc_async.writes.write import Write as Write
+else:
+    from invsvc_async import errors, models
 
-# Modules searched for a public name, the cheapest to import first.
-_SOURCES = (
-    "api.event_types", "errors", "settings", "models.common", "transport.credentials", "client",
-    "codec.envelope", "codec", "reads.pages", "writes.write", "reconcile.outcome", "reconcile.history",
-    "reconcile.intent", "portal", "batch", "outbox",
-)  # fmt: skip
-_SUBMODULES = ("errors", "events", "models", "readers", "simulator", "testing")
+    _MODULES = ("errors", "events", "models", "readers", "simulator", "testing")
+    _NAMES = {  # beside the errors and the models
+        "api.event_types": "EventType",
+        "batch": "Batch",
+        "client": "Client",
+        "codec": "enc_hook unstructure",
+        "codec.envelope": "Envelope",
+        "outbox": "Outbox",
+        "portal": "Portal",
+        "reads.pages": "Pages",
+        "reconcile.history": "Absent Applied CannotTell Holds Superseded Verdict",
+        "reconcile.intent": "Intent",
+        "reconcile.outcome": "Outcome",
+        "settings": "CallOptions ParameterNames ReadRetries ReconcilePolicy Timeouts",
+        "transport.credentials": "ApiKey OAuthToken PersonToken TokenProvider",
+        "writes.write": "Write",
+    }
+    _MODULE_OF = {
+        **dict.fromkeys(models.__all__, "models"),  # whose EventType is an enumeration
+        **dict.fromkeys(errors.__all__, "errors"),
+        **{name: module for module, names in _NAMES.items() for name in names.split()},
+    }
+    __all__ = [*sorted({*_MODULE_OF, *_MODULES, "__version__"})]
 
-__all__ = [
-    "UNSET",
-    "Absent",
-    "Address",
-    "AmbiguousWriteError",
-    "ApiKey",
-    "Applied",
-    "AuthenticationError",
-    "Automation",
-    "Batch",
-    "BatchStoppedError",
-    "Brand",
-    "CallOptions",
-    "CannotTell",
-    "Client",
-    "ClonedFrom",
-    "ConfigurationError",
-    "ConflictError",
-    "CursorStalledError",
-    "Customer",
-    "DbtableConnection",
-    "DbtableScope",
-    "DbtableTables",
-    "DbtableWebhooks",
-    "DeadlineExceededError",
-    "Deleted",
-    "DownloadPackage",
-    "DownloadRequest",
-    "Edge",
-    "Efos",
-    "EmailSettings",
-    "Envelope",
-    "EventError",
-    "EventType",
-    "FieldError",
-    "FileEncodingError",
-    "FilterNotHonouredError",
-    "Health",
-    "HistoricalReferences",
-    "Holds",
-    "Integration",
-    "Intent",
-    "InvalidRequestError",
-    "Invoice",
-    "InvoiceItem",
-    "InvoiceStamp",
-    "InvoiceStatus",
-    "InvsvcError",
-    "JournalError",
-    "Journey",
-    "JourneyGraph",
-    "JourneyOrigin",
-    "JourneyStats",
-    "JourneyStatus",
-    "KeyConflictError",
-    "MalformedEventError",
-    "Member",
-    "Meta",
-    "MethodType",
-    "Model",
-    "Node",
-    "NodeData",
-    "NotFoundError",
-    "NotSentError",
-    "OAuthToken",
-    "Outbox",
-    "Outcome",
-    "Page",
-    "Pages",
-    "PagingError",
-    "ParameterNames",
-    "PausedReason",
-    "PaymentLink",
-    "Periodicity",
-    "PermissionDeniedError",
-    "PersonToken",
-    "Portal",
-    "Position",
-    "Preferences",
-    "RateLimitedError",
-    "ReadRetries",
-    "ReconcilePolicy",
-    "RelatedDocuments",
-    "ReminderOperation",
-    "ResponseLostError",
-    "RetentionFile",
-    "SatState",
-    "SecretLostError",
-    "ServerError",
-    "ServiceError",
-    "SheetConnection",
-    "SheetMapping",
-    "SignatureMismatchError",
-    "SignatureMissingError",
-    "Superseded",
-    "SyncSummary",
-    "SyncTotals",
-    "Team",
-    "TeamSettings",
-    "Timeouts",
-    "TokenProvider",
-    "TransportError",
-    "UnauthenticatedEventError",
-    "UnreadableResponseError",
-    "Unset",
-    "User",
-    "ValidationFailedError",
-    "Verdict",
-    "Viewport",
-    "Webhook",
-    "WebhookList",
-    "WebhookStatus",
-    "Write",
-    "WriteError",
-    "WriteNotAppliedError",
-    "WriteSupersededError",
-    "__version__",
-    "enc_hook",
-    "errors",
-    "events",
-    "models",
-    "readers",
-    "simulator",
-    "testing",
-    "unstructure",
-]  # fmt: skip
+    def __getattr__(name: str) -> object:
+        if name in _MODULES:
+            found = import_module(f"{__name__}.{name}")
+        elif name in _MODULE_OF:
+            found = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        globals()[name] = found
+        return found
 
-
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = _load(name)
-    return found
-
-
-def _load(name: str) -> object:
-    if name in _SUBMODULES:
-        return import_module(f"{__name__}.{name}")
-    models = import_module(f"{__name__}.models")
-    if name in models.__all__ and name != "EventType":  # that of the models is an enumeration
-        return getattr(models, name)
-    modules = (import_module(f"{__name__}.{source}") for source in _SOURCES)
-    return next(getattr(module, name) for module in modules if hasattr(module, name))
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    def __dir__() -> list[str]:
+        return __all__

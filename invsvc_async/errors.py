@@ -52,9 +52,6 @@ __all__ = [
     "WriteError",
     "WriteNotAppliedError",
     "WriteSupersededError",
-    "service_error_class",
-    "takes_secrets",
-    "without_frames",
 ]
 
 P = ParamSpec("P")

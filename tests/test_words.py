@@ -14,14 +14,11 @@ from invsvc_async.batch.reports.html import page_of
 from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.reports.summary import Report
 from invsvc_async.batch.result import Progress, Result, Summary
-from invsvc_async.cli.commands import batch_run
-from invsvc_async.cli.commands import conformance as conformance_cli
-from invsvc_async.cli.commands import report as batch_report
+from invsvc_async.cli.commands import batch_run, conformance as conformance_cli, report as batch_report
 from invsvc_async.cli.commands.explain import _words
 from invsvc_async.cli.formatting import show
 from invsvc_async.conformance import Conformance
-from invsvc_async.conformance.judge import Asked, Judgement, Wrong
-from invsvc_async.conformance.judge import Report as Believed
+from invsvc_async.conformance.judge import Asked, Judgement, Report as Believed, Wrong
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.models import Preferences
 from invsvc_async.reconcile import explain, json_form

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.api.schema import Form, Kind, Operation, Parameter
-from invsvc_async.codec.answer_shape import Shape
+from invsvc_async.codec.envelope import Shape
 
 __all__ = ["BY_NAME", "EVENT_TYPES", "TABLE", "Form", "Kind", "Operation", "Parameter"]
 

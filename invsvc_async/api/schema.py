@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from invsvc_async.codec.answer_shape import Shape
+from invsvc_async.codec.envelope import Shape
 
 __all__ = ["Form", "Kind", "Operation", "Parameter"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Final, NoReturn, TypeAlias, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Final, NoReturn, TypeAlias, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, UnsetType
@@ -51,9 +51,11 @@ def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
     decode = _decoder_of(cls, allowed)
     for raw in raws:
         content = bytes(raw)
-        check(cls, content, around=_AROUND)
         try:
+            check_depth(content, around=_AROUND)
             made.append(decode(content))
+        except NestingError as cause:
+            raise _too_deep(cls, content, cause) from None
         except UNREADABLE as refusal:
             found, allowed = _retried(cls, content, allowed, refusal)
             decode = _decoder_of(cls, allowed)
@@ -81,19 +83,23 @@ def decode_one(cls: type[T], raw: Raw | bytes) -> T:
     return found
 
 
-def check(cls: type[Model], raw: Raw | bytes, *, around: int = 0) -> None:
+def check(cls: type[Model], raw: Raw | bytes) -> None:
     """
-    Check the depth of an item, which *around* levels surround.
+    Check the depth of an item.
 
     Raises:
         UnreadableResponseError: It is nested too deeply.
     """
     try:
-        check_depth(raw, around=around)
+        check_depth(raw)
     except NestingError as cause:
-        raise UnreadableResponseError(
-            f"the {cls.__name__} in the answer cannot be read: {cause}. Look at .raw.", raw=bytes(raw)
-        ) from None
+        raise _too_deep(cls, bytes(raw), cause) from None
+
+
+def _too_deep(cls: type[Model], content: bytes, cause: NestingError) -> UnreadableResponseError:
+    return UnreadableResponseError(
+        f"the {cls.__name__} in the answer cannot be read: {cause}. Look at .raw.", raw=content
+    )
 
 
 def _retried(cls: type[T], content: bytes, allowed: Allowed, refusal: Exception) -> tuple[T, Allowed]:
@@ -115,13 +121,18 @@ def _retried(cls: type[T], content: bytes, allowed: Allowed, refusal: Exception)
 
 @once
 def _decoder_of(cls: type[Model], allowed: Allowed) -> Callable[[bytes], Any]:
-    """Make the function that decodes an item to its model, or raises one of UNREADABLE."""
+    """Generate the function that decodes an item to its model, or raises one of UNREADABLE."""
     mirror = msgspec.json.Decoder(_mirror_of(cls, allowed), float_hook=exact).decode
-    lines = ["def build(content):", " s = mirror(content)"]
+    code = _Code(mirror=mirror, received=Received)
+    code.write(0, "def decode(content):")
+    code.write(1, "mirrored = mirror(content)")
     if UNKNOWN in allowed:
-        # The parser does not check what it skips.
-        lines += [" content.decode()", " place = received(content)"]
-    return _generated(cls, allowed, lines, mirror=mirror, received=Received)
+        code.write(1, "content.decode()")  # the parser does not check what it skips
+        code.write(1, "place = received(content)")
+    code.write(1, f"return {code.copy(cls, allowed, 'mirrored', 'place', 1)}")
+    compiled = compile("\n".join(code.lines), f"<invsvc_async: decoder of {cls.__name__}>", "exec")
+    exec(compiled, code.names)  # noqa: S102 - the code contains only our own field names
+    return cast("Callable[[bytes], Any]", code.names["decode"])
 
 
 def _within(allowed: Allowed) -> Allowed:
@@ -131,9 +142,16 @@ def _within(allowed: Allowed) -> Allowed:
 
 @once
 def _mirror_of(cls: type[Model], allowed: Allowed) -> type[msgspec.Struct]:
+    fields: list[Any] = []
+    for field in fields_of(cls):
+        hint = _mirrored(field.type, allowed)
+        if field.nullable:
+            hint |= None
+        lacking = _may_lack(field, allowed)
+        fields.append((field.name, hint | UnsetType, msgspec.UNSET) if lacking else (field.name, hint))
     return msgspec.defstruct(
         f"{cls.__name__}Mirror",
-        [_mirrored(field, allowed) for field in fields_of(cls)],
+        fields,
         rename={field.name: field.wire for field in fields_of(cls)},
         forbid_unknown_fields=UNKNOWN not in allowed,
         kw_only=True,
@@ -141,86 +159,107 @@ def _mirror_of(cls: type[Model], allowed: Allowed) -> type[msgspec.Struct]:
     )
 
 
-def _mirrored(field: Field, allowed: Allowed) -> Any:
-    hint = _mirrored_type(field.type, allowed)
-    if field.nullable:
-        hint |= None
-    may_be_absent = _may_be_absent(field, allowed)
-    return (field.name, hint | UnsetType, msgspec.UNSET) if may_be_absent else (field.name, hint)
-
-
-def _may_be_absent(field: Field, allowed: Allowed) -> bool:
+def _may_lack(field: Field, allowed: Allowed) -> bool:
     return field.nullable or MISSING in allowed
 
 
-def _mirrored_type(hint: Any, allowed: Allowed) -> Any:
+def _mirrored(hint: Any, allowed: Allowed) -> Any:
     origin, args = get_origin(hint), get_args(hint)
     if is_model(hint):
         return _mirror_of(hint, _within(allowed))
     if origin is tuple:
-        return tuple[_mirrored_type(args[0], allowed), ...]  # type: ignore[misc]
+        return tuple[_mirrored(args[0], allowed), ...]  # type: ignore[misc]
     if origin is Mapping:
-        return dict[str, _mirrored_type(args[1], allowed)]  # type: ignore[misc]
+        return dict[str, _mirrored(args[1], allowed)]  # type: ignore[misc]
     if enum_in(hint):
         return str
     return {Decimal: Any, float: Any, datetime: _Milliseconds}.get(hint, hint)
 
 
-@once
-def _build_of(cls: type[Model], allowed: Allowed) -> Callable[..., Model]:
-    """Generate the function that copies a mirror of *cls*, and its place if it may have unknown fields."""
-    return _generated(cls, allowed, ["def build(s, place=None):"])
+class _Code:
+    """
+    The lines of a generated function, and the names that they use.
 
+    The function makes all objects of an item itself: a function for each class would take 5 % longer.
+    """
 
-def _generated(cls: type[Model], allowed: Allowed, lines: list[str], **own: Any) -> Callable[..., Any]:
-    names: dict[str, Any] = {
-        "blank": blank_of(cls), "cls": cls, "Decimal": Decimal, "as_float": _float, "wholes": _WHOLES,
-        "moment": datetime.fromtimestamp, "unset": msgspec.UNSET, "unusual": _unusual, "utc": UTC, **own,
-    }  # fmt: skip
-    lines.append(" o = blank()")
-    if UNKNOWN in allowed:
-        lines.append(" o._rest = place")
-    for field in fields_of(cls):
-        lines += _copy(field, allowed, names)
-    lines += [" o.__class__ = cls", " return o"]
-    code = compile("\n".join(lines), f"<invsvc_async: decoder of {cls.__name__}>", "exec")
-    exec(code, names)  # noqa: S102 - the code contains only our own field names
-    build: Callable[..., Any] = names["build"]
-    return build
+    def __init__(self, **names: object) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, object] = {
+            "as_float": _float, "Decimal": Decimal, "moment": datetime.fromtimestamp, "unset": msgspec.UNSET,
+            "unusual": _unusual, "utc": UTC, "wholes": _WHOLES, **names,
+        }  # fmt: skip
 
+    def write(self, indent: int, line: str) -> None:
+        self.lines.append(" " * indent + line)
 
-def _copy(field: Field, allowed: Allowed, names: dict[str, Any]) -> list[str]:
-    made = _made(field.type, "v", f"place, {field.wire!r}", allowed, names)
-    if _may_be_absent(field, allowed):
-        null = "None if v is None else " if field.nullable and made != "v" else ""
-        return [f" v = s.{field.name}", f" if v is not unset: o.{field.name} = {null}{made}"]
-    if made == "v":
-        return [f" o.{field.name} = s.{field.name}"]
-    return [f" v = s.{field.name}", f" o.{field.name} = {made}"]
+    def name(self, value: object = None) -> str:
+        """Return a new name, of *value* or of a variable."""
+        name = f"n{len(self.names)}"
+        self.names[name] = value
+        return name
 
+    def copy(self, cls: type[Model], allowed: Allowed, mirror: str, place: str, indent: int) -> str:
+        """Write how *mirror*, at *place*, is copied to a model, and return the model's name."""
+        made = self.name()
+        self.write(indent, f"{made} = {self.name(blank_of(cls))}()")
+        if UNKNOWN in allowed:
+            self.write(indent, f"{made}._rest = {place}")
+        for field in fields_of(cls):
+            value, at = f"{mirror}.{field.name}", indent
+            if _may_lack(field, allowed):
+                held, at = self.name(), indent + 1
+                self.write(indent, f"{held} = {value}")
+                self.write(indent, f"if {held} is not unset:")
+                value = held
+            if field.nullable and not _stays(field.type):
+                self.write(at, f"if {value} is None: {made}.{field.name} = None")
+                self.write(at, "else:")
+                at += 1
+            found = self.convert(field.type, allowed, value, f"{place}, {field.wire!r}", at)
+            self.write(at, f"{made}.{field.name} = {found}")
+        self.write(indent, f"{made}.__class__ = {self.name(cls)}")
+        return made
 
-def _made(hint: Any, value: str, place: str, allowed: Allowed, names: dict[str, Any]) -> str:
-    """Generate the expression that converts *value* of a mirror, at *place*, to *hint*."""
-    origin, args = get_origin(hint), get_args(hint)
-    if is_model(hint):
-        names[hint.__name__] = _build_of(hint, _within(allowed))
-        return f"{hint.__name__}({value}, ({place}))" if WITHIN in allowed else f"{hint.__name__}({value})"
-    if origin is tuple or origin is Mapping:
-        each = _made(args[-1 if origin is Mapping else 0], "w", f"{place}, i", allowed, names)
-        if each == "w":
+    def convert(self, hint: Any, allowed: Allowed, value: str, place: str, indent: int) -> str:
+        """Write how *value* of a mirror, at *place*, is converted to *hint*, and return the result."""
+        if _stays(hint):
             return value
-        if origin is Mapping:
-            return f"{{i: {each} for i, w in {value}.items()}}"
-        return f"tuple([{each} for i, w in enumerate({value})])"
-    if known := enum_in(hint):
-        names[(table := f"known_{len(names)}")] = known.get
-        return f"{table}({value}, {value})"
-    templates = {
-        Decimal: "{0} if type({0}) is Decimal else wholes[{0}] if type({0}) is int else unusual()",
-        float: f"float({{0}}) if type({{0}}) is int and {-_WHOLE} < {{0}} < {_WHOLE} else as_float({{0}})",
-        datetime: "moment({0} / 1000, utc)",
-    }
-    return templates.get(hint, "{0}").format(value)
+        given = value if value.isidentifier() else self.name()
+        if given != value:
+            self.write(indent, f"{given} = {value}")
+        if is_model(hint):
+            return self.copy(hint, _within(allowed), given, f"({place})", indent)
+        if known := enum_in(hint):
+            return f"{self.name(known.get)}({given}, {given})"
+        if hint in _CONVERTED:
+            return _CONVERTED[hint].format(given)
+        is_mapping, made, at, each = get_origin(hint) is Mapping, self.name(), self.name(), self.name()
+        self.write(indent, f"{made} = {'{}' if is_mapping else '[]'}")
+        if is_mapping:
+            pairs = f"{at}, {each} in {given}.items()"
+        elif WITHIN in allowed:
+            pairs = f"{at}, {each} in enumerate({given})"
+        else:
+            pairs = f"{each} in {given}"
+        self.write(indent, f"for {pairs}:")
+        inner = get_args(hint)[1 if is_mapping else 0]
+        found = self.convert(inner, allowed, each, f"{place}, {at}", indent + 1)
+        self.write(indent + 1, f"{made}[{at}] = {found}" if is_mapping else f"{made}.append({found})")
+        return made if is_mapping else f"tuple({made})"
+
+
+# How a value of a mirror is converted to these types.
+_CONVERTED: Mapping[Any, str] = {
+    Decimal: "{0} if type({0}) is Decimal else wholes[{0}] if type({0}) is int else unusual()",
+    float: f"float({{0}}) if type({{0}}) is int and {-_WHOLE} < {{0}} < {_WHOLE} else as_float({{0}})",
+    datetime: "moment({0} / 1000, utc)",
+}
+
+
+def _stays(hint: Any) -> bool:
+    """Return whether a mirror has values of this type as the model has them."""
+    return not (is_model(hint) or enum_in(hint) or hint in _CONVERTED) and all(map(_stays, get_args(hint)))
 
 
 class _Wholes(dict[int, Decimal]):

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from invsvc_async.codec import decode_fast
-from invsvc_async.codec.arrays import split
+from invsvc_async.codec.envelope import split
 from invsvc_async.codec.exact_json import MEMBERS, UNREADABLE, utc
 from invsvc_async.codec.fields import is_model
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError

@@ -11,15 +11,15 @@ from collections.abc import Mapping  # noqa: TC003 - the documentation resolves 
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from msgspec import Raw
 from multidict import istr
 
 from invsvc_async import errors
-from invsvc_async.codec.answer_shape import Shape
-from invsvc_async.codec.arrays import Items, check
 from invsvc_async.codec.exact_json import (
     MEMBERS,
     UNREADABLE,
@@ -37,13 +37,34 @@ from invsvc_async.codec.nesting import SHORT, check_depth
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Envelope", "dumps", "is_cut", "loads", "read_error", "read_success", "retry_after", "utc"]
+__all__ = ["Envelope", "Shape", "dumps", "is_cut", "loads", "read_error", "read_success", "split", "utc"]
 
-
+# Items of a list; the specification's largest page has 100.  Even an item of two bytes takes about 60 bytes
+# of memory when it is split off, and its model several hundred.
+_MOST: Final = 10_000
+_LONG: Final = 2**19  # bytes: longer lists are checked before; a shorter one takes at most 16 MB
+_COMMAS: Final = 100_000  # commas between or within items: with fewer, a split takes at most 6 MB
 _FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # ms: the range of datetime
+_NOTHING: Final[Any] = Raw()
+_REQUEST_ID = istr("X-Request-Id")  # the usual header; the specification does not name one
+_SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"  # the standard has no fractions, but some services do
+_OF_AUTHENTICATION = frozenset({"message", "error", "error_description", "details"})
+_NOT_SHOWN = {"raw", "content", "headers"}  # they may contain a secret
 
 
-class _Usual(msgspec.Struct, kw_only=True):
+class Shape(StrEnum):
+    """How a successful answer is wrapped."""
+
+    STANDARD = "standard"  # {success, data, message?, timestamp}
+    LIST = "list"  # data, next and has_more side by side
+    OPEN = "open"  # the specification leaves it open: any JSON object whose success is true
+    BARE = "bare"  # no envelope
+
+
+_LIST, _BARE = Shape.LIST, Shape.BARE  # on 3.11, access through the class takes as long as a call
+
+
+class _Answer(msgspec.Struct, kw_only=True):
     """The members of an answer, if all are as the specification describes them."""
 
     success: bool
@@ -56,51 +77,26 @@ class _Usual(msgspec.Struct, kw_only=True):
     per_page: int | None = None
 
 
-class _Odd(msgspec.Struct, kw_only=True):
-    """The same members, if one is not; ``mended`` drops it."""
-
-    success: bool
-    message: Any = None
-    timestamp: Any = None
-    next: Any = None
-    has_more: Any = False
-    total_results: Any = None
-    page: Any = None
-    per_page: Any = None
-
-    def mended(self) -> _Odd:
-        self.message, self.next, self.has_more = _text(self.message), _text(self.next), self.has_more is True
-        self.timestamp = _stamp(self.timestamp)
-        self.total_results = _whole(self.total_results)
-        self.page, self.per_page = _whole(self.page), _whole(self.per_page)
-        return self
+_ENVELOPE_NAMES = frozenset({"data", *_Answer.__struct_fields__})
+_Items = Annotated[list[Raw], msgspec.Meta(max_length=_MOST)]
 
 
-_NOTHING = Raw()
-# By shape: what may not be odd.  Any: the type of a member, and its default if it may be absent.
-_DATA: Mapping[Shape, list[tuple[Any, ...]]] = {
-    Shape.LIST: [("data", Items), ("next", str | None, None), ("has_more", bool, False)],
-    Shape.STANDARD: [("data", Raw)],
-    Shape.OPEN: [("data", Raw, _NOTHING)],  # msgspec does not decode objects to a union with Raw
-}
-
-
-def _decoder(shape: Shape, members: type[msgspec.Struct]) -> Callable[[bytes], Any]:
+@cache
+def _decoder(shape: Shape, *, odd: bool = False) -> Callable[[bytes], Any]:
+    """Return the decoder of answers, or of those with further or *odd* members, which may have any type."""
+    members: dict[Shape, list[Any]] = {  # what may not be odd
+        Shape.LIST: [("data", _Items), ("next", str | None, None), ("has_more", bool, False)],
+        Shape.STANDARD: [("data", Raw)],
+        Shape.OPEN: [("data", Raw, _NOTHING)],  # msgspec does not decode objects to a union with Raw
+    }
+    fields = {name: (name, Any, None) for name in _MENDED} if odd else {}
+    fields |= {each[0]: each for each in members[shape]}
     # Nothing in the usual envelope of a list is nested but its items, if it has no further members.
-    strict = shape is Shape.LIST and members is _Usual
+    strict = shape is _LIST and not odd
     answer = msgspec.defstruct(
-        "Answer", _DATA[shape], bases=(members,), kw_only=True, forbid_unknown_fields=strict
+        "Answer", fields.values(), bases=(_Answer,), kw_only=True, forbid_unknown_fields=strict
     )
     return msgspec.json.Decoder(answer).decode
-
-
-_DECODE = {shape: _decoder(shape, _Usual) for shape in _DATA}
-_DECODE_ODD = {shape: _decoder(shape, _Odd) for shape in _DATA}
-_REQUEST_ID = istr("X-Request-Id")  # the usual header; the specification does not name one
-_SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"  # the standard has no fractions, but some services do
-_OF_AUTHENTICATION = frozenset({"message", "error", "error_description", "details"})
-_NOT_SHOWN = {"raw", "content", "headers"}  # they may contain a secret
-_ENVELOPE_NAMES = frozenset({"data", *_Usual.__struct_fields__})
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because one is made for every answer
@@ -185,23 +181,26 @@ def read_success(
     Spec: Response envelopes.
     """
     try:
-        if shape is Shape.LIST:
-            check(content)  # the depth of the items is checked when they are decoded
-        else:
+        if shape is _LIST:
+            if _may_be_many(content):
+                _first_items()[1](content)
+        else:  # the depth of a list's items is checked when they are decoded
             content.decode()
             if len(content) > SHORT:
                 check_depth(content)
-        if shape is Shape.BARE:
+        if shape is _BARE:
             MEMBERS.decode(content)
             request_id = headers.get(_REQUEST_ID)
             return Envelope(
                 raw=Raw(content), content=content, request_id=request_id, status=status, headers=headers
             )
         try:
-            found = _DECODE[shape](content)
+            found = _decoder(shape)(content)
         except ValueError:  # another member, or an odd one
             check_depth(content)
-            found = _DECODE_ODD[shape](content).mended()
+            found = _decoder(shape, odd=True)(content)
+            for name, mended in _MENDED.items():
+                setattr(found, name, mended(getattr(found, name)))
     except UNREADABLE as cause:
         whole = without_halves(content)
         if whole != content:
@@ -226,6 +225,36 @@ def read_success(
         status=status,
         headers=headers,
     )
+
+
+def split(array: Raw) -> list[Raw]:
+    """
+    Return the items of a JSON array.
+
+    Raises:
+        ValueError, RecursionError: It is not an array, or has too many items.
+    """
+    content = bytes(array)
+    if _may_be_many(content):
+        _first_items()[0](content)
+    return msgspec.json.decode(content, type=_Items)
+
+
+def _may_be_many(content: bytes) -> bool:
+    return len(content) > _LONG and content.count(b",") > _COMMAS
+
+
+@cache
+def _first_items() -> tuple[Callable[[bytes], object], ...]:
+    """
+    Return decoders of an array, and of an array in an envelope, that reject more than ``_MOST`` items.
+
+    msgspec checks ``max_length`` only when it has read the whole array, but rejects a surplus field at once.
+    """
+    fields = [(f"item_{number}", Raw, _NOTHING) for number in range(_MOST)]
+    array = msgspec.defstruct("Array", fields, array_like=True, forbid_unknown_fields=True)
+    envelope = msgspec.defstruct("Envelope", [("data", array)])
+    return msgspec.json.Decoder(array).decode, msgspec.json.Decoder(envelope).decode
 
 
 def _unreadable(
@@ -303,6 +332,13 @@ def _stamp(value: object) -> int | None:
     """Return a time in ms, or ``None`` if it is outside the range of ``datetime``."""
     ms = value if type(value) is int else _whole(value)
     return ms if ms is not None and _FIRST <= ms <= _LAST else None
+
+
+# What is made of a member that is not as the specification describes it: it is dropped, unless it is plain.
+_MENDED: Mapping[str, Callable[[object], object]] = {
+    "message": _text, "timestamp": _stamp, "next": _text, "has_more": lambda value: value is True,
+    "total_results": _whole, "page": _whole, "per_page": _whole,
+}  # fmt: skip
 
 
 def _details(value: object) -> object:

@@ -52,8 +52,7 @@ from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed
 from invsvc_async.writes.driver import Driver, new_run
-from invsvc_async.writes.new_intent import intent_of as new_intent
-from invsvc_async.writes.new_intent import new_tag, spec_of_intent, with_reader
+from invsvc_async.writes.new_intent import intent_of as new_intent, new_tag, spec_of_intent, with_reader
 from invsvc_async.writes.start import new_start, taken_up
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import attrs
 
 from invsvc_async.models.common import ABSENT, Items, Meta, Model, Page
 
-__all__ = ["Deleted", "EventType", "Health", "Webhook", "WebhookList", "WebhookStatus"]
+# EventType is left out: at the top of the package, the name is that of the Literal.
+__all__ = ["Deleted", "Health", "Webhook", "WebhookList", "WebhookStatus"]
 
 
 class WebhookStatus(StrEnum):

@@ -12,8 +12,7 @@ from invsvc_async.reads import retry
 from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Mapping, Sequence, Set as AbstractSet
     from typing import Any
 
     from invsvc_async.api.event_types import EventName

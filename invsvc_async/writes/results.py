@@ -10,7 +10,7 @@ import attrs
 import msgspec
 
 from invsvc_async import codec, models
-from invsvc_async.codec.answer_shape import Shape
+from invsvc_async.codec.envelope import Shape
 from invsvc_async.codec.exact_json import UNREADABLE
 from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.reconcile.compare import names_another

@@ -9,7 +9,7 @@ import pytest
 
 from invsvc_async import models
 from invsvc_async.api.operations import BY_NAME, TABLE, Form, Kind, Operation
-from invsvc_async.codec.answer_shape import Shape
+from invsvc_async.codec.envelope import Shape
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import ParameterNames
 

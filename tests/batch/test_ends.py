@@ -20,8 +20,7 @@ from invsvc_async import (
     JournalError,
     Verdict,
 )
-from invsvc_async.batch import Batch
-from invsvc_async.batch import engine as engine_module
+from invsvc_async.batch import Batch, engine as engine_module
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item

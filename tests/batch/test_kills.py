@@ -10,8 +10,15 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.simulator import Simulator
 from tests.batch.child import TRANSITIONS
-from tests.batch.killing import FAULTS, begin, kill_often, seed, verdicts_of, violations
-from tests.batch.killing import main as amid_troubles
+from tests.batch.killing import (
+    FAULTS,
+    begin,
+    kill_often,
+    main as amid_troubles,
+    seed,
+    verdicts_of,
+    violations,
+)
 
 pytestmark = pytest.mark.untraced
 

@@ -6,8 +6,7 @@ import subprocess
 
 import pytest
 
-from benchmarks import __main__ as command
-from benchmarks import against, runs
+from benchmarks import __main__ as command, against, runs
 from benchmarks.against import changes
 from benchmarks.harness import Ratio, Row, interval
 

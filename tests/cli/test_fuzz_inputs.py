@@ -8,8 +8,7 @@ from contextlib import suppress
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from invsvc_async import Client, ConfigurationError, Intent, InvalidRequestError
 from invsvc_async.batch.file_check import BadLine, Line, check_line, read_lines

@@ -8,13 +8,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from invsvc_async import errors
 from invsvc_async.codec import envelope as wire
-from invsvc_async.codec.answer_shape import Shape
+from invsvc_async.codec.envelope import Shape
 from invsvc_async.errors import InvsvcError, UnreadableResponseError
 
 NO_HEADERS: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())

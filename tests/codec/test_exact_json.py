@@ -6,12 +6,11 @@ import json
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from invsvc_async import UnreadableResponseError
 from invsvc_async.codec import envelope as wire
-from invsvc_async.codec.answer_shape import Shape
+from invsvc_async.codec.envelope import Shape
 from invsvc_async.codec.exact_json import without_halves
 
 pytestmark = pytest.mark.untraced

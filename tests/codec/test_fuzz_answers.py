@@ -6,13 +6,11 @@ import pickle
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from invsvc_async import FieldError, InvsvcError, UnreadableResponseError, codec, models
-from invsvc_async.codec import envelope as wire
-from invsvc_async.codec import exact_json
-from invsvc_async.codec.answer_shape import Shape
+from invsvc_async.codec import envelope as wire, exact_json
+from invsvc_async.codec.envelope import Shape
 from invsvc_async.codec.fields import fields_of
 from tests.codec.recorded import SAMPLES
 from tests.support.fuzzing import fuzzed, spoilt

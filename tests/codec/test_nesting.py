@@ -8,15 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from benchmarks import bodies
 from invsvc_async import Intent, codec, events
 from invsvc_async.api.json_values import to_wire
 from invsvc_async.batch.file_check import Line, read_lines
 from invsvc_async.codec import envelope
-from invsvc_async.codec.answer_shape import Shape
+from invsvc_async.codec.envelope import Shape
 from invsvc_async.codec.nesting import DEEPEST, NestingError, check_depth
 from invsvc_async.errors import InvalidRequestError, MalformedEventError, UnreadableResponseError
 from invsvc_async.models import Invoice, Journey

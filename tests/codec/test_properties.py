@@ -11,8 +11,7 @@ from typing import Any, get_args, get_origin
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from invsvc_async import codec, models
 from invsvc_async.codec import envelope

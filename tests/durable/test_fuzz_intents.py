@@ -6,8 +6,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from invsvc_async import Intent, InvalidRequestError, JournalError
 from invsvc_async.batch.result import Result

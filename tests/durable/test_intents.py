@@ -6,8 +6,7 @@ from decimal import Decimal
 
 import attrs
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from invsvc_async import Intent, JournalError, ReconcilePolicy, Timeouts
 from invsvc_async.durable.intents import Commons, Packed, pack, unpack

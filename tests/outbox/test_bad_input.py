@@ -128,8 +128,7 @@ async def test_file_that_two_services_share(service, client, tmp_path):
 
 async def test_file_that_the_application_keeps_locked(service, client, tmp_path, caplog, monkeypatch):
     """It is logged that nothing is sent, and why; once the transaction has ended, dispatching goes on by itself."""
-    from invsvc_async.outbox import outbox as module
-    from invsvc_async.outbox import sqlite
+    from invsvc_async.outbox import outbox as module, sqlite
 
     monkeypatch.setattr(sqlite, "_PATIENCE", 0.05)
     monkeypatch.setattr(module, "_PAUSES", (0.05,))

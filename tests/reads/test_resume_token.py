@@ -6,8 +6,7 @@ import base64
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reads.resume_token import Place, Position, read_token, write_token

@@ -15,7 +15,7 @@ from invsvc_async import ApiKey, Client, Intent, InvsvcError, Outcome, Verdict
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch import Batch
 from invsvc_async.codec import envelope
-from invsvc_async.codec.answer_shape import Shape
+from invsvc_async.codec.envelope import Shape
 from invsvc_async.events import Receiver, SharedHeader
 from invsvc_async.models import Webhook
 from invsvc_async.reconcile.facts import Known

@@ -9,8 +9,7 @@ import random
 import aiohttp
 import pytest
 
-from invsvc_async.simulator import Faults, Simulator
-from invsvc_async.simulator import service as service_module
+from invsvc_async.simulator import Faults, Simulator, service as service_module
 from invsvc_async.simulator.faults import KINDS, parse_step
 from tests.support.virtual_time import service_clock
 

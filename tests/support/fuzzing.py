@@ -11,8 +11,7 @@ import json
 import os
 from typing import Any
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 
 from invsvc_async import ApiKey, Client, Intent
 from invsvc_async.codec import envelope

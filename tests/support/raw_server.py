@@ -19,8 +19,11 @@ import pytest
 from yarl import URL
 
 from invsvc_async.transport.transport import Exchange, Transport
-from tests.support.certificates import client_context as CLIENT_TLS  # noqa: N812 - stands for a constant
-from tests.support.certificates import made_certificate, server_context
+from tests.support.certificates import (
+    client_context as CLIENT_TLS,  # noqa: N812 - stands for a constant
+    made_certificate,
+    server_context,
+)
 
 OK = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n{"success":true}'
 

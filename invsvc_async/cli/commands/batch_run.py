@@ -140,8 +140,7 @@ def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
         return
     from rich.console import Group
     from rich.live import Live
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, Progress as Bar, TextColumn
     from rich.text import Text
 
     bar, words = (
