@@ -408,7 +408,7 @@ def test_ctrl_c_while_a_pipe_is_silent(here, words):
         finally:
             running.kill()
 
-    assert running.returncode in (1, 130)  # older typer: 1
+    assert running.returncode in (1, 130, -signal.SIGINT)  # older typer: 1
 
 
 # --- help, suggestions, completion

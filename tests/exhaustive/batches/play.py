@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from invsvc_async.batch.intake import chunks
 from tests.exhaustive.batches.journals import inline_writers
 from tests.exhaustive.batches.judge import broken
 from tests.exhaustive.batches.stage import BatchStage
@@ -47,7 +45,7 @@ def one_clock(loop: FreezingLoop) -> Iterator[None]:
 @contextmanager
 def small_parts() -> Iterator[None]:
     """Let inputs be taken in one write at a time, so that each of them ends a part of a file."""
-    with patch(f"{BATCH}.run.chunks", partial(chunks, at_once=1)):
+    with patch(f"{BATCH}.intake.AT_ONCE", 1):
         yield
 
 
