@@ -296,18 +296,6 @@ async def test_write_in_doubt_that_no_longer_fits(service, client, outbox, conne
     assert service.arrivals("webhooks.create") == 1
 
 
-async def test_refused_write_is_done_again(service, client, outbox, connection):
-    """A write that was refused keeps its body, and is sent anew once it is asked for."""
-    hook = service.seed_webhook().id
-    service.script("webhooks.update", "403")
-    async with outbox.dispatching():
-        [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
-        assert (await verdict_of(outbox, key)).verdict is Verdict.REFUSED
-        assert await outbox.retry(key, "unknown") == [key]
-        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-        assert await outbox.retry(key) == []
-
-
 async def test_absent_write_is_sent_until_it_is_applied(service, client, outbox, connection):
     """A write that the service keeps failing without an effect is sent again, and holds back the next to its thing."""
     hook = service.seed_webhook().id
@@ -399,20 +387,6 @@ async def test_process_with_a_longer_silence(service, address):
             assert len(await other.take(LANES)) == many
 
 
-async def test_dropped_write_is_not_sent(service, client, outbox, connection):
-    """What is dropped before a dispatcher begins is gone; an unknown key is not found."""
-    hook = service.seed_webhook().id
-    [key, other] = await enqueue(
-        outbox, connection,
-        client.webhooks.update(hook, description="dropped"), client.webhooks.update(hook, description="kept"),
-    )  # fmt: skip
-    assert await outbox.drop(key)
-    assert not await outbox.drop(key)
-    async with outbox.dispatching():
-        await verdict_of(outbox, other)
-    assert [entry.body["description"] for entry in service.ledger.entries] == ["kept"]
-
-
 async def test_key_of_a_dropped_write_is_used_again(service, client, outbox, connection):
     """A dispatcher that has the dropped write in its queue sends the new one under its key, once."""
     hook = service.seed_webhook().id
@@ -456,22 +430,6 @@ async def test_write_that_is_being_sent_is_not_dropped(service, client, outbox, 
         await service.arrived("webhooks.update")
         assert not await outbox.drop(key)
         assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-
-
-async def test_secrets_are_passed_on_and_not_stored(service, client, address, connection):
-    """The secret of a new webhook goes to ``on_secret``; no table contains it, and the create is tagged."""
-    secrets = {}
-    async with Outbox.open(
-        address, client, on_secret=lambda key, hook: secrets.update({key: hook.secret})
-    ) as outbox:
-        async with outbox.dispatching():
-            [key] = await enqueue(outbox, connection, client.webhooks.create(**HOOK))
-            outcome = await verdict_of(outbox, key)
-        assert secrets[key]
-        assert outcome.value.secret is None
-        rows = await outbox._store.store.rows("SELECT entries::text AS entries FROM {s}entries")
-        assert all(secrets[key] not in row["entries"] for row in rows)
-    assert "[iv-" in service.ledger.entries[0].body["description"]
 
 
 async def test_dispatching_twice_is_refused(outbox):

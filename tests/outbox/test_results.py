@@ -43,28 +43,6 @@ async def consumer_of(outbox):
     return Consumer(leases)
 
 
-async def verdicts_of_retrying(outbox):
-    """Dispatch with a callback that retries its write, until one was applied; give the verdicts it got."""
-    verdicts, both = [], asyncio.Event()
-
-    async def retrying(result):
-        verdicts.append(result.verdict)
-        await outbox.retry(result.key)
-        both.set() if result.applied else None
-
-    async with outbox.dispatching(on_result=retrying), asyncio.timeout(60):
-        await both.wait()
-    return verdicts
-
-
-async def test_next_one_acknowledges_the_one_before(service, client, outbox, connection):
-    """What was acknowledged is not given again; the last one is, because nobody has asked for another."""
-    keys = await finished(service, client, outbox, connection, 3)
-    assert await taken(outbox, 2) == keys[:2]
-    assert await taken(outbox, 2) == keys[1:]
-    assert await taken(outbox, 1) == keys[2:]
-
-
 async def test_consumers_share_the_verdicts(service, client, outbox, connection, address):
     """Two consumers that are under way at once get different ones."""
     keys = await finished(service, client, outbox, connection, 20)
@@ -182,14 +160,6 @@ async def test_callback_that_fails_gets_its_verdict_again(service, client, outbo
             while await entries_of(outbox, state="untold") or await untold(outbox):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
     assert (told[:2], told.count(keys[0]), told.count(keys[1])) == (keys, 3, 1)
-
-
-async def test_callback_that_retries_its_write_gets_the_new_verdict(service, client, outbox, connection):
-    """What it acknowledges is the refusal, not the verdict of the write that is sent again."""
-    service.script("webhooks.update", "403")
-    await enqueue(outbox, connection, client.webhooks.update(service.seed_webhook().id, description="x"))
-    assert await verdicts_of_retrying(outbox) == [Verdict.REFUSED, Verdict.APPLIED]
-    assert service.arrivals("webhooks.update") == 2
 
 
 async def test_callback_whose_own_await_is_cancelled(service, client, outbox, connection, caplog):

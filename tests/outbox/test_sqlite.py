@@ -17,9 +17,9 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from invsvc_async import ApiKey, InvalidRequestError, JournalError, Outbox, Verdict
-from tests.batch.conftest import HOOK, client_of
+from tests.batch.conftest import client_of
 from tests.outbox.conftest import CONNECTIONS, Rollback, entries_of, untold, verdict_of
-from tests.outbox.test_results import taken, verdicts_of_retrying
+from tests.outbox.test_results import taken
 
 PROGRAM = """
 import asyncio, sys
@@ -273,43 +273,6 @@ async def test_write_in_doubt_of_another_mode(service, client, path, connection)
     assert service.arrivals("webhooks.update") == 1
 
 
-async def test_refused_write_is_done_again_and_others_dropped(service, client, outbox, connection):
-    """A refused write is sent anew; one that was not taken up yet can be dropped."""
-    service.script("webhooks.update", "403")
-    [key] = await enqueue(outbox, connection, update(client, service))
-    [gone] = await enqueue(outbox, connection, update(client, service, "dropped"))
-    assert await outbox.drop(gone)
-    assert not await outbox.drop(gone)
-    async with outbox.dispatching():
-        assert (await verdict_of(outbox, key)).verdict is Verdict.REFUSED
-        assert await outbox.retry(key) == [key]
-        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-        assert await outbox.retry(key) == []
-    assert service.arrivals("webhooks.update") == 2
-
-
-async def test_verdicts_are_given_until_they_are_acknowledged(service, client, outbox, connection, path):
-    """As in PostgreSQL, and also after the outbox was opened again."""
-    keys = await enqueue(outbox, connection, *(update(client, service) for _ in range(3)))
-    async with outbox.dispatching():
-        for key in keys:
-            await verdict_of(outbox, key)
-    assert await taken(outbox, 2) == keys[:2]
-    assert await taken(outbox, 2) == keys[1:]
-
-
-async def test_secrets_are_passed_on(service, client, path, connection):
-    """The secret of a new webhook goes to ``on_secret``, and into neither file."""
-    secrets = {}
-    async with Outbox.open(
-        path, client, on_secret=lambda key, hook: secrets.update({key: hook.secret})
-    ) as outbox:
-        [key] = await enqueue(outbox, connection, client.webhooks.create(**HOOK))
-        async with outbox.dispatching():
-            assert (await verdict_of(outbox, key)).value.secret is None
-    assert all(secrets[key].encode() not in file.read_bytes() for file in path.parent.iterdir())
-
-
 async def test_row_that_was_moved_before_a_kill(service, client, outbox, connection, path):
     """Moved, and not marked so before the process was killed, it is not sent once more."""
     hook = service.seed_webhook().id
@@ -425,14 +388,6 @@ async def test_reading_beside_the_process_that_sends(service, client, outbox, co
     with pytest.raises(JournalError, match="it has no writes for"):
         async with Outbox.open(path.with_name("empty.db"), client, reading=True):
             pass
-
-
-async def test_callback_that_retries_its_write_gets_the_new_verdict(service, client, outbox, connection):
-    """As in PostgreSQL: the verdict that it acknowledges is the first one."""
-    service.script("webhooks.update", "403")
-    await enqueue(outbox, connection, update(client, service))
-    assert await verdicts_of_retrying(outbox) == [Verdict.REFUSED, Verdict.APPLIED]
-    assert service.arrivals("webhooks.update") == 2
 
 
 async def test_kill_while_an_acknowledged_verdict_is_forgotten(service, client, connection, path):

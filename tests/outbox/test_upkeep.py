@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from functools import partialmethod
 
@@ -11,7 +12,7 @@ import pytest
 
 from invsvc_async import InvalidRequestError, Outbox, Verdict
 from invsvc_async.durable.entries import Entries
-from tests.batch.conftest import client_of
+from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import entries_of, verdict_of
 from tests.outbox.test_results import taken
 from tests.support.database import database
@@ -167,3 +168,71 @@ async def test_prune_refuses_a_time_to_come(outbox):
     for age in (-1, float("nan")):
         with pytest.raises(InvalidRequestError, match="older_than"):
             await outbox.prune(older_than=age)
+
+
+async def test_refused_write_is_done_again(service, client, outbox, enqueue):
+    """A write that was refused keeps its body, and is sent anew once it is asked for."""
+    service.script("webhooks.update", "403")
+    [key] = await finished(
+        outbox, enqueue, client.webhooks.update(service.seed_webhook().id, description="x")
+    )
+    assert (await outbox.get(key)).verdict is Verdict.REFUSED
+    async with outbox.dispatching():
+        assert await outbox.retry(key, "unknown") == [key]
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+        assert await outbox.retry(key) == []
+    assert service.arrivals("webhooks.update") == 2
+
+
+async def test_dropped_write_is_not_sent(service, client, outbox, enqueue):
+    """What is dropped before a dispatcher begins is gone; an unknown key is not found."""
+    hook = service.seed_webhook().id
+    [gone, kept] = await enqueue(
+        *(client.webhooks.update(hook, description=text) for text in ("dropped", "kept"))
+    )
+    assert await outbox.drop(gone)
+    assert not await outbox.drop(gone)
+    async with outbox.dispatching():
+        await verdict_of(outbox, kept)
+    assert [entry.body["description"] for entry in service.ledger.entries] == ["kept"]
+
+
+async def test_next_one_acknowledges_the_one_before(service, client, outbox, enqueue):
+    """What was acknowledged is not given again; the last one is, because nobody has asked for another."""
+    hooks = [service.seed_webhook().id for _ in range(3)]
+    keys = await finished(outbox, enqueue, *(client.webhooks.update(hook, description="x") for hook in hooks))
+    assert await taken(outbox, 2) == keys[:2]
+    assert await taken(outbox, 2) == keys[1:]
+    assert await taken(outbox, 1) == keys[2:]
+
+
+async def test_callback_that_retries_its_write_gets_the_new_verdict(service, client, outbox, enqueue):
+    """What it acknowledges is the refusal, not the verdict of the write that is sent again."""
+    service.script("webhooks.update", "403")
+    await enqueue(client.webhooks.update(service.seed_webhook().id, description="x"))
+    verdicts, both = [], asyncio.Event()
+
+    async def retrying(result):
+        verdicts.append(result.verdict)
+        await outbox.retry(result.key)
+        both.set() if result.applied else None
+
+    async with outbox.dispatching(on_result=retrying), asyncio.timeout(60):
+        await both.wait()
+    assert verdicts == [Verdict.REFUSED, Verdict.APPLIED]
+    assert service.arrivals("webhooks.update") == 2
+
+
+async def test_secrets_are_passed_on_and_not_stored(service, place, client, tmp_path):
+    """The secret of a new webhook goes to ``on_secret``; no table or file has it, and the create is tagged."""
+    secrets = {}
+    async with Outbox.open(
+        place, client, on_secret=lambda key, hook: secrets.update({key: hook.secret})
+    ) as outbox:
+        async with connected(outbox, tmp_path) as enqueue:
+            [key] = await finished(outbox, enqueue, client.webhooks.create(**HOOK))
+        assert (await outbox.get(key)).value.secret is None
+        stored = [str(row).encode() for row in await outbox._store.store.rows("SELECT * FROM {s}entries")]
+    stored += [file.read_bytes() for file in tmp_path.iterdir()]
+    assert all(secrets[key].encode() not in each for each in stored)
+    assert "[iv-" in service.ledger.entries[0].body["description"]
