@@ -18,7 +18,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.reports import live
 from invsvc_async.batch.reports.live import Watch
 from invsvc_async.batch.run_status import note_status
-from invsvc_async.cli.commands import batch_watch
+from invsvc_async.cli.commands import batch as commands
 from invsvc_async.cli.commands.stores import BATCH, At
 from invsvc_async.simulator.loopback_page import local
 from tests.batch.conftest import client_of, service  # noqa: F401 - pytest finds it by name
@@ -42,7 +42,7 @@ class Watching:
 
     def __init__(self, journal, *, port=0):
         self.running = asyncio.create_task(
-            batch_watch.watch(BATCH, At(str(journal), json_=True), port=port, open_=False)
+            commands.watch(BATCH, At(str(journal), json_=True), port=port, open_=False)
         )
 
     async def address(self, capsys):
@@ -228,10 +228,10 @@ async def test_browser_is_opened(client, tmp_path, monkeypatch, capsys):
     async with Batch.open(tmp_path / "run.db", client) as batch:
         await all_of(batch, creates(client, 1))
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setattr(batch_watch, "_interrupted", AsyncMock())
+    monkeypatch.setattr(commands, "_interrupted", AsyncMock())
     for display, many in (("", 0), (":0", 1)):
         monkeypatch.setenv("DISPLAY", display)
-        await batch_watch.watch(BATCH, At(str(tmp_path / "run.db")))
+        await commands.watch(BATCH, At(str(tmp_path / "run.db")))
         assert len(opened) == many
         out = capsys.readouterr().out
         assert "watch_url   http://127.0.0.1:" in out

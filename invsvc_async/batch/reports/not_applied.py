@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOT_APPLIED", "SHOWN", "FailedWrite", "Group", "Groups", "command_for", "failed_writes", "groups_of",
-    "pages_of", "result_of", "words_of",
+    "pages_of", "plain_result", "result_of", "words_of",
 ]  # fmt: skip
 
 SHOWN = 200  # writes of one group that a report lists
@@ -148,6 +148,12 @@ def result_of(entries: Entries, entry: Entry) -> Result:
     if result.secret_lost and entry.heard and '"had":"returned"' in (entry.outcome or ""):
         return attrs.evolve(result, secret="not stored")  # noqa: S106 - a state
     return result
+
+
+def plain_result(result: Result) -> dict[str, Any]:  # Any: JSON values
+    """Return what is known of a result as JSON values."""
+    fields = attrs.asdict(result, recurse=False) | {"outcome": None, "secret_lost": result.secret_lost}
+    return {name: value for name, value in fields.items() if value not in (None, ())}
 
 
 async def groups_of(entries: Entries, place: str) -> list[Group]:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from invsvc_async.cli.commands.batch_watch import watch
 from invsvc_async.cli.commands.report import report
-from invsvc_async.cli.commands.stores import BATCH, Place, attach
-from invsvc_async.cli.commands.upkeep import drop, prune, retry
-from invsvc_async.cli.commands.views import list_, show, workers
+from invsvc_async.cli.commands.stores import (
+    BATCH,
+    At,
+    Kind,
+    Place,
+    attach,
+    drop,
+    list_,
+    prune,
+    retry,
+    show,
+    workers,
+)
 from invsvc_async.cli.option_groups import expanded, group_of
-from invsvc_async.cli.options import check_outputs, existing_file, interruptible
+from invsvc_async.cli.options import Port, check_outputs, existing_file, handled, interruptible
 from invsvc_async.cli.output import DONE, USAGE, counted, emit_json, fail, note
 from invsvc_async.cli.sending import BatchSending
 from invsvc_async.concurrency.event_loop import until_done
@@ -26,7 +39,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.file_check import Checked
 
-__all__ = ["app"]
+__all__ = ["PAGE", "app", "watch"]
 
 Journal = Annotated[str, typer.Option(help="The journal: a file, or postgresql://…", metavar="FILE")]
 Input = Annotated[
@@ -50,6 +63,7 @@ _FORM = (
     'The input must have one write per line: {"operation": …, "arguments": {…}, "key": …}. '
     "Of a table, --operation says what its rows are"
 )
+PAGE = ("invsvc_async.cli", "batch_watch.html")
 _NAMED = 20  # bad lines that are shown; 2 if no line is good, as in a file of another format
 
 
@@ -186,6 +200,55 @@ def worker(place: Place, *, options: BatchSending) -> None:
 
     options.check_secrets(may_create=True)
     raise typer.Exit(until_done(work()))
+
+
+async def watch(
+    kind: Kind,
+    at: At,
+    *,
+    port: Port = 0,
+    open_: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the page in a browser, or only print its address.")
+    ] = True,
+) -> None:
+    """
+    Watch a batch on a page: `invsvc batch watch run.db`.  Stop with Ctrl-C.
+
+    The page shows progress, rate, pauses, workers and failures.
+    It only reads, so it can run beside the batch, and after its end.  The page answers only to this machine.
+    """
+    del kind
+    import webbrowser
+
+    from invsvc_async.batch.reports.live import Watch
+    from invsvc_async.simulator.loopback_page import serving_page
+
+    try:
+        async with Watch(at.place) as batch, serving_page(PAGE, batch.data, port=port) as address:
+            if at.json_:
+                emit_json({"watch_url": address, "data_url": f"{address}data"})
+            else:
+                typer.echo(f"Watching {batch.name}; press Ctrl-C to stop.\n  watch_url   {address}")
+                typer.echo(f"  data_url    {address}data (what the page reads, as JSON)")
+            sys.stdout.flush()
+            if open_ and not at.json_ and _has_screen():
+                await asyncio.to_thread(webbrowser.open, address)
+            await _interrupted()
+    except OSError as error:
+        raise typer.BadParameter(f"--port: {error.strerror or error}. Use another one, or 0.") from error
+
+
+def _has_screen() -> bool:
+    """Return whether a browser would open a window; one for terminals would take over this one."""
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return sys.platform in {"darwin", "win32"} or bool(display)
+
+
+async def _interrupted() -> None:
+    """Wait for a signal to stop."""
+    stopped = asyncio.Event()
+    with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
+        await stopped.wait()
 
 
 app.command()(expanded(worker, lacks=("tag", "stop_after")))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import typer
 
 from invsvc_async.cli.commands.report import report
-from invsvc_async.cli.commands.stores import JOURNAL, attach
-from invsvc_async.cli.commands.upkeep import drop, prune, retry
-from invsvc_async.cli.commands.views import list_, show
+from invsvc_async.cli.commands.stores import JOURNAL, attach, drop, list_, prune, retry, show
 from invsvc_async.cli.option_groups import group_of
 
 __all__ = ["app"]

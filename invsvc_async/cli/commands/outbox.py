@@ -11,9 +11,7 @@ from typing import Annotated
 import typer
 
 from invsvc_async.cli.commands.report import report
-from invsvc_async.cli.commands.stores import OUTBOX, Place, attach
-from invsvc_async.cli.commands.upkeep import drop, prune, retry
-from invsvc_async.cli.commands.views import list_, show, workers
+from invsvc_async.cli.commands.stores import OUTBOX, Place, attach, drop, list_, prune, retry, show, workers
 from invsvc_async.cli.option_groups import expanded, group_of
 from invsvc_async.cli.options import Profile, check_outputs, client_of, handled, stop_signals
 from invsvc_async.cli.output import emit_json, note

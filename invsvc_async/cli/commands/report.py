@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entries import Entries
 
 __all__ = [
-    "INPUT_INCOMPLETE", "counts_of", "line_of", "plain", "plain_groups", "plain_result", "report", "show",
+    "INPUT_INCOMPLETE", "counts_of", "line_of", "plain", "plain_groups", "report", "show",
     "show_groups",
 ]  # fmt: skip
 
@@ -123,6 +123,8 @@ def _file(path: Path) -> Generator[BinaryIO]:
 
 def line_of(result: Result) -> bytes:
     """Return a result as one line of JSON."""
+    from invsvc_async.batch.reports.not_applied import plain_result
+
     return _line(plain_result(result))
 
 
@@ -130,12 +132,6 @@ def _line(plain: dict[str, Any]) -> bytes:  # Any: JSON values
     from invsvc_async.codec import envelope
 
     return envelope.dumps(plain) + b"\n"
-
-
-def plain_result(result: Result) -> dict[str, Any]:  # Any: JSON values
-    """Return what is known of a result as JSON values."""
-    fields = attrs.asdict(result, recurse=False) | {"outcome": None, "secret_lost": result.secret_lost}
-    return {name: value for name, value in fields.items() if value not in (None, ())}
 
 
 def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
@@ -160,6 +156,8 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
 
 def plain_groups(groups: list[Group]) -> list[dict[str, Any]]:  # Any: JSON values
     """Return the groups of writes that are not applied, each with the first of its writes."""
+    from invsvc_async.batch.reports.not_applied import plain_result
+
     return [
         attrs.asdict(group, recurse=False, filter=lambda field, _: field.name != "results")
         | {"writes": [*map(plain_result, group.results)]}
