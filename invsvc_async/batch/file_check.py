@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from invsvc_async.writes.write import Write
 
 __all__ = [
-    "MAX_LINE", "BadLine", "Checked", "Checkpoint", "FileWrites", "Line", "Met", "Readable", "Writes",
+    "MAX_LINE", "BadLine", "Checkpoint", "FileWrites", "Line", "Met", "Readable", "Writes",
     "check_file", "check_line", "read_lines", "rereadable", "sound",
 ]  # fmt: skip
 
@@ -140,35 +140,6 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
             return None if text is None else msgspec.json.decode(text, type=cls)
         except msgspec.MsgspecError:
             return None
-
-
-@attrs.define(kw_only=True)
-class Checked:
-    """
-    How many good and bad lines a file has.
-
-    What ``first``, ``problems`` (the first *most* bad lines) and ``has_secrets`` say is of those after a
-    checkpoint.
-    """
-
-    most: int = 1_000_000
-    good: int = 0
-    first: list[Line] = attrs.field(factory=list[Line])  # of the good ones
-    bad: int = 0
-    problems: list[BadLine] = attrs.field(factory=list[BadLine])
-    has_secrets: bool = False  # the answers to some of them
-
-    def add(self, line: Line | BadLine) -> None:
-        """Count *line*."""
-        if isinstance(line, BadLine):
-            self.bad += 1
-            if len(self.problems) < self.most:
-                self.problems.append(line)
-        else:
-            self.good += 1
-            if len(self.first) < _FIRST:
-                self.first.append(line)
-            self.has_secrets = self.has_secrets or kind_of_write(BY_NAME[line.operation]).has_secret
 
 
 def rereadable(path: Path) -> BinaryIO:
@@ -289,6 +260,9 @@ class FileWrites:
     ``check`` reads it once, and iterating reads it again. Both skip what is before ``checkpoint``, which is
     set if the file begins with what an earlier run has taken in. Bad lines are errors, or with *skips_bad*
     they are left out. *table* says how lines are read that are not JSON.
+
+    ``good`` and ``bad`` count all lines. ``first``, ``problems`` (the first bad lines) and ``has_secrets``
+    (whether the answers to some writes have secrets) are of those after the checkpoint.
     """
 
     def __init__(
@@ -303,20 +277,35 @@ class FileWrites:
         self._reader: _Reader | None = None  # of the second time, as what follows
         self._count = self._bad = 0
         self._is_keyless = False
-        self.checked: Checked = Checked()
+        self.good: int = 0
+        self.bad: int = 0
+        self.first: list[Line] = []
+        self.problems: list[BadLine] = []
+        self.has_secrets: bool = False
         self.checkpoint: Checkpoint | None = None
 
     def check(self, checkpoint: Checkpoint | None = None, *, most: int = 1_000_000) -> Iterator[None]:
-        """Check every line after *checkpoint*, or every line if the file was changed. Yields now and then."""
-        self.checked = Checked(most=most)
+        """
+        Check every line after *checkpoint*, or every line if the file was changed. Yields now and then.
+
+        The first *most* bad lines are kept.
+        """
         if checkpoint is not None:
             yield from self._begin_at(checkpoint)
         for number, line in enumerate(self._lines(self._new_reader())):
-            self.checked.add(line)
+            if isinstance(line, BadLine):
+                self.bad += 1
+                if self.bad <= most:
+                    self.problems.append(line)
+            else:
+                self.good += 1
+                if len(self.first) < _FIRST:
+                    self.first.append(line)
+                self.has_secrets = self.has_secrets or kind_of_write(BY_NAME[line.operation]).has_secret
             if number % _STEP == 0:
                 yield
-        if not self.checked.good and not self.checked.bad:
-            self.checked.add(BadLine(0, _EMPTY))
+        if not self.good and not self.bad:
+            self.bad, self.problems = 1, [BadLine(0, _EMPTY)]
 
     def _begin_at(self, checkpoint: Checkpoint) -> Iterator[None]:
         """Skip what is before *checkpoint*, if that is the same for this client, and has no line to name."""
@@ -326,7 +315,7 @@ class FileWrites:
         yield from reader.skip(checkpoint)
         if (reader.offset, reader.digest.hexdigest()) == (checkpoint.offset, checkpoint.digest):
             self.checkpoint, self._begin = checkpoint, reader
-            self.checked.good, self.checked.bad = checkpoint.writes, checkpoint.bad
+            self.good, self.bad = checkpoint.writes, checkpoint.bad
 
     def __iter__(self) -> Iterator[Write[Any]]:  # Any: of any kind
         """
@@ -336,7 +325,7 @@ class FileWrites:
             InvsvcError: There are others than in the check, so the file was changed meanwhile.
 
         """
-        self._reader, expected, before = self._new_reader(), self.checked.good, self.checkpoint
+        self._reader, expected, before = self._new_reader(), self.good, self.checkpoint
         self._count, self._bad = (0, 0) if before is None else (before.writes, before.bad)
         self._is_keyless = False
         for line in self._lines(self._reader):
@@ -392,11 +381,10 @@ class FileWrites:
                 yield bad or line
 
 
-def check_file(writes: FileWrites, checkpoint: Checkpoint | None = None) -> Checked:
+def check_file(writes: FileWrites, checkpoint: Checkpoint | None = None) -> None:
     """Check every line of a file after *checkpoint*."""
     for _ in writes.check(checkpoint):
         pass
-    return writes.checked
 
 
 @asynccontextmanager
@@ -421,8 +409,7 @@ async def sound(
         found = FileWrites(file, client, name=str(writes))
         for _ in found.check(await checkpoint(), most=_NAMED):
             await asyncio.sleep(0)
-        checked = found.checked
-        if checked.bad:
-            more = [f"and {left:,} more lines"] if (left := checked.bad - len(checked.problems)) else []
-            raise InvalidRequestError([*map(str, checked.problems), *more])
+        if found.bad:
+            more = [f"and {left:,} more lines"] if (left := found.bad - len(found.problems)) else []
+            raise InvalidRequestError([*map(str, found.problems), *more])
         yield found

@@ -264,7 +264,7 @@ class Run:
             summary = await entries.summary()
             self._dispatcher.earlier.any = summary.done > 0
             # Of another input than a file, nobody knows how many writes it has before its end.
-            entries.facts.put(TOTAL, str(writes.checked.good) if isinstance(writes, FileWrites) else None)
+            entries.facts.put(TOTAL, str(writes.good) if isinstance(writes, FileWrites) else None)
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._dispatcher.feed(engine, self._is_over))

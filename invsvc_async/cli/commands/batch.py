@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import BinaryIO
 
-    from invsvc_async.batch.file_check import Checked
+    from invsvc_async.batch.file_check import FileWrites
 
 __all__ = ["PAGE", "app", "watch"]
 
@@ -153,36 +153,36 @@ async def _run(
     async with options.client(options.concurrency) as client:
         rows = None if table is None else Table(lines, client, *table)
         writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, table=rows)
-        checked = check_file(writes, None if dry_run else await checkpoint_at(journal))
-        _name_problems(file, checked, skip_bad=skip_bad)
+        check_file(writes, None if dry_run else await checkpoint_at(journal))
+        _name_problems(file, writes, skip_bad=skip_bad)
         if dry_run:
             names = ("operation", "arguments", "key")
-            first = [{name: getattr(each, name) for name in names} for each in checked.first]
-            problems = [{"line": each.number, "reason": each.reason} for each in checked.problems]
-            found = {"good": checked.good, "bad": checked.bad, "problems": problems, "first": first}
+            first = [{name: getattr(each, name) for name in names} for each in writes.first]
+            problems = [{"line": each.number, "reason": each.reason} for each in writes.problems]
+            found = {"good": writes.good, "bad": writes.bad, "problems": problems, "first": first}
             for each in [found] if options.json_ else first:
                 emit_json(each)
-            valid, invalid = counted(checked.good, "valid write"), counted(checked.bad, "invalid line")
+            valid, invalid = counted(writes.good, "valid write"), counted(writes.bad, "invalid line")
             note(f"{valid}, {invalid}; nothing was sent")
-            return USAGE if checked.bad else DONE
-        if checked.bad and not (skip_bad and checked.good):
-            fail(f"nothing was sent. {_CORRECT if checked.good else _FORM}")
+            return USAGE if writes.bad else DONE
+        if writes.bad and not (skip_bad and writes.good):
+            fail(f"nothing was sent. {_CORRECT if writes.good else _FORM}")
             return USAGE
         # A run on a shared journal also sends what other runs put into it.
-        may_create = checked.has_secrets or is_postgres(str(journal))
+        may_create = writes.has_secrets or is_postgres(str(journal))
         options.check_secrets(may_create=may_create)
         return await batch_run.run(
-            journal, options, client, writes, total=checked.good, bad=checked.bad, may_create=may_create
+            journal, options, client, writes, total=writes.good, bad=writes.bad, may_create=may_create
         )
 
 
-def _name_problems(file: Path, checked: Checked, *, skip_bad: bool) -> None:
+def _name_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> None:
     """Print the first bad lines, or all that are skipped."""
-    most = len(checked.problems) if skip_bad and checked.good else _NAMED if checked.good else 2
-    for problem in checked.problems[:most]:
+    most = len(writes.problems) if skip_bad and writes.good else _NAMED if writes.good else 2
+    for problem in writes.problems[:most]:
         fail(f"{file}: {problem}")
-    if not (skip_bad and checked.good) and checked.bad > most:
-        fail(f"{file}: and {checked.bad - most:,} more lines")
+    if not (skip_bad and writes.good) and writes.bad > most:
+        fail(f"{file}: and {writes.bad - most:,} more lines")
 
 
 def worker(place: Place, *, options: BatchSending) -> None:
