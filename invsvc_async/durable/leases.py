@@ -265,7 +265,7 @@ class Leases:
     ) -> None:  # fmt: skip
         self.name: str = uuid4().hex
         self._gives = gives  # the verdicts of what it sends
-        self.patience = patience  # s that a send waits for a database that is away
+        self.patience: float = patience  # s that a send waits for a database that is away
         self.lanes: dict[int, Lane] = {}
         self.store: Store = store
         self.clock: Clock = clock
