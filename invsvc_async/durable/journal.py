@@ -26,12 +26,7 @@ from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
 from invsvc_async.durable.leases import Leases, end_lane, new_lane
-from invsvc_async.durable.records import (
-    intent_of,
-    is_answered,
-    outcome_of,
-    verdict_record,
-)
+from invsvc_async.durable.records import intent_of, is_answered, outcome_of, verdict_record
 from invsvc_async.durable.restored import FACT, last_of
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.store import store_at, without_names

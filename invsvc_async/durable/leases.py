@@ -35,7 +35,7 @@ from invsvc_async.durable.tables import TAKER
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.durable.entry import Entry
@@ -79,7 +79,6 @@ UPDATE {s}members SET sends = -1, hungry = 0, seen = {now}, status = coalesce({a
     WHERE name = {arg 1 text}
 """
 _NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
-_TAKEN: Final = "SELECT id FROM {s}lanes WHERE owner LIKE {arg 1 text} || '.%-%' {update}"
 _TAKE: Final = (
     "UPDATE {s}lanes AS l SET owner = given.token FROM {rows 1 id:bigint token:text} WHERE l.id = given.id"
 )
@@ -152,15 +151,16 @@ def _beat(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[tu
 
 
 def _take(
-    tokens: str, silence: float, most: int, credential: str, held: Collection[int], taker: str | None
+    tokens: str, silence: float, most: int, credential: str, unanswered: Sequence[str], taker: str | None
 ) -> Script[dict[int, bool]]:
-    """Acquire lanes other than those *held*; return whether each was free."""
+    """Acquire lanes; return whether each was free. *unanswered* are beginnings of earlier tokens."""
     rows = yield _FREE, (silence, most, credential)
     alive = yield from living(silence, (owner for _, owner in rows))
     taken = {lane: owner is None for lane, owner in rows if owner is None or member_of(owner) not in alive}
-    # What tries have taken whose reply was lost is ours, and was perhaps not free.
-    for (lane,) in (yield _TAKEN, (member_of(tokens),)):
-        if lane not in held:
+    for earlier in unanswered:  # what those tries have taken is ours, and perhaps not free
+        for (lane,) in (
+            yield "SELECT id FROM {s}lanes WHERE owner LIKE {arg 1 text} || '%' {update}", (earlier,)
+        ):
             taken[lane] = False
     if taken:
         yield _TAKE, ([(lane, f"{tokens}{lane}") for lane in taken],)
@@ -265,7 +265,7 @@ class Leases:
     ) -> None:  # fmt: skip
         self.name: str = uuid4().hex
         self._gives = gives  # the verdicts of what it sends
-        self.patience = patience  # s that a send waits for a database that is away
+        self.patience: float = patience  # s that a send waits for a database that is away
         self.lanes: dict[int, Lane] = {}
         self.store: Store = store
         self.clock: Clock = clock
@@ -274,6 +274,7 @@ class Leases:
         self.living: int = 1  # how many processes send, this one included
         self.hungry: int = 0  # how many other processes have nothing to send
         self.taker: str | None = None  # of verdicts, since others cannot have taken this process for dead
+        self._unanswered: list[str] = []  # beginnings of tokens: what was acquired with them is not known
 
     async def beat(self, sign: Sign = Sign()) -> int:
         """Show that this process lives, and check which lanes it still has; return how many send."""
@@ -314,8 +315,10 @@ class Leases:
         With *credential*, take only those of a client that had it.
         """
         tokens, chosen = f"{self.token()}-", "%" if credential is None else credential
-        script = partial(_take, tokens, self.store.silence, most, chosen, [*self.lanes], self.taker)
+        self._unanswered.append(tokens)
+        script = partial(_take, tokens, self.store.silence, most, chosen, [*self._unanswered], self.taker)
         found = await self.store.run(script)
+        self._unanswered.clear()
         lanes = [Lane(self, number, f"{tokens}{number}", free) for number, free in sorted(found.items())]
         self.lanes.update((lane.number, lane) for lane in lanes)
         return lanes

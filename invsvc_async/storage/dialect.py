@@ -75,7 +75,7 @@ def _parsed(text: str) -> _Statement:
     end = 0
     for found in _WORDS.finditer(text):
         word, number, types, plain = found.group("word", "number", "types", "plain")
-        columns = [each.rpartition(":")[::2] for each in (types or "").split()]
+        columns = [(name, kind) for name, _, kind in (each.rpartition(":") for each in (types or "").split())]
         parts.append(_Part("arg" if plain else word, int(plain or number or 0), (*columns,)))
         texts.append(text[end : found.start()])
         end = found.end()

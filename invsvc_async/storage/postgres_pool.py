@@ -116,11 +116,18 @@ class Pool:
             JournalError: The database cannot be used.
 
         """
-        loop, told = asyncio.get_running_loop(), False
-        until = loop.time() + min(self.patience, self.to_open)
+        self._loop = loop = asyncio.get_running_loop()
+        limit, until = min(self.patience, _ANSWER), loop.time() + min(self.patience, self.to_open)
+        create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        told = False
         while True:
             try:
-                await self._connect(prepare, server_settings)
+                self._pool = await create(
+                    self._address, min_size=0, max_size=self._size, timeout=min(limit, 10.0), reset=_no_reset,
+                    init=self.connected, server_settings=server_settings, connection_class=_Connection,
+                )  # fmt: skip
+                async with asyncio.timeout(limit), self.lent() as connection:
+                    await _in_transaction(connection, prepare)
             except (*AWAY, asyncpg.PostgresError, ValueError, OverflowError) as error:
                 failed = without_frames(error)  # those of asyncpg show the password
             except JournalError:
@@ -139,19 +146,6 @@ class Pool:
                 told = True
                 log.warning("%s cannot be reached yet (%s); trying on", self._name, _why(failed))
             await asyncio.sleep(min(self.patience, _PAUSE))
-
-    async def _connect(
-        self, prepare: Callable[[Any], Awaitable[None]], server_settings: dict[str, str]
-    ) -> None:  # Any: asyncpg's connection
-        limit = min(self.patience, _ANSWER)
-        self._loop = asyncio.get_running_loop()
-        create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        self._pool = await create(
-            self._address, min_size=0, max_size=self._size, timeout=min(limit, 10.0), reset=_no_reset,
-            init=self.connected, server_settings=server_settings, connection_class=_Connection,
-        )  # fmt: skip
-        async with asyncio.timeout(limit), self.lent() as connection:
-            await _in_transaction(connection, prepare)
 
     async def connected(self, connection: Any) -> None:  # Any: asyncpg's connection
         """Prepare a new connection. A subclass may check it, and raise JournalError."""

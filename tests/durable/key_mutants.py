@@ -21,266 +21,266 @@ MUTANTS = (
         "claim: the other's entry is taken (file)", _CLAIMS,
         "WHERE true ON CONFLICT (key) DO NOTHING RETURNING key, seq",
         "WHERE true ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING key, seq",
-        "applied_is_replayed"
+        "applied_is_replayed",
     ),
     Mutant(
         "claim: the other's entry is taken (PG)", _CLAIMS,
         "AS new ON CONFLICT (key) DO NOTHING RETURNING seq, key",
         "AS new ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING seq, key",
-        "racers_in_two or applied_is_replayed"
+        "racers_in_two or applied_is_replayed",
     ),
     Mutant(
         "claim: in a lost lane", _CLAIMS,
         "WHERE id = $3 AND owner = $4 {{share}}",
         "WHERE id = $3 {{share}}",
-        "lost_its_lane"
+        "lost_its_lane",
     ),
     Mutant(
         "claim: sent although it is taken", _RUN,
         "self.keys.claims.claim(self, entry)) is not None:\n            raise KeyTakenError(found)\n        return",
         "self.keys.claims.claim(self, entry)) is not None:\n            pass\n        return",
-        "applied_is_replayed or racers"
+        "applied_is_replayed or racers",
     ),
     Mutant(
         "claim: the store is away", _CLAIMS,
         "                            future.set_exception(error)",
         "                            future.set_result(1)",
-        "away"
+        "away",
     ),
     Mutant(
         "send: the store is away", _RUN,
         "            await self.lane.put(entry)\n        elif",
         "            self.lane.put(entry)\n        elif",
-        "between"
+        "between",
     ),
     Mutant(
         "take: from the living", _CLAIMS,
         "if owner is not None and owner != mine.token and member_of(owner) in alive:",
         "if False:",
-        "living"
+        "living",
     ),
     Mutant(
         "take: in a lost lane", _CLAIMS,
         "    if not (yield _MINE, (mine.number, mine.token)):",
         "    if not (yield _MINE, (mine.number, mine.token)) and False:",
-        "lost_its_lane"
+        "lost_its_lane",
     ),
     Mutant(
         "take: by two", _CLAIMS,
         "WHERE seq = $1 AND lane = $2 AND done_at IS NULL RETURNING seq",
         "WHERE seq = $1 AND {arg 2 bigint} IS NOT NULL AND done_at IS NULL RETURNING seq",
-        "taken_once"
+        "taken_once",
     ),
     Mutant(
         "take: a silent one counts as gone", _CLAIMS,
         "(before == ENDED or (bool(owners) and owner is None)) if moved",
         "True if moved",
-        "silent_is_not_gone"
+        "silent_is_not_gone",
     ),
     Mutant(
         "wait: none", _KEYS,
         "if found.lives and found.owner != run.lane.token:\n                await self.waits.wait(found)\n                return None\n            gone",
         "if found.lives and found.owner != run.lane.token:\n                return None\n            gone",
-        "thousand"
+        "thousand",
     ),
     Mutant(
         "wait: its verdict does not count", _KEYS,
         "if waited or verdict in _FINAL:",
         "if verdict in _FINAL:",
-        "waiter_returns"
+        "waiter_returns",
     ),
     Mutant(
         "wait: forgotten meanwhile, and sent", _KEYS,
         "if found is None and waited:",
         "if False:",
-        "pruned_while"
+        "pruned_while",
     ),
     Mutant(
         "reopen: by two", _CLAIMS,
         "AND verdict = $2 AND done_at = $3 RETURNING",
         "AND {{arg 2 text}} <> '' AND {{arg 3 bigint}} > 0 RETURNING",
-        "reopened_once"
+        "reopened_once",
     ),
     Mutant(
         "reopen: while it is done", _CLAIMS,
         "WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING",
         "WHERE seq = $1 AND {{arg 2 text}} <> '' AND {{arg 3 bigint}} > 0 RETURNING",
-        "reopened_once"
+        "reopened_once",
     ),
     Mutant(
         "reopen: an unknown one as unsent", _KEYS,
         "State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO",
         "State.TO_DO",
-        "unknown"
+        "unknown",
     ),
     Mutant(
         "release: none", _RUN,
         "            self.keys.start(self._released(entry))",
         "            pass",
-        "at_once"
+        "at_once",
     ),
     Mutant(
         "release: by a zombie", _CLAIMS,
         "    AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)\n",
         "    AND {{arg 3 text}} <> ''\n",
-        "zombie"
+        "zombie",
     ),
     Mutant(
         "release: as unsent", _RUN,
         "State.SENDING if sent else State.TO_DO",
         "State.TO_DO",
-        "cancelled"
+        "cancelled",
     ),
     Mutant(
         "read before a second send", _KEYS,
         "if entry.state is State.TO_DO:\n            return await self._first(run, spec)\n        intent",
         "if True:\n            return await self._first(run, spec)\n        intent",
-        "cancelled"
+        "cancelled",
     ),
     Mutant(
         "zombie: its verdict is told", _RUN,
         "        except LostLaneError:\n            raise\n",
         "        except LostLaneError:\n            pass\n",
-        "wakes_up"
+        "wakes_up",
     ),
     Mutant(
         "final: superseded is done again", _KEYS,
         "_FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)",
         "_FINAL = (Verdict.APPLIED,)",
-        "superseded"
+        "superseded",
     ),
     Mutant(
         "final: applied is done again", _KEYS,
         "_FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)",
         "_FINAL = (Verdict.SUPERSEDED,)",
-        "replayed"
+        "replayed",
     ),
     Mutant(
         "racers in one process: not shared", _KEYS,
         "if turn.rounds > rounds and turn.given is not None:",
         "if False:",
-        "racers_in_one"
+        "racers_in_one",
     ),
     Mutant(
         "order: an older write undoes a newer one", _KEYS,
         "        if run.overtaken:",
         "        if False:",
-        "undo"
+        "undo",
     ),
     Mutant(
         "order: none", _KEYS,
         "        if found is None and run.thing is not None:  # later ones wait for it, or take it away\n            await self._after_earlier(run, run.seq)\n",
         "",
-        "order"
+        "order",
     ),
     Mutant(
         "conflict: none", _NAMES,
         "    if differing:\n",
         "    if False:\n",
-        "another_write"
+        "another_write",
     ),
     Mutant(
         "conflict: the operation does not count", _NAMES,
         'if not name.startswith(("body", "tag"))]',
         "if False]",
-        "another_write"
+        "another_write",
     ),
     Mutant(
         "conflict: digits", _NAMES,
         "if isinstance(value, Decimal) and",
         "if False and",
-        "numbers"
+        "numbers",
     ),
     Mutant(
         "conflict: only two digits", _NAMES,
         'rest.rstrip("0")',
         "rest[:2].rstrip('0')",
-        "numbers"
+        "numbers",
     ),
     Mutant(
         "namespace: one for all", _NAMES,
         'return f"{self._known[team]} {key}"',
         'return f"x {key}"',
-        "teams"
+        "teams",
     ),
     Mutant(
         "namespace: any credential", _NAMES,
-        "if first == mine or await",
-        "if True or await",
-        "credential"
+        'if await self._facts.get_or(f"keys {place}", mine) == mine:',
+        "if True:",
+        "credential",
     ),
     Mutant(
         "namespace: none for a provider",
         _NAMES,
         "        if mine is None:\n",
         '        mine = mine or ""\n        if False:\n',
-        "provider"
+        "provider",
     ),
     Mutant(
         "restored: keys may be missing", _NAMES,
         "if self._mark is not None and self._mark.is_open:",
         "if False:",
-        "copy"
+        "copy",
     ),
     Mutant(
         "restored: not looked at", _KEYS,
         "        await self._doubts.check()\n",
         "",
-        "copy"
+        "copy",
     ),
     Mutant(
         "forget: what may have been sent", _CLAIMS,
         "        if state != State.SENDING:\n",
         "        if True:\n",
-        "forgotten"
+        "forgotten",
     ),
     Mutant(
         "prune: unknown ones", "durable/scripts.py",
         " AND e.verdict <> '{Verdict.UNKNOWN}'\n",
         "\n",
-        "unknown"
+        "unknown",
     ),
     Mutant(
         "replay: it is not told", _KEYS,
         'changes: dict[str, Any] = {"replayed": True}',
         "changes: dict[str, Any] = {}",
-        "racers_in_one"
+        "racers_in_one",
     ),
     Mutant(
         "replay: from the store, not told", _KEYS,
         "attrs.evolve(outcome, replayed=True)",
         "attrs.evolve(outcome)",
-        "replayed"
+        "replayed",
     ),
     Mutant(
         "secret: to each of this process", _KEYS,
         'if outcome.secret == "returned":',
         "if False:",
-        "racers_in_one"
+        "racers_in_one",
     ),
     Mutant(
         "secret: returned, says a dead process", _KEYS,
         "return latest is not None and not latest.untold",
         "return True",
-        "killed"
+        "killed",
     ),
     Mutant(
         "secret: nobody notes that it was returned", _RUN,
         "        if self.taker is not None:\n",
         "        if False:\n",
-        "replayed"
+        "replayed",
     ),
     Mutant(
         "secret: not delivered", _RUN,
         "if (hook := self.keys.session.on_secret) is not None:",
         "if (hook := None) is not None:",
-        "delivered"
+        "delivered",
     ),
     Mutant(
         "recover: those with keys count as other ones", "durable/journal.py",
         "AND done_at IS NULL AND digest <> ''",
         "AND done_at IS NULL AND digest <> '' AND false",
-        "recover"
+        "recover",
     ),
 )  # fmt: skip
 

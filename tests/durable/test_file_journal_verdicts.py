@@ -65,6 +65,23 @@ async def unfinished(journal, outcome):
     await journal.settled(outcome)
 
 
+def named(outcome, key, **changes):
+    """Return *outcome* as that of another write, with *key*."""
+    return attrs.evolve(outcome, started_as=attrs.evolve(outcome.started_as, key=key, **changes))
+
+
+def unknown(outcome):
+    """Return *outcome* as one that nothing has shown."""
+    return attrs.evolve(outcome, verdict=Verdict.UNKNOWN, value=None)
+
+
+def spoil(path, text):
+    """Change something in the file at *path*, which nobody has."""
+    with closing(sqlite3.connect(path)) as spoiling:
+        spoiling.execute(text)
+        spoiling.commit()
+
+
 async def ended(path, *outcomes):
     """Run a process that ends before the application has had its verdicts."""
     journal = ClientJournal(path)
@@ -385,11 +402,9 @@ async def test_value_of_a_user_supplied_reader(applied, tmp_path, value, basis, 
 
 async def test_many_verdicts_come_in_their_order(applied, tmp_path):
     """More than are read at once come all, oldest first, beside open intents."""
-    many = [
-        attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key=f"key-{n}")) for n in range(600)
-    ]
+    many = [named(applied, f"key-{n}") for n in range(600)]
     for number in range(0, 600, 7):
-        many[number] = attrs.evolve(many[number], verdict=Verdict.UNKNOWN, value=None)
+        many[number] = unknown(many[number])
     path = tmp_path / "journal.db"
     journal = ClientJournal(path)
     await journal.open()
@@ -456,7 +471,7 @@ async def test_verdict_that_was_heard_in_a_period_stays_for_the_next(applied, tm
     periods, path = asyncio.Semaphore(0), tmp_path / "journal.db"
     monkeypatch.setattr(client_journal, "set_within", lambda *_: periods.acquire())
     journal = ClientJournal(path)
-    outcomes = [attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key=key)) for key in "ab"]
+    outcomes = [named(applied, key) for key in "ab"]
     for outcome in outcomes:
         await unfinished(journal, outcome)
         journal.heard(outcome.started_as.key)
@@ -475,7 +490,7 @@ async def test_verdicts_heard_together_are_removed_together(applied, tmp_path, m
     journal = ClientJournal(tmp_path / "journal.db")
     await journal.open()
     keys = [f"key-{n}" for n in range(300)]
-    outcomes = [attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key=key)) for key in keys]
+    outcomes = [named(applied, key) for key in keys]
     for outcome in outcomes:
         await unfinished(journal, outcome)
     asked, ask = [], journal._store.rows
@@ -502,9 +517,8 @@ async def test_unheard_verdict_stays_through_processes(applied, tmp_path):
 async def test_unknown_write_stays_open(applied, tmp_path):
     """A write with UNKNOWN stays open for the next process, but not for this one."""
     path, key = tmp_path / "journal.db", applied.started_as.key
-    unknown = attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None)
     journal = ClientJournal(path)
-    await unfinished(journal, unknown)
+    await unfinished(journal, unknown(applied))
     journal.heard(key)
     assert await held(journal) == ([], [])
     await journal.aclose()
@@ -514,11 +528,8 @@ async def test_unknown_write_stays_open(applied, tmp_path):
 async def test_recovery_that_is_cut_off_keeps_its_verdicts(applied, tmp_path):
     """Verdicts found by recovering come again in the same process, until the application has had them."""
     path = tmp_path / "journal.db"
-    open_, done = (
-        attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key=key))
-        for key in ("open", "done")
-    )
-    await ended(path, attrs.evolve(open_, verdict=Verdict.UNKNOWN, value=None), done)
+    open_, done = named(applied, "open"), named(applied, "done")
+    await ended(path, unknown(open_), done)
 
     journal = ClientJournal(path)
     for _ in range(2):
@@ -557,10 +568,7 @@ async def test_heard_leftover_comes_no_more_before_it_is_removed(applied, tmp_pa
 async def test_leftover_that_is_sent_again_during_a_recovery(applied, tmp_path):
     """It is this process's own from then on: a recovery that has read its entry before leaves it out."""
     path = tmp_path / "journal.db"
-    open_ = attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None)
-    first, second = (
-        attrs.evolve(open_, started_as=attrs.evolve(open_.started_as, key=key)) for key in ("first", "second")
-    )
+    first, second = (named(unknown(applied), key) for key in ("first", "second"))
     await ended(path, first, second)
     journal = ClientJournal(path)
     found = []
@@ -574,12 +582,11 @@ async def test_leftover_that_is_sent_again_during_a_recovery(applied, tmp_path):
 async def test_recovered_intent_that_is_unknown_comes_once_in_a_process(applied, tmp_path):
     """It is not recovered again by the process that found nothing, but by the next one."""
     path, key = tmp_path / "journal.db", applied.started_as.key
-    unknown = attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None)
-    await ended(path, unknown)
+    await ended(path, unknown(applied))
 
     journal = ClientJournal(path)
     assert (await held(journal))[0] == [key]
-    await journal.settled(unknown)
+    await journal.settled(unknown(applied))
     assert await held(journal) == ([], [])
     await journal.aclose()
     assert await next_process(path) == ([key], [])
@@ -588,11 +595,8 @@ async def test_recovered_intent_that_is_unknown_comes_once_in_a_process(applied,
 async def test_writes_of_one_key_are_kept_apart(applied, tmp_path):
     """One that is sent under a key that the user gave before replaces neither an open intent nor a verdict."""
     path = tmp_path / "journal.db"
-    first, second, third = (
-        attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key="row 1", nonce=nonce))
-        for nonce in ("a", "b", "c")
-    )
-    await ended(path, attrs.evolve(first, verdict=Verdict.UNKNOWN, value=None), second)
+    first, second, third = (named(applied, "row 1", nonce=nonce) for nonce in "abc")
+    await ended(path, unknown(first), second)
     journal = ClientJournal(path)
     await unfinished(journal, third)
     journal.heard(third.started_as.identity)
@@ -687,7 +691,7 @@ async def test_leftover_that_is_sent_again_is_of_this_process(applied, tmp_path,
 async def test_leftover_that_is_marked_is_still_recovered(applied, tmp_path):
     """An open intent of an earlier process that is noted anew, as overtaken, is that process's still."""
     path = tmp_path / "journal.db"
-    await ended(path, attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None))
+    await ended(path, unknown(applied))
     journal = ClientJournal(path)
     [intent] = [intent async for intent in journal.open_intents()]
     marked = attrs.evolve(intent, strangers=("wh_marked",))
@@ -815,9 +819,7 @@ async def test_verdict_that_is_damaged_is_told_in_words(applied, tmp_path, colum
     """A row with an invalid value raises JournalError with the key or the path, and no other exception."""
     path = tmp_path / "journal.db"
     await ended(path, applied)
-    with closing(sqlite3.connect(path)) as spoiling:
-        spoiling.execute(f"UPDATE entries SET {column} = {value}")  # noqa: S608 - the test's own
-        spoiling.commit()
+    spoil(path, f"UPDATE entries SET {column} = {value}")  # noqa: S608 - the test's own
     with pytest.raises(JournalError, match=rf"entry '{applied.started_as.key}' |journal\.db"):
         await next_process(path)
 
@@ -826,9 +828,7 @@ async def test_key_that_is_damaged_is_told_in_words_each_time(applied, tmp_path)
     """A file that cannot be opened is let go of: the next attempt says the same, and not that it is in use."""
     path = tmp_path / "journal.db"
     await ended(path, applied)
-    with closing(sqlite3.connect(path)) as spoiling:
-        spoiling.execute("UPDATE entries SET key = CAST(x'80ff' AS TEXT)")
-        spoiling.commit()
+    spoil(path, "UPDATE entries SET key = CAST(x'80ff' AS TEXT)")
     journal = ClientJournal(path)
     for _ in range(2):
         with pytest.raises(JournalError, match=r"journal\.db: .*UTF-8"):
@@ -838,9 +838,7 @@ async def test_key_that_is_damaged_is_told_in_words_each_time(applied, tmp_path)
 async def test_open_intent_without_its_text_is_told_in_words(applied, tmp_path):
     """A row without an intent raises JournalError, with the key."""
     path = tmp_path / "journal.db"
-    await ended(path, attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None))
-    with closing(sqlite3.connect(path)) as spoiling:
-        spoiling.execute("UPDATE entries SET intent = NULL")
-        spoiling.commit()
+    await ended(path, unknown(applied))
+    spoil(path, "UPDATE entries SET intent = NULL")
     with pytest.raises(JournalError, match=f"entry '{applied.started_as.key}' "):
         await next_process(path)
