@@ -115,10 +115,7 @@ class SqliteStore(ScriptedStore):
 
     async def close(self) -> None:
         """Finish all requests of this event loop and close the file; the next use opens it again."""
-        file = self._files.pop(asyncio.get_running_loop(), None)
-        if file is not None:
-            await file.close()
-        await self._stop_left()
+        await self._stop_left(asyncio.get_running_loop())
 
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
@@ -189,10 +186,10 @@ class SqliteStore(ScriptedStore):
             raise file.upkeep.failure
         return file
 
-    async def _stop_left(self) -> None:
-        """Finish the requests of event loops that are closed by now."""
+    async def _stop_left(self, here: asyncio.AbstractEventLoop | None = None) -> None:
+        """Finish the requests of event loops that are closed by now, and those of this one."""
         for loop in list(self._files):  # a copy: another loop may add its own
-            if loop.is_closed() and (file := self._files.pop(loop, None)) is not None:
+            if (loop is here or loop.is_closed()) and (file := self._files.pop(loop, None)) is not None:
                 await file.close()
 
 
@@ -448,26 +445,24 @@ class Upkeep:
         while not self._stopping.is_set():
             try:
                 with closing(connect_again(self._path)) as db:
-                    self._keep_up(db)
+                    if not self._is_checked:
+                        db.set_progress_handler(self._stopping.is_set, _STEPS)
+                        self._check(db)
+                        db.set_progress_handler(None, 0)
+                    while self._due.wait() and not self._stopping.is_set():
+                        self._due.clear()
+                        self._changes = changes_until_next(self._changes, _checkpoint(db))
             except Exception as error:  # noqa: BLE001 - the thread must not end without a word
                 if self._stopping.is_set():
                     return
-                if not self._is_checked and _is_damage(error):
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if not self._is_checked and (isinstance(error, JournalError) or code in _DAMAGE):
                     self.failure = in_words(self._name, error)
                     _log.error("%s", self.failure)
                     return
                 # Too many open files, for example; commits copy the log from some size on.
                 _log.warning("%s", in_words(f"upkeep of {self._name}", error))
                 self._stopping.wait(_AGAIN)
-
-    def _keep_up(self, db: sqlite3.Connection) -> None:
-        if not self._is_checked:
-            db.set_progress_handler(self._stopping.is_set, _STEPS)
-            self._check(db)
-            db.set_progress_handler(None, 0)
-        while self._due.wait() and not self._stopping.is_set():
-            self._due.clear()
-            self._changes = changes_until_next(self._changes, _checkpoint(db))
 
     def _check(self, db: sqlite3.Connection) -> None:
         check_file(db, self._name)
@@ -500,8 +495,3 @@ def _checkpoint(db: sqlite3.Connection) -> int:
     pages: int
     [(_, pages, _)] = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
     return pages
-
-
-def _is_damage(error: Exception) -> bool:
-    code: int | None = getattr(error, "sqlite_errorcode", None)
-    return isinstance(error, JournalError) or (code is not None and code & 0xFF in _DAMAGE)
