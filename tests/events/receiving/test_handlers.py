@@ -806,6 +806,8 @@ def test_registration_that_is_refused() -> None:
     for register in refused:
         with pytest.raises(ConfigurationError):
             register()
+    with pytest.raises(TypeError, match=r"on\(\) got an unexpected keyword argument 'retries'"):
+        inbox.on("invoice.created", retries=3)(another)  # type: ignore[call-overload]
 
 
 async def test_one_function_for_more_types() -> None:
