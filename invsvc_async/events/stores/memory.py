@@ -103,11 +103,10 @@ class MemoryStore(HandlerStore):
         return known is None
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
-        record = None
         if isinstance(found, Entry):
             record = self._held(found)
-        elif self._by_key.get(found.key) is None:
-            record = self._add(found)
+        else:
+            record = None if found.key in self._by_key else self._add(found)
         if record is None:
             return False
         record.reason = reason
@@ -165,8 +164,7 @@ class MemoryStore(HandlerStore):
         self._make_room(1)
         given = Delivery(key=None, type=record.type, body=record.body, handler=handler)
         copy = self._add_copy(record, given)
-        if copy is not None:
-            self._file(copy)
+        self._file(copy)
         return copy is not None
 
     async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
@@ -194,7 +192,13 @@ class MemoryStore(HandlerStore):
         found = (
             record for record in self._records.values() if record.id > after and state in {None, record.state}
         )
-        return [_shown(record) for record in islice(found, limit)]
+        return [
+            StoredEvent(
+                id=one.id, key=one.key, type=one.type, body=one.body, reason=one.reason, state=one.state,
+                attempts=one.attempts, received_at=one.received, handler=one.handler,
+            )
+            for one in islice(found, limit)
+        ]  # fmt: skip
 
     async def revive(self, event: StoredEvent) -> bool:
         record = self._records.get(event.id)
@@ -353,10 +357,3 @@ class MemoryStore(HandlerStore):
         record = self._records.get(entry.id)
         held = record is not None and record.state == "open" and str(record.lease) == entry.token
         return record if held else None
-
-
-def _shown(record: _Record) -> StoredEvent:
-    return StoredEvent(
-        id=record.id, key=record.key, type=record.type, body=record.body, reason=record.reason,
-        attempts=record.attempts, received_at=record.received, state=record.state, handler=record.handler,
-    )  # fmt: skip

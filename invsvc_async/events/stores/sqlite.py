@@ -17,6 +17,7 @@ import sqlite3
 import threading
 import time
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
@@ -93,9 +94,8 @@ class SqliteStore(ScriptedStore):
         self._path = os.fspath(path)
         check_path(self._path, "store")
         self._name = f"event store {self._path}"
-        self._clock = clock
-        self._steady = steady
         self._wait = wait
+        self._made = partial(_File, self._path, self._name, wait, steady, clock)
         self._files: dict[asyncio.AbstractEventLoop, _File] = {}
 
     def __repr__(self) -> str:
@@ -181,7 +181,7 @@ class SqliteStore(ScriptedStore):
         if file is None or file.writer.has_ended:
             if file is not None:
                 file.upkeep.end()
-            file = self._files[loop] = _File(self._path, self._name, self._wait, self._steady, self._clock)
+            file = self._files[loop] = self._made()
         if file.upkeep.failure is not None:
             raise file.upkeep.failure
         return file
