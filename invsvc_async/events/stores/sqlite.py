@@ -55,7 +55,6 @@ _WORDS: Final = {"t": "delivery", "id": "INTEGER PRIMARY KEY", "bytes": "BLOB",
 # The end of the last lease or delay: of each kind, an index has the times.
 _LAST: Final = "SELECT max(due) FROM delivery WHERE state = 'open' AND body {} AND due < 9e999"
 _NOTE: Final = "UPDATE facts SET value = ?2 WHERE name = ?1"
-_LOOK_AGAIN: Final = 0.001  # s
 _creating: Final = threading.Lock()  # so that no other thread has connected meanwhile
 _SMALL: Final = 8 << 20  # bytes of a file that is checked before its first use: about 0.1 s
 _CHECKED: Final = """
@@ -278,7 +277,7 @@ class _File:
                 # The lower byte: another process that recovers the log after a kill has a code of its own.
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise
-                time.sleep(_LOOK_AGAIN)
+                time.sleep(0.001)
             else:
                 return
 
