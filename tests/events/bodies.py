@@ -9,6 +9,8 @@ import hmac
 import json
 from typing import Any
 
+from invsvc_async.events import Delivery
+
 SECRET = "whsec_of_the_test"
 SHARED = ("X-Shared", "agreed-in-the-dashboard")
 
@@ -85,6 +87,11 @@ def signed_body(name: str, *, number: int = 1, **more: Any) -> dict[str, Any]:
     details = SAT_DATA if name == "sat.invoice.synced" else BATCH_DATA
     body = {"id": f"evt_{number:016x}", "event": name, "created_at": 1_780_000_000, "data": details}
     return _without(body | more)
+
+
+def delivery(key: str | None = "d_1", *, body: bytes | None = b"{}", handler: str = "") -> Delivery:
+    """Return what a receiver stores of an event."""
+    return Delivery(key=key, type="invoice.created", body=body, handler=handler)
 
 
 def encoded(body: Any) -> bytes:

@@ -132,12 +132,13 @@ class Receiver:
         self.max_body_bytes: Final = max_body_bytes
         self.room: Final = BodyRoom(_BODIES * max_body_bytes)
         self._mode = mode
-        self._store = choose_store(dedupe, store, mode)
+        self.store: Final = choose_store(dedupe, store, mode)
+        """The store of events, which also contains the dead letters."""
         policy = inbox or InboxPolicy()
         self._current = Current(client)
-        self._handlers = Handlers(policy, self._store, stored_first=mode == "inbox")
+        self._handlers = Handlers(policy, self.store, stored_first=mode == "inbox")
         self._worker = Worker(
-            self._store, self._handlers, self._handle, policy, random=random, tally=self._tally
+            self.store, self._handlers, self._handle, policy, random=random, tally=self._tally
         )
         self._inline = Inline(self._worker, deadline=deadline)
         self.on_delivery: Callable[[bytes, Awaitable[Receipt]], Awaitable[Receipt]] | None = None
@@ -150,11 +151,6 @@ class Receiver:
         self._making_sync = threading.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._deadlines: Deadlines | None = None  # of the event loop that was used last
-
-    @property
-    def store(self) -> Store:
-        """Return the store of events, which also contains the dead letters."""
-        return self._store
 
     @overload
     def on(
@@ -375,7 +371,7 @@ class Receiver:
         backlog = None
         try:
             async with asyncio.timeout(self.deadline):
-                backlog = await self._store.backlog()
+                backlog = await self.store.backlog()
         except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
             problems.append(f"the event store does not answer ({type(error).__name__})")
         self._tally.backlog = backlog
@@ -397,11 +393,11 @@ class Receiver:
         await self._source.current()
         try:
             await self._current.open()
-            await self._store.open()
+            await self.store.open()
         except BaseException as error:  # nobody else will close them
             await self._current.close()
             if isinstance(error, asyncio.CancelledError):
-                await self._store.close()
+                await self.store.close()
             raise
         self._refuse_if_running()  # somebody else may have entered it meanwhile
         self._worker.start()
@@ -431,7 +427,7 @@ class Receiver:
 
     async def _close(self) -> None:
         async with AsyncExitStack() as stack:  # so that each step is made whatever happens in another
-            stack.push_async_callback(self._store.close)
+            stack.push_async_callback(self.store.close)
             stack.push_async_callback(self._source.stop)
             stack.push_async_callback(self._current.close)
             stack.push_async_callback(self._inline.stop, grace=self.deadline)
@@ -535,7 +531,7 @@ class Receiver:
                 if known is not None and further:
                     new = await known.put(first, further)
                 else:
-                    new = await self._store.put(first)
+                    new = await self.store.put(first)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure, event)
         if self._tally.failing:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import nullcontext, suppress
-from math import inf
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.concurrency.deadline import Deadline
+from invsvc_async.concurrency.deadline import Deadline, set_within
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.event import key_of, parse
 from invsvc_async.events.receiving.admission import Receipt
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 
     from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.handlers import Handler, Handlers, InboxPolicy, Pace
+    from invsvc_async.events.receiving.handlers import Handler, Handlers, InboxPolicy
     from invsvc_async.events.receiving.stats import Tally
     from invsvc_async.events.stores import Backlog, Store
 
@@ -71,15 +70,12 @@ class Worker:
         self._policy = policy
         self._random = random
         self._turns = 0
-        self._held_by: list[Pace] = []
         self._stir = asyncio.Event()
         self._running: dict[asyncio.Task[None], float] = {}  # with the end of its lease, by the loop's time
         self._loop: asyncio.Task[None] | None = None
         self._stopping = False
         self._warned = False
-        self._beside = {self._prune: _PRUNE_EVERY, self._sample: _SAMPLE_EVERY}  # in seconds
-        self._begun: dict[object, float] = {}  # when each of these began last
-        self._upkeep: dict[object, asyncio.Task[None]] = {}
+        self._upkeep: list[asyncio.Task[None]] = []
 
     @property
     def running(self) -> int:
@@ -101,7 +97,11 @@ class Worker:
         """Start to take events, in a task of this loop; nothing of an earlier loop is used any more."""
         self._stopping = False
         self._stir = asyncio.Event()
-        self._running, self._upkeep = {}, {}
+        self._running = {}
+        self._upkeep = [
+            asyncio.create_task(_repeated(work, every), name="invsvc events upkeep")
+            for work, every in ((self._prune, _PRUNE_EVERY), (self._sample, _SAMPLE_EVERY))
+        ]
         self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
 
     def wake(self) -> None:
@@ -121,7 +121,7 @@ class Worker:
         if self._loop is not None:
             # It is not cancelled, because events that it is taking would wait for their lease to end.
             await _ended({self._loop}, grace)
-        for task in self._upkeep.values():  # the rest can wait for the next start
+        for task in self._upkeep:  # the rest can wait for the next start
             task.cancel()
             await asyncio.wait({task}, timeout=grace)
         await _ended(self._running, grace)
@@ -136,19 +136,15 @@ class Worker:
         try:
             while not self._stopping:
                 self._stir.clear()
-                if not await self._take(watch):
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(self._pause()):
-                            await self._stir.wait()
+                if pause := await self._take(watch):
+                    await set_within(self._stir, pause)
         finally:
             watch.timer.cancel()
 
-    async def _take(self, watch: _LoopWatch) -> bool:
-        """Start what is due, within the limit; return ``False`` if there is nothing to do now."""
-        self._held_by = []
-        self._keep_up()
+    async def _take(self, watch: _LoopWatch) -> float:
+        """Start what is due, within the limit; return how many seconds to wait for a reason to look again."""
         if not self._room():
-            return False
+            return self._policy.poll
         try:
             return await self._take_due(watch)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a user-supplied store may raise anything; continue
@@ -156,14 +152,15 @@ class Worker:
             _log.error(
                 "The event store failed; trying again in %s s: %s", self._policy.poll, _reason_of(error)
             )
-            return False
+            return self._policy.poll
 
-    async def _take_due(self, watch: _LoopWatch) -> bool:
-        groups, store = self._handlers.groups(), self._handlers.store
+    async def _take_due(self, watch: _LoopWatch) -> float:
+        groups, store, pause = self._handlers.groups(), self._handlers.store, self._policy.poll
         if store is None:  # it does not know handlers, so that it may return an event for any of them
             lease = max(group.timeout for group in groups) + _MARGIN
             watch.free = asyncio.get_running_loop().time()
-            return self._start(await self.store.take(limit=self._room(), lease=lease), watch)
+            entries = await self.store.take(limit=self._room(), lease=lease)
+            return 0.0 if self._start(entries, watch) else pause
         self._turns += 1  # each group is the first in its turn, so that none waits for ever
         first = self._turns % len(groups)
         started = False
@@ -172,22 +169,17 @@ class Worker:
             if group.pace is not None:
                 limit = min(limit, group.pace.free(now))
                 if limit <= 0:
-                    self._held_by.append(group.pace)
+                    pause = min(pause, group.pace.wait(now))
             if limit > 0:
                 watch.free = now
                 entries = await store.take(limit=limit, lease=group.timeout + _MARGIN, handlers=group.names)
                 if group.pace is not None:
                     group.pace.use(len(entries), now)
                 started = self._start(entries, watch) or started
-        return started
+        return 0.0 if started else pause
 
     def _room(self) -> int:
         return self._policy.concurrency - len(self._running)
-
-    def _pause(self) -> float:
-        """Return how long to wait for a reason to look at the store: at most until a rate allows a call."""
-        now = asyncio.get_running_loop().time()
-        return min([self._policy.poll, *(pace.wait(now) for pace in self._held_by)])
 
     def _start(self, entries: Sequence[Entry], watch: _LoopWatch) -> bool:
         """Start what was taken.  Its leases began when the loop was free, or a little later."""
@@ -204,33 +196,25 @@ class Worker:
         self._running.pop(task, None)
         self._stir.set()
 
-    def _keep_up(self) -> None:
-        """Begin what is due beside the handling of events, each alone."""
-        now = asyncio.get_running_loop().time()
-        for work, seconds in self._beside.items():
-            task = self._upkeep.get(work)
-            if now - self._begun.get(work, -inf) >= seconds and (task is None or task.done()):
-                self._begun[work] = now
-                self._upkeep[work] = asyncio.create_task(work(), name="invsvc events upkeep")
-
     async def _prune(self) -> None:
-        """Prune the store every hour: it may take minutes."""
         policy = self._policy
         ages = {"older_than": policy.keep, "bodies": policy.keep_bodies, "dead": policy.keep_dead}
         try:
             await self.store.prune(**{name: age for name, age in ages.items() if age is not None})
-        except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a user-supplied store may raise anything
+            raise_if_cancelled()
             _log.error("Handled events could not be deleted; trying again in an hour: %s", _reason_of(error))
 
     async def _sample(self) -> None:
-        """Read the backlog now and then, for ``Receiver.stats``, if the store has that method."""
+        """Read the backlog, for ``Receiver.stats``, if the store has that method."""
         read: Callable[[], Awaitable[Backlog]] | None = getattr(self.store, "backlog", None)
         if read is None:
             return
         backlog = None
         try:
             backlog = await read()
-        except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a user-supplied store may raise anything
+            raise_if_cancelled()
             _log.warning("The backlog could not be read: %s", _reason_of(error))
         self.tally.backlog = backlog
 
@@ -444,6 +428,12 @@ class Inline:
 async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:
     receipts = await asyncio.gather(*answers)
     return max(receipts, key=lambda receipt: (receipt.status, receipt.outcome != "duplicate"))
+
+
+async def _repeated(work: Callable[[], Awaitable[None]], every: float) -> None:
+    while True:
+        await work()
+        await asyncio.sleep(every)
 
 
 def _name_of(entry: Entry) -> str:

@@ -28,7 +28,6 @@ __all__ = [
 
 State: TypeAlias = Literal["open", "handled", "dead"]
 _COPY: Final = "handler:"
-# methods of a store
 _NEEDED: Final = ("open", "close", "put", "bury", "claim", "take", "handled", "release", "prune")
 COUNTED: Final = 10_000  # events that ``Backlog`` counts
 MOST: Final = 100_000  # events in one state that ``Store.stats`` counts

@@ -44,9 +44,8 @@ class _Record:
     type: str
     body: bytes | None = attrs.field(repr=False)
     received: float
-    due: float
+    due: float  # by the steady clock; of handled and dead ones, when they ended
     state: State = "open"
-    ended: float = 0.0  # by the steady clock, as due
     lease: int = 0
     attempts: int = 0
     reason: str = ""
@@ -83,7 +82,7 @@ class MemoryStore(HandlerStore):
         self._last = 0
         self._leases = 0
         self._records: dict[int, _Record] = {}
-        self._by_key: dict[str, _Record] = {}
+        self._by_key: dict[str | None, _Record] = {}  # of those that have a key
         self._waiting: list[tuple[float, int]] = []  # a heap; items with an outdated time are stale
         self._ended: dict[int, _Record] = {}  # handled and dead ones, oldest first
         self._ordered: dict[str, dict[int, _Record]] = {}  # open ones by ordering key; one of each is due
@@ -95,7 +94,7 @@ class MemoryStore(HandlerStore):
         """Do nothing: deliveries stay as long as this object."""
 
     async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
-        known = self._known(delivery)
+        known = self._by_key.get(delivery.key)
         if known is None:
             self._make_room(1 + len(further))
             self._file_all(self._add(delivery), further)
@@ -104,11 +103,10 @@ class MemoryStore(HandlerStore):
         return known is None
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
-        record = None
         if isinstance(found, Entry):
             record = self._held(found)
-        elif self._known(found) is None:
-            record = self._add(found)
+        else:
+            record = None if found.key in self._by_key else self._add(found)
         if record is None:
             return False
         record.reason = reason
@@ -116,12 +114,12 @@ class MemoryStore(HandlerStore):
         return True
 
     async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
-        record, key = self._known(delivery), copy_key(delivery)
+        record, key = self._by_key.get(delivery.key), copy_key(delivery)
         is_own = record is not None and record.handler in {"", delivery.handler}
         # A copy without the event itself: that was another handler's claim, which was deleted.
         if key is not None and not is_own and (record is not None or key in self._by_key):
             delivery = attrs.evolve(delivery, key=key)
-            record = self._known(delivery)
+            record = self._by_key.get(delivery.key)
         record = record or self._add(delivery)
         if record.state != "open":
             return Standing.HANDLED
@@ -166,8 +164,7 @@ class MemoryStore(HandlerStore):
         self._make_room(1)
         given = Delivery(key=None, type=record.type, body=record.body, handler=handler)
         copy = self._add_copy(record, given)
-        if copy is not None:
-            self._file(copy)
+        self._file(copy)
         return copy is not None
 
     async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
@@ -195,7 +192,13 @@ class MemoryStore(HandlerStore):
         found = (
             record for record in self._records.values() if record.id > after and state in {None, record.state}
         )
-        return [_shown(record) for record in islice(found, limit)]
+        return [
+            StoredEvent(
+                id=one.id, key=one.key, type=one.type, body=one.body, reason=one.reason, state=one.state,
+                attempts=one.attempts, received_at=one.received, handler=one.handler,
+            )
+            for one in islice(found, limit)
+        ]  # fmt: skip
 
     async def revive(self, event: StoredEvent) -> bool:
         record = self._records.get(event.id)
@@ -240,7 +243,7 @@ class MemoryStore(HandlerStore):
         limits = {"handled": older_than, "dead": dead}
         old = [one for one in self._records.values() if one.is_claim and one.due < now - older_than]
         for record in self._ended.values():
-            age, limit = now - record.ended, limits[record.state]
+            age, limit = now - record.due, limits[record.state]
             if limit is not None and age > limit:
                 old.append(record)
             elif bodies is not None and age > bodies and record.state == "handled":
@@ -248,9 +251,6 @@ class MemoryStore(HandlerStore):
         for record in old:
             self._forget(record)
         return sum(record.state == "handled" for record in old)
-
-    def _known(self, delivery: Delivery) -> _Record | None:
-        return None if delivery.key is None else self._by_key.get(delivery.key)
 
     def _make_room(self, number: int) -> None:
         excess = len(self._records) + number - self._capacity
@@ -277,7 +277,7 @@ class MemoryStore(HandlerStore):
     def _add_copy(self, first: _Record, delivery: Delivery) -> _Record | None:
         """Add the event of *first* for one more handler; ``None`` if that one has had it."""
         copy = attrs.evolve(delivery, key=key_for(delivery.handler, first.key, first.id, first.received))
-        if self._known(copy) is not None:
+        if self._by_key.get(copy.key) is not None:
             return None
         record = self._add(copy)
         record.received = first.received
@@ -326,15 +326,14 @@ class MemoryStore(HandlerStore):
     def _end(self, record: _Record, state: State) -> None:
         if record.ordering_key is not None:
             self._unfile(record)
-        record.state, record.ended = state, self._steady()
+        record.state, record.due = state, self._steady()
         self._ended[record.id] = record
 
     def _forget(self, record: _Record) -> None:
         self._ended.pop(record.id, None)
         self._unfile(record)
         del self._records[record.id]
-        if record.key is not None:
-            del self._by_key[record.key]
+        self._by_key.pop(record.key, None)
 
     def _schedule(self, record: _Record, due: float) -> None:
         record.due = due
@@ -358,10 +357,3 @@ class MemoryStore(HandlerStore):
         record = self._records.get(entry.id)
         held = record is not None and record.state == "open" and str(record.lease) == entry.token
         return record if held else None
-
-
-def _shown(record: _Record) -> StoredEvent:
-    return StoredEvent(
-        id=record.id, key=record.key, type=record.type, body=record.body, reason=record.reason,
-        attempts=record.attempts, received_at=record.received, state=record.state, handler=record.handler,
-    )  # fmt: skip

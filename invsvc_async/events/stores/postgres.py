@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import attrs
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["GroupedPuts", "PostgresStore"]
 
 T = TypeVar("T")
+_Put: TypeAlias = "tuple[Delivery, asyncio.Future[bool | None]]"
 
 _MARK: Final = "invsvc_async events, "
 _LOCK: Final = 0x696E7665  # an arbitrary number: only one process may create the table
@@ -154,7 +155,7 @@ class GroupedPuts:
     def __init__(self, pool: Pool, dialect: PostgresDialect) -> None:
         self.pool: Pool = pool
         self._dialect = dialect
-        self._waiting: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
+        self._waiting: list[_Put] = []
         self._running: asyncio.Task[None] | None = None
 
     async def put(self, delivery: Delivery) -> bool | None:
@@ -173,7 +174,7 @@ class GroupedPuts:
         return await done
 
     async def _run(self) -> None:
-        group: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
+        group: list[_Put] = []
         try:
             while group := self._next_group():
                 await self._store(group)
@@ -182,11 +183,11 @@ class GroupedPuts:
                 done.cancel()
             self._waiting.clear()
 
-    def _next_group(self) -> list[tuple[Delivery, asyncio.Future[bool | None]]]:
+    def _next_group(self) -> list[_Put]:
         """Remove and return what one statement may store.  It can change each row only once."""
-        group: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
-        left: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
-        keys: set[str] = set()
+        group: list[_Put] = []
+        left: list[_Put] = []
+        keys: set[str | None] = set()
         size = 0
         for each in self._waiting:
             delivery, done = each
@@ -197,17 +198,21 @@ class GroupedPuts:
                 left.append(each)
                 continue
             group.append(each)
-            if delivery.key is not None:
-                keys.add(delivery.key)
+            keys |= {delivery.key} - {None}
         self._waiting = left
         return group
 
-    async def _store(self, group: Sequence[tuple[Delivery, asyncio.Future[bool | None]]]) -> None:
+    async def _store(self, group: Sequence[_Put]) -> None:
         """Store a group; if a statement is refused, one by one, so that each fails only for its own error."""
         from invsvc_async.storage.postgres_pool import AWAY
 
+        rows = [
+            (each.key, each.type, each.body, each.handler, (len(group) - number) / 1e6)
+            for number, (each, _) in enumerate(group)
+        ]
         try:
-            new = await self._insert([delivery for delivery, _ in group])
+            rows.sort(key=lambda row: row[0] or "")
+            new = dict(await self.pool.fetch(*self._dialect.translated(PUT, (rows,))))
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait get it
             if len(group) > 1 and not isinstance(error.__cause__, AWAY):
                 for each in group:
@@ -220,12 +225,3 @@ class GroupedPuts:
         for delivery, done in group:
             if not done.done():
                 done.set_result(new.get(delivery.key, False))
-
-    async def _insert(self, deliveries: Sequence[Delivery]) -> dict[str | None, bool | None]:
-        """Return the result of each key that was not known as a whole."""
-        rows = [
-            (each.key, each.type, each.body, each.handler, (len(deliveries) - number) / 1e6)
-            for number, each in enumerate(deliveries)
-        ]
-        rows.sort(key=lambda row: row[0] or "")
-        return dict(await self.pool.fetch(*self._dialect.translated(PUT, (rows,))))

@@ -83,6 +83,7 @@ _CREATE: Final = (
     "CREATE INDEX {t}_kept ON {t} (due) WHERE state = 'handled' AND body IS NOT NULL",
     "CREATE INDEX {t}_open ON {t} (id) WHERE state = 'open'",
     "CREATE INDEX {t}_dead ON {t} (id) WHERE state = 'dead'",
+    "CREATE INDEX {t}_buried ON {t} (due) WHERE state = 'dead'",
     "CREATE INDEX {t}_ordered ON {t} (ordering_key, id) WHERE ordering_key IS NOT NULL",
 )
 _LAST_ID: Final = (1 << 63) - 1
@@ -203,14 +204,9 @@ _PRUNES: Final = {
     "bodies": _OLD % (
         "state = 'handled' AND body IS NOT NULL AND due < {calendar}", "UPDATE {t} SET body = NULL",
     ),
+    "dead": _OLD % ("state = 'dead' AND due < {calendar}", "DELETE FROM {t}"),
     "handled": _OLD % ("state = 'handled' AND due < {calendar}", "DELETE FROM {t}"),
 }  # fmt: skip
-_SLICE_OF_DEAD: Final = """
-    SELECT count(*), max(id) FROM (
-        SELECT id FROM {t} WHERE state = 'dead' AND id > $1 ORDER BY id LIMIT $2
-    ) AS slice
-"""
-_PRUNE_DEAD: Final = "DELETE FROM {t} WHERE state = 'dead' AND id > $1 AND id <= $2 AND due < {calendar} - $3"
 
 
 def _runs(how: How) -> Callable[[Callable[Concatenate[Any, P], Script[T]]], _Method[P, T]]:
@@ -375,25 +371,14 @@ class ScriptedStore(HandlerStore):
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
-        after = 0
-
         def some(text: str, age: float, rows: int) -> Script[int]:
             return len((yield text, (age, rows)))
 
-        def some_dead(rows: int) -> Script[int]:
-            nonlocal after
-            ((seen, last),) = yield _SLICE_OF_DEAD, (after, rows)
-            if seen:
-                yield _PRUNE_DEAD, (after, last, dead)
-                after = last
-            return int(seen)
-
+        ages = {"claims": older_than, "bodies": bodies, "dead": dead, "handled": older_than}
         pruned = 0
-        for what, age in (("claims", older_than), ("bodies", bodies), ("handled", older_than)):
+        for what, age in ages.items():
             if age is not None:
                 pruned = await self._in_slices(partial(some, _PRUNES[what], age))
-        if dead is not None:
-            await self._in_slices(some_dead)
         return pruned
 
     async def _end(self, text: str, entry: Entry, *values: object) -> bool:

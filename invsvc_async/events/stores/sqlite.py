@@ -17,6 +17,7 @@ import sqlite3
 import threading
 import time
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
@@ -54,7 +55,6 @@ _WORDS: Final = {"t": "delivery", "id": "INTEGER PRIMARY KEY", "bytes": "BLOB",
 # The end of the last lease or delay: of each kind, an index has the times.
 _LAST: Final = "SELECT max(due) FROM delivery WHERE state = 'open' AND body {} AND due < 9e999"
 _NOTE: Final = "UPDATE facts SET value = ?2 WHERE name = ?1"
-_LOOK_AGAIN: Final = 0.001  # s
 _creating: Final = threading.Lock()  # so that no other thread has connected meanwhile
 _SMALL: Final = 8 << 20  # bytes of a file that is checked before its first use: about 0.1 s
 _CHECKED: Final = """
@@ -93,9 +93,8 @@ class SqliteStore(ScriptedStore):
         self._path = os.fspath(path)
         check_path(self._path, "store")
         self._name = f"event store {self._path}"
-        self._clock = clock
-        self._steady = steady
         self._wait = wait
+        self._made = partial(_File, self._path, self._name, wait, steady, clock)
         self._files: dict[asyncio.AbstractEventLoop, _File] = {}
 
     def __repr__(self) -> str:
@@ -115,10 +114,7 @@ class SqliteStore(ScriptedStore):
 
     async def close(self) -> None:
         """Finish all requests of this event loop and close the file; the next use opens it again."""
-        file = self._files.pop(asyncio.get_running_loop(), None)
-        if file is not None:
-            await file.close()
-        await self._stop_left()
+        await self._stop_left(asyncio.get_running_loop())
 
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
@@ -184,15 +180,15 @@ class SqliteStore(ScriptedStore):
         if file is None or file.writer.has_ended:
             if file is not None:
                 file.upkeep.end()
-            file = self._files[loop] = _File(self._path, self._name, self._wait, self._steady, self._clock)
+            file = self._files[loop] = self._made()
         if file.upkeep.failure is not None:
             raise file.upkeep.failure
         return file
 
-    async def _stop_left(self) -> None:
-        """Finish the requests of event loops that are closed by now."""
+    async def _stop_left(self, here: asyncio.AbstractEventLoop | None = None) -> None:
+        """Finish the requests of event loops that are closed by now, and those of this one."""
         for loop in list(self._files):  # a copy: another loop may add its own
-            if loop.is_closed() and (file := self._files.pop(loop, None)) is not None:
+            if (loop is here or loop.is_closed()) and (file := self._files.pop(loop, None)) is not None:
                 await file.close()
 
 
@@ -281,7 +277,7 @@ class _File:
                 # The lower byte: another process that recovers the log after a kill has a code of its own.
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise
-                time.sleep(_LOOK_AGAIN)
+                time.sleep(0.001)
             else:
                 return
 
@@ -448,26 +444,24 @@ class Upkeep:
         while not self._stopping.is_set():
             try:
                 with closing(connect_again(self._path)) as db:
-                    self._keep_up(db)
+                    if not self._is_checked:
+                        db.set_progress_handler(self._stopping.is_set, _STEPS)
+                        self._check(db)
+                        db.set_progress_handler(None, 0)
+                    while self._due.wait() and not self._stopping.is_set():
+                        self._due.clear()
+                        self._changes = changes_until_next(self._changes, _checkpoint(db))
             except Exception as error:  # noqa: BLE001 - the thread must not end without a word
                 if self._stopping.is_set():
                     return
-                if not self._is_checked and _is_damage(error):
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if not self._is_checked and (isinstance(error, JournalError) or code in _DAMAGE):
                     self.failure = in_words(self._name, error)
                     _log.error("%s", self.failure)
                     return
                 # Too many open files, for example; commits copy the log from some size on.
                 _log.warning("%s", in_words(f"upkeep of {self._name}", error))
                 self._stopping.wait(_AGAIN)
-
-    def _keep_up(self, db: sqlite3.Connection) -> None:
-        if not self._is_checked:
-            db.set_progress_handler(self._stopping.is_set, _STEPS)
-            self._check(db)
-            db.set_progress_handler(None, 0)
-        while self._due.wait() and not self._stopping.is_set():
-            self._due.clear()
-            self._changes = changes_until_next(self._changes, _checkpoint(db))
 
     def _check(self, db: sqlite3.Connection) -> None:
         check_file(db, self._name)
@@ -500,8 +494,3 @@ def _checkpoint(db: sqlite3.Connection) -> int:
     pages: int
     [(_, pages, _)] = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
     return pages
-
-
-def _is_damage(error: Exception) -> bool:
-    code: int | None = getattr(error, "sqlite_errorcode", None)
-    return isinstance(error, JournalError) or (code is not None and code & 0xFF in _DAMAGE)

@@ -18,6 +18,7 @@ from invsvc_async.events import Gone, InboxPolicy, MemoryStore, Receiver, Shared
 from invsvc_async.models import Invoice
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.json_records import Record
+from tests.events.receiving.test_receiver import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -82,12 +83,6 @@ def server_of(receiver: Receiver) -> TestServer:
     app = web.Application()
     app.router.add_post("/", receiver.aiohttp_handler)
     return TestServer(app)
-
-
-async def eventually(holds: Any) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 - what is waited for knows nothing of this test
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("version", ["v1", "v1.1", "v2"])

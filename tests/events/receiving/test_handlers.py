@@ -12,6 +12,7 @@ from invsvc_async import events
 from invsvc_async.errors import ConfigurationError, MalformedEventError
 from invsvc_async.events.receiving.handlers import Pace
 from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
+from tests.events.receiving.test_receiver import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,12 +32,6 @@ def receiver_of(mode: Any = "inbox", **settings: Any) -> events.Receiver:
 async def deliver(receiver: events.Receiver, body: dict[str, Any], **headers: bool) -> events.Receipt:
     raw = encoded(body)
     return await receiver.receive(raw, headers_of(raw, **(headers or {"shared": True})))
-
-
-async def eventually(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 - what is waited for knows nothing of this test
-            await asyncio.sleep(0.001)
 
 
 class Calls(list[tuple[str, str | None]]):
@@ -811,6 +806,8 @@ def test_registration_that_is_refused() -> None:
     for register in refused:
         with pytest.raises(ConfigurationError):
             register()
+    with pytest.raises(TypeError, match=r"on\(\) got an unexpected keyword argument 'retries'"):
+        inbox.on("invoice.created", retries=3)(another)  # type: ignore[call-overload]
 
 
 async def test_one_function_for_more_types() -> None:

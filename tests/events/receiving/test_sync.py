@@ -315,7 +315,7 @@ def test_store_that_takes_its_time_to_fail(monkeypatch) -> None:
         answers.append(kept.receiver.sync.receive(RESOURCE, headers).status)
 
     with monkeypatch.context() as patched:
-        patched.setattr(kept.receiver._store, "open", fail)
+        patched.setattr(kept.receiver.store, "open", fail)
         threads = [threading.Thread(target=receive) for _ in range(5)]
         for thread in threads:
             thread.start()
@@ -335,7 +335,7 @@ def test_store_that_hangs(monkeypatch) -> None:
     async def hang() -> None:
         await asyncio.to_thread(release.wait, 30)
 
-    monkeypatch.setattr(kept.receiver._store, "open", hang)
+    monkeypatch.setattr(kept.receiver.store, "open", hang)
     assert kept.receiver.sync.receive(RESOURCE, headers).status == 503
     release.set()
     with kept.receiver.sync as sync:
@@ -357,7 +357,7 @@ def test_start_that_is_interrupted(monkeypatch) -> None:
         interrupt()
         await asyncio.sleep(0.2)
 
-    monkeypatch.setattr(kept.receiver._store, "open", be_slow)
+    monkeypatch.setattr(kept.receiver.store, "open", be_slow)
     again = threading.Timer(20, interrupt)
     again.start()
     with pytest.raises(KeyboardInterrupt):

@@ -11,14 +11,11 @@ from invsvc_async import events
 from invsvc_async.errors import JournalError
 from invsvc_async.events import Delivery
 from invsvc_async.events.stores import postgres
+from tests.events.bodies import delivery
 
 pytestmark = pytest.mark.one_python
 
 _numbers = itertools.count()
-
-
-def delivery(key: str | None, *, body: bytes | None = b"{}") -> Delivery:
-    return Delivery(key=key, type="invoice.created", body=body)
 
 
 @pytest.fixture

@@ -10,18 +10,14 @@ import threading
 import pytest
 
 from invsvc_async import events
-from invsvc_async.events import Delivery
 from invsvc_async.events.stores import sqlite
 from invsvc_async.events.stores.scripts import in_slices
 from invsvc_async.events.stores.sqlite import Upkeep, changes_until_next
 from invsvc_async.storage.sqlite_writer import Writer
+from tests.events.bodies import delivery
 from tests.support.virtual_time import VirtualTimeLoop
 
 pytestmark = pytest.mark.one_python
-
-
-def delivery(key: str, *, body: bytes | None = b"{}") -> Delivery:
-    return Delivery(key=key, type="invoice.created", body=body)
 
 
 def sliced(total: int, cost: float) -> tuple[int, list[int], float]:

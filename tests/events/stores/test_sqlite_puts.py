@@ -10,12 +10,9 @@ from invsvc_async import events
 from invsvc_async.events import Delivery
 from invsvc_async.events.stores import Standing, sqlite
 from invsvc_async.storage.dialect import slices
+from tests.events.bodies import delivery
 
 pytestmark = pytest.mark.one_python
-
-
-def delivery(key: str | None, *, body: bytes | None = b"{}", handler: str = "") -> Delivery:
-    return Delivery(key=key, type="invoice.created", body=body, handler=handler)
 
 
 @pytest.fixture

@@ -30,12 +30,9 @@ from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import Entry, Store, open_store, sqlite
 from invsvc_async.events.stores.sqlite import Upkeep
 from invsvc_async.storage import sqlite_file
+from tests.events.bodies import delivery
 
 pytestmark = pytest.mark.one_python
-
-
-def delivery(key: str | None = "d_1", *, body: bytes | None = b"{}") -> Delivery:
-    return Delivery(key=key, type="invoice.created", body=body)
 
 
 async def claimed(store: Store, given: Delivery, lease: float = 10.0) -> Entry:

@@ -8,12 +8,9 @@ from invsvc_async import events
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import Entry, Store
+from tests.events.bodies import delivery
 
 pytestmark = pytest.mark.one_python
-
-
-def delivery(key: str | None = "d_1", *, body: bytes | None = b"{}") -> Delivery:
-    return Delivery(key=key, type="invoice.created", body=body)
 
 
 async def taken(store: Store) -> Entry:
