@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
@@ -14,13 +13,11 @@ from invsvc_async.reads import retry
 from invsvc_async.transport.session import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from invsvc_async.transport.session import ClientOptions
 
 __all__ = ["Answer", "Prober", "ReadList"]
-
-NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
 
 @attrs.frozen(kw_only=True)
@@ -50,12 +47,7 @@ class Answer:
         return [item.get("uuid") for item in self.items]
 
 
-class ReadList(Protocol):
-    """Reads one list with the given query parameters."""
-
-    async def __call__(self, query: Mapping[str, str]) -> Answer:
-        """Read the list once."""
-        ...
+ReadList: TypeAlias = "Callable[[Mapping[str, str]], Awaitable[Answer]]"  # reads a list with a query
 
 
 @attrs.define
@@ -69,7 +61,7 @@ class Prober:
         """Read a page of egress invoices; parameters have their wire names."""
         return await self.read(Request(operation=INVOICES_EGRESS, query=query))
 
-    async def path(self, path: str, query: Mapping[str, str] = NO_QUERY) -> Answer:
+    async def path(self, path: str, query: Mapping[str, str]) -> Answer:
         """Read any path."""
         request = Request(operation=CLIENT_REQUEST, raw_path=path, method="GET", query=query)
         return await self.read(request)
