@@ -12,8 +12,7 @@ import attrs
 
 from invsvc_async.api.operations import WEBHOOKS_HEALTH
 from invsvc_async.client import options_of
-from invsvc_async.doctor.parameter_names import IMPORTS, Named, find_names
-from invsvc_async.doctor.probe import Answer, Prober, ReadList
+from invsvc_async.doctor.parameter_names import IMPORTS, Answer, Named, Prober, ReadList, find_names
 from invsvc_async.errors import InvsvcError
 from invsvc_async.transport.session import NO_TOKEN, Request
 
