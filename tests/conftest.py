@@ -12,6 +12,8 @@ from logging.handlers import QueueHandler, QueueListener
 
 import pytest
 
+from invsvc_async.simulator import Simulator
+from invsvc_async.testing import quick_client
 from tests.support.watchdog import watchdog
 
 # A shell that runs the suite in the background has it ignore Ctrl-C, which the programs that tests start would
@@ -31,6 +33,20 @@ def pytest_collection_finish() -> None:
     """Take what was imported and collected out of each later garbage collection: a twelfth of the CPU time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+async def service():
+    """Yield a service without faults."""
+    async with Simulator() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(service):
+    """Yield a client of it, with short times."""
+    async with quick_client(service) as made:
+        yield made
 
 
 @pytest.fixture

@@ -15,19 +15,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from invsvc_async import ConfigurationError, Intent, NotFoundError, TokenProvider, tracing
-from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client
 from invsvc_async.transport.transport import Transport
 
 pytestmark = pytest.mark.one_python
 
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
-
-
-@pytest.fixture
-async def service():
-    async with Simulator() as running:
-        yield running
 
 
 class Seen:
@@ -47,12 +40,6 @@ class Seen:
     def metric(self, name):
         found = self.reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
         return next(each for each in found if each.name == name).data.data_points
-
-
-@pytest.fixture
-async def client(service):
-    async with quick_client(service) as made:
-        yield made
 
 
 @pytest.fixture

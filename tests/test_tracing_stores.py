@@ -14,19 +14,11 @@ from invsvc_async import tracing
 from invsvc_async.batch import Batch
 from invsvc_async.durable.backlog import Backlogs
 from invsvc_async.outbox import Outbox
-from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
 
 pytestmark = pytest.mark.one_python
-
-
-@pytest.fixture
-async def service():
-    """Yield a simulator without faults."""
-    async with Simulator() as running:
-        yield running
 
 
 class Collected:

@@ -14,11 +14,9 @@ from invsvc_async.batch.reports.html import page_of
 from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.reports.summary import Report
 from invsvc_async.batch.result import Progress, Result, Summary
-from invsvc_async.cli.commands import batch_run, conformance as conformance_cli, report as batch_report
+from invsvc_async.cli.commands import batch_run, report as batch_report
 from invsvc_async.cli.commands.explain import _words
 from invsvc_async.cli.formatting import show
-from invsvc_async.conformance import Conformance
-from invsvc_async.conformance.judge import Asked, Judgement, Report as Believed, Wrong
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.models import Preferences
 from invsvc_async.reconcile import explain, json_form
@@ -142,47 +140,6 @@ def test_report_of_more_lost_secrets_than_a_terminal_shows(capsys):
     assert "row-19 (webhooks.create): wh_19" in shown
     assert "row-20" not in shown
     assert "and 5 more: invsvc batch report --jsonl FILE" in shown
-
-
-def conformance(**settings):
-    """Make what a run with one wrong report came to."""
-    asked = Asked(operation="webhooks.update", path_id="wh_1", team="team_1", body="{}")
-    wrong = Wrong(report=Believed(key="row-1", asked=asked, verdict=Verdict.APPLIED), why="it never happened")
-    judged = Judgement(
-        asked=9, effects=8, duplicates=0, unasked=0, sends=10, lost=(), wrong=(wrong,), verdicts={},
-        unknown_reasons={},
-    )  # fmt: skip
-    return Conformance(
-        **{
-            "judgement": judged,
-            "unreported": 0,
-            "left": 0,
-            "reads": 2,
-            "seconds": 1.0,
-            "exit_code": 0,
-            **settings,
-        }
-    )
-
-
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [(0, ""), (None, "the command was killed"), (3, "the command exited with 3")],
-)
-def test_conformance_in_words(capsys, code, said):
-    """Counts are a table; how the command ended, where not well, and what the ledger contradicts are notes."""
-    conformance_cli._print_result(conformance(exit_code=code), json_=False)
-    told = capsys.readouterr()
-    assert "reports that contradict the ledger" in told.out
-    assert said in told.err
-    assert "row-1: it never happened" in told.err
-
-
-def test_conformance_as_json(capsys):
-    """It is one object: the counts, and each report that is contradicted with why."""
-    conformance_cli._print_result(conformance(), json_=True)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["writes"], told["holds"], told["contradicted"]) == (9, False, {"row-1": "it never happened"})
 
 
 def test_bar_of_a_batch():

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from invsvc_async.cli.commands.conformance import FAULTS
+from invsvc_async.cli.options import FAULTS
 from invsvc_async.conformance import conform
 
 HERE = Path(__file__).parent

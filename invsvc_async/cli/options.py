@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Faults
 
 __all__ = [
-    "Calling", "EscapeFormulas", "InsecureHttp", "IntentFile", "Json", "NoSecrets", "Port", "Profile",
-    "SameMode", "SecretsFile", "SecretsTo", "Story", "Team", "Yes", "check_outputs", "check_url",
-    "client_of", "confirm", "content_of", "fault_plan", "handled", "intent_in", "interruptible",
-    "is_insecure", "named", "number", "stop_signals", "unhandled",
+    "FAULTS", "Calling", "EscapeFormulas", "FaultPlan", "InsecureHttp", "IntentFile", "Json", "NoSecrets",
+    "Port", "Profile", "SameMode", "SecretsFile", "SecretsTo", "Story", "Team", "Yes", "check_outputs",
+    "check_url", "client_of", "confirm", "content_of", "fault_plan", "handled", "intent_in",
+    "interruptible", "is_insecure", "named", "number", "stop_signals", "unhandled",
 ]  # fmt: skip
 
 _SQLITE = b"SQLite format 3\0"
@@ -203,6 +203,13 @@ def is_insecure(url: str) -> bool:
         return parts.scheme == "http" and not re.fullmatch(LOOPBACK, parts.hostname or "")
     except ValueError:
         return True
+
+
+FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
+FaultPlan = Annotated[
+    str,
+    typer.Option(help="A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.", metavar="PLAN"),
+]
 
 
 def fault_plan(text: str) -> Faults:

@@ -12,8 +12,7 @@ import attrs
 
 from invsvc_async.api.operations import WEBHOOKS_HEALTH
 from invsvc_async.client import options_of
-from invsvc_async.doctor.parameter_names import IMPORTS, Named, find_names
-from invsvc_async.doctor.probe import Answer, Prober, ReadList
+from invsvc_async.doctor.parameter_names import IMPORTS, Answer, Named, Prober, ReadList, find_names
 from invsvc_async.errors import InvsvcError
 from invsvc_async.transport.session import NO_TOKEN, Request
 
@@ -31,7 +30,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Finding:
     """One question and its answer; ``good`` is ``None`` if it could not be determined."""
 
@@ -73,38 +72,30 @@ async def examine(
     """
     prober = Prober(options_of(client))
     health = await prober.read(Request(operation=WEBHOOKS_HEALTH))
-    findings = [_reached(health)]
+    # if something else answers, the reads below show whether it is the service
+    reached = {200: True, None: False}.get(health.status)
+    words = "yes: the health probe reports ok" if reached else health.words
+    findings = [Finding("the base URL answers", words, reached)]
     if health.status is None:
         return Checkup(findings=findings, names=[], journey_reads=None, reads=0)
     list_ = await prober.invoices({})
-    findings.append(_accepted(list_))
+    accepted, source = list_.status == 200, "" if list_.own else " (not in the service's own envelope)"
+    words = "yes" if accepted else f"{list_.words}{source if list_.status else ''}"
+    findings.append(Finding("the credential is accepted", words, accepted))
     imports = await _imports(prober, list_)
     findings += await _of_credential(prober, list_, is_person=imports is not None)
-    names = await find_names(prober.invoices) if list_.status == 200 else []
+    names = await find_names(prober.invoices) if accepted else []
     names += await find_names(imports, IMPORTS) if imports else []
     journey_reads, finding = await _journey(prober, journey)
     findings += [finding, _clock(prober.view, wall), _speed(prober)]
     return Checkup(findings=findings, names=names, journey_reads=journey_reads, reads=len(prober.seconds))
 
 
-def _reached(health: Answer) -> Finding:
-    # if something else answers, the reads below show whether it is the service
-    good = {200: True, None: False}.get(health.status)
-    text = "yes: the health probe reports ok" if good else health.words
-    return Finding(question="the base URL answers", answer=text, good=good)
-
-
-def _accepted(answer: Answer) -> Finding:
-    good, source = answer.status == 200, "" if answer.own else " (not in the service's own envelope)"
-    text = "yes" if good else f"{answer.words}{source if answer.status else ''}"
-    return Finding(question="the credential is accepted", answer=text, good=good)
-
-
 async def _imports(prober: Prober, list_: Answer) -> ReadList | None:
     """Return a reader of the table-database listing if this credential may read it; only a person's may."""
     team = prober.view.team or list_.item("team")
     ask = partial(prober.path, f"/teams/{team}/integrations/dbtable/webhooks")
-    return ask if isinstance(team, str) and (await ask()).status == 200 else None
+    return ask if isinstance(team, str) and (await ask({})).status == 200 else None
 
 
 async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> list[Finding]:
@@ -115,7 +106,7 @@ async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> l
             token = (await credential.header()).removeprefix("Bearer ")
     except (TimeoutError, InvsvcError) as error:  # the latter: of a TokenProvider
         why = NO_TOKEN if isinstance(error, TimeoutError) else error
-        return [Finding(question="kind of credential", answer=f"unknown: {why}", good=None)]
+        return [Finding("kind of credential", f"unknown: {why}", None)]
     form = "in the form of a JWT" if token.count(".") == 2 else "not in the form of a JWT"
     answer, good = f"configured as {_KINDS[credential.kind]}, {form}", True
     if credential.kind == "api_key" and token.count(".") != 2:
@@ -125,36 +116,36 @@ async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> l
     mode = list_.item("livemode")
     shown = {True: "live", False: "test"}.get(mode, "unknown: there is no invoice to show it")
     found = [
-        Finding(question="kind of credential", answer=answer, good=good),
-        Finding(question="data mode", answer=shown, good=None if mode is None else True),
+        Finding("kind of credential", answer, good),
+        Finding("data mode", shown, None if mode is None else True),
     ]
     if not is_person:
         question = "parameters of the table-database listing"
         why = "not checked: needs a person's token with authority in the team"
-        found.append(Finding(question=question, answer=why, good=None))
+        found.append(Finding(question, why, None))
     return found
 
 
 async def _journey(prober: Prober, journey: str | None) -> tuple[bool | None, Finding]:
     """Check whether ``GET /journeys/{id}`` exists; it is not in the list of operations."""
     question = "GET /journeys/{id}"
-    answer = await prober.path(f"/journeys/{journey or _NO_JOURNEY}")
+    answer = await prober.path(f"/journeys/{journey or _NO_JOURNEY}", {})
     text = answer.words
     if journey is not None and answer.status == 200:
-        return True, Finding(question=question, answer="exists", good=True)
+        return True, Finding(question, "exists", True)
     if answer.status in (405, 501):
-        return False, Finding(question=question, answer=text, good=False)
+        return False, Finding(question, text, False)
     if journey is not None and answer.status == 404:
         text = f"{text}. If the journey exists, the read does not"
-        return False, Finding(question=question, answer=text, good=False)
+        return False, Finding(question, text, False)
     if journey is not None:  # a failure shows nothing
-        return None, Finding(question=question, answer=f"unknown ({text}). Try again", good=None)
-    nowhere = await prober.path(f"/{_NO_JOURNEY}/{_NO_JOURNEY}")
+        return None, Finding(question, f"unknown ({text}). Try again", None)
+    nowhere = await prober.path(f"/{_NO_JOURNEY}/{_NO_JOURNEY}", {})
     if answer.status == 404 and (answer.own, answer.error) != (nowhere.own, nowhere.error):
         why = "probably exists: the journey is missing, not the path. Use --journey ID to make sure"
     else:
         why = f"unknown ({text}) without a journey. Use --journey ID"
-    return None, Finding(question=question, answer=why, good=None)
+    return None, Finding(question, why, None)
 
 
 def _clock(view: ClientOptions, wall: Callable[[], float]) -> Finding:
@@ -163,7 +154,7 @@ def _clock(view: ClientOptions, wall: Callable[[], float]) -> Finding:
     question = "the service's clock"
     if bounds is None:
         text = "unknown: no answer has a time, or hosts disagree by more than clock_slack. Creates need tags"
-        return Finding(question=question, answer=text, good=None)
+        return Finding(question, text, None)
     offset = wall() - now
     low, high = bounds.low - offset, bounds.high - offset
     return Finding(
@@ -174,7 +165,7 @@ def _clock(view: ClientOptions, wall: Callable[[], float]) -> Finding:
 def _speed(prober: Prober) -> Finding:
     question = "speed of a read"
     if not prober.seconds:
-        return Finding(question=question, answer="no read succeeded", good=None)
+        return Finding(question, "no read succeeded", None)
     median, maximum = statistics.median(prober.seconds) * 1000, max(prober.seconds) * 1000
     text = f"median {median:.0f} ms, maximum {maximum:.0f} ms ({len(prober.seconds)} reads)"
-    return Finding(question=question, answer=text, good=True)
+    return Finding(question, text, True)

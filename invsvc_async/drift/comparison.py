@@ -1,28 +1,33 @@
-"""The comparison: rows are stored, a list is read, and what differs is read once more."""
+"""The comparison: rows, also of files, are stored, a list is read, and what differs is read once more."""
 
 from __future__ import annotations
 
 import asyncio
+import csv
 import sqlite3
+import sys
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import AsyncIterable
-from contextlib import aclosing, closing, suppress
+from contextlib import ExitStack, aclosing, closing, suppress
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import attrs
 
 from invsvc_async import models
 from invsvc_async.client import options_of
-from invsvc_async.codec import unstructure
+from invsvc_async.codec import envelope, unstructure
 from invsvc_async.drift.columns import Columns, at, moment, words_of
-from invsvc_async.drift.files import rows_of_file
 from invsvc_async.drift.table import Difference, Kind, Table
 from invsvc_async.errors import (
+    ConfigurationError,
     FilterNotHonouredError,
     InvalidRequestError,
     NotFoundError,
+    UnreadableResponseError,
     ValidationFailedError,
 )
 from invsvc_async.export.files import text_of
@@ -31,7 +36,7 @@ from invsvc_async.resources.by_name import called
 from invsvc_async.storage.sqlite_file import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
     from datetime import date, tzinfo
 
     from invsvc_async.client import Client
@@ -47,6 +52,8 @@ _LARGEST = 100  # items of a page
 _STEP = 128  # rows that are stored before other tasks may run
 _NAMED = 20  # bad rows in an error
 _READINGS = 5  # of the service, if what differs changes from one to the next
+MAX_LINE = 2**20  # bytes
+_AT_ONCE = 1000  # rows of Parquet
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -233,3 +240,74 @@ class Comparison:
             fields = self._columns.differing(cells, plain) if times == 1 else []
             kind = Kind.DIFFERENT if fields else None if times else Kind.NOT_IN_ROWS
             table.meet(key, created, reading, kind, fields)
+
+
+# --- files
+
+
+def rows_of_file(name: str, form: Form | None, delimiter: str) -> Iterator[tuple[int, object]]:
+    """
+    Yield each row of a file (``-`` is standard input) with its line, or in Parquet its number, from 1.
+
+    Raises:
+        InvalidRequestError: The file is not what *form* says, or empty; the message names the line.
+        ConfigurationError: Parquet needs the extra ``parquet``.
+
+    """
+    with ExitStack() as stack:
+        file = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
+        lines = _Lines(file)
+        try:
+            if form == "parquet":
+                yield from _parquet_rows(file)
+            elif form == "csv":
+                yield from _csv_rows(lines, delimiter)
+            else:
+                yield from ((lines.number, envelope.loads(line.encode())) for line in lines if line.strip())
+            if form != "parquet" and not lines.number:
+                raise ValueError("is empty")  # noqa: TRY301 - named below
+        except (ValueError, csv.Error, UnreadableResponseError) as error:
+            place = f"line {lines.number}: " if lines.number else ""
+            words = f"{name}: {place}{words_of(error)}"
+            raise InvalidRequestError(words, hint="Nothing was compared. Correct the file.") from None
+
+
+class _Lines:
+    """Lines of bounded length; ``number`` counts them."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.number = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._file.readline(MAX_LINE + 1):
+            self.number += 1
+            if len(line) > MAX_LINE:
+                raise ValueError(f"is longer than {MAX_LINE:,} bytes")
+            try:
+                text = (line.removeprefix(BOM_UTF8) if self.number == 1 else line).decode()
+            except UnicodeDecodeError:
+                raise ValueError("is not UTF-8. Save the file as UTF-8") from None
+            yield text
+
+
+def _csv_rows(lines: _Lines, delimiter: str) -> Iterator[tuple[int, dict[str, str]]]:
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    header = next(reader, [])
+    if twice := [name for name, count in Counter(header).items() if name and count > 1]:
+        raise ValueError(f"has two columns with the name {twice[0]!r}")
+    for cells in reader:
+        if cells and len(cells) != len(header):
+            raise ValueError(f"has {len(cells)} cells, but the first line has {len(header)}")
+        if cells:
+            yield lines.number, dict(zip(header, cells, strict=True))
+
+
+def _parquet_rows(file: BinaryIO) -> Iterator[tuple[int, object]]:
+    try:
+        parquet: Any = import_module("pyarrow.parquet")  # Any: pyarrow is untyped
+    except ModuleNotFoundError:
+        words = "parquet: needs pyarrow. Install the extra: pip install 'invsvc-async[parquet]'."
+        raise ConfigurationError(words) from None
+    batches = parquet.ParquetFile(file).iter_batches(_AT_ONCE)
+    yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)

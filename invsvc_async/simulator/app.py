@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from invsvc_async.simulator.auth import Keyring
-    from invsvc_async.simulator.json_records import Json
     from invsvc_async.simulator.ledger import Ledger
     from invsvc_async.simulator.state import Clock, State
 
@@ -134,7 +133,12 @@ class Application:
         entry.ended_at = self._ledger.steady()
 
     def _note(self, route: Route, request: web.Request, raw: bytes) -> Exchange:
-        body = _parsed(raw) if route.write else None
+        body = None
+        if route.write and raw:
+            try:
+                body = read_json(raw)
+            except ValueError as error:
+                body = Malformed(str(error))
         query = dict(request.query) if request.query_string else {}
         entry = Entry(
             operation=route.operation,
@@ -228,13 +232,6 @@ class Application:
         if task is not None:
             self._pending.add(task)
             task.add_done_callback(self._pending.discard)
-
-
-def _parsed(raw: bytes) -> Json | Malformed:
-    try:
-        return read_json(raw) if raw else None
-    except ValueError as error:
-        return Malformed(str(error))
 
 
 def _true_answer(step: Step, entry: Entry, outcome: Answer | Refusal) -> web.Response:

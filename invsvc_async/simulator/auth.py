@@ -7,12 +7,12 @@ The request's body is not used: none of its fields can change the team or the da
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from invsvc_async.simulator.json_records import Json, json_text
+
 if TYPE_CHECKING:
-    from invsvc_async.simulator.json_records import Json
     from invsvc_async.simulator.state import State
 
 Kind = Literal["key", "oauth", "person"]
@@ -148,9 +148,5 @@ def _denied(status: int, message: str, *, error: str | None = None, details: str
 def _jwt(claims: dict[str, Json]) -> str:
     header = {"alg": "HS256", "typ": "JWT"}
     signature = f"{claims['jti']}".encode()
-    parts = (_compact(header), _compact(claims), signature)
+    parts = (json_text(header).encode(), json_text(claims).encode(), signature)
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
-
-
-def _compact(value: dict[str, Json]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()

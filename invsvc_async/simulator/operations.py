@@ -230,9 +230,8 @@ def retention_files(call: Call) -> Answer:
     files = call.book.retentions.get(call.path["id"])
     if files is None:
         raise call.not_found("Retention")
-    return call.success([
-        each for each in files if wanted is None or each["filename"].endswith(f".{wanted}")
-    ])  # fmt: skip
+    shown = [file for file in files if wanted is None or file["filename"].endswith(f".{wanted}")]
+    return call.success(shown)
 
 
 # --- teams and users

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 JSON = {"Content-Type": "application/json"}
 HTML = {"Content-Type": "text/html"}
+JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 CUT_BODY = b'{"success":true,"data":{"id":"'
 GARBAGE = b"\x00\xff\xfe{]\x9c not json"
 LOOK_EVERY = 0.1  # seconds
@@ -81,22 +82,12 @@ async def close(_request: web.BaseRequest) -> None:
     """Send nothing.  Closing the connection sends FIN."""
 
 
-async def half_head(request: web.BaseRequest) -> None:
-    """Send a head that ends within a header's name."""
-    _write(request, b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Le")
+def _sending(text: bytes) -> Callable[[web.BaseRequest], Awaitable[None]]:
+    async def act(request: web.BaseRequest) -> None:
+        if request.transport is not None:
+            request.transport.write(text)
 
-
-async def truncate(request: web.BaseRequest) -> None:
-    """Send a head that promises more body than follows."""
-    head = (
-        f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(CUT_BODY) + 200}\r\n\r\n"
-    )
-    _write(request, head.encode() + CUT_BODY)
-
-
-def _write(request: web.BaseRequest, text: bytes) -> None:
-    if request.transport is not None:
-        request.transport.write(text)
+    return act
 
 
 def hang(released: asyncio.Event, seconds: float | None) -> Callable[[web.BaseRequest], Awaitable[None]]:
@@ -133,8 +124,8 @@ async def drip(
 BROKEN: dict[str, Callable[[web.BaseRequest], Awaitable[None]]] = {
     "reset": reset,
     "close": close,
-    "half-head": half_head,
-    "truncate": truncate,
+    "half-head": _sending(JSON_HEAD + b"Content-Le"),  # it ends within a header's name
+    "truncate": _sending(JSON_HEAD + b"Content-Length: %d\r\n\r\n" % (len(CUT_BODY) + 200) + CUT_BODY),
 }
 UNREADABLE: dict[str, tuple[bytes, dict[str, str]]] = {
     "garbage": (GARBAGE, JSON),

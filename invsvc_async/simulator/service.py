@@ -15,8 +15,7 @@ from aiohttp import web
 from invsvc_async.simulator import inspector
 from invsvc_async.simulator.app import Application
 from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
-from invsvc_async.simulator.deliveries import ATTEMPTS, Post
-from invsvc_async.simulator.events import body_of, changed
+from invsvc_async.simulator.deliveries import ATTEMPTS, Post, body_of, changed
 from invsvc_async.simulator.faults import Faults, check_seconds
 from invsvc_async.simulator.ledger import Ledger
 from invsvc_async.simulator.seed_methods import Seeding, seed_all

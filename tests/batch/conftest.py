@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import pytest
 
 from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
-from invsvc_async.simulator import Simulator
 from tests.support.database import database
 from tests.support.virtual_time import SteadyLoop
+
+if TYPE_CHECKING:
+    from invsvc_async.simulator import Simulator
 
 POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=30.0)
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
@@ -36,13 +39,6 @@ def client_of(service: Simulator, **settings) -> Client:
         **settings,
     }
     return Client(service.base_url, **settings)
-
-
-@pytest.fixture
-async def service():
-    """Yield a simulator without faults."""
-    async with Simulator() as running:
-        yield running
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import pytest
 
 from invsvc_async.cli.app import run
-from tests.batch.conftest import service  # noqa: F401 - pytest finds it by name
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("INVSVC_")}
@@ -87,7 +86,7 @@ def invsvc(here, monkeypatch, served, capsys):
 
 
 @pytest.fixture
-def invsvc_in_thread(service, monkeypatch, tmp_path, capsys):  # noqa: F811 - a fixture
+def invsvc_in_thread(service, monkeypatch, tmp_path, capsys):
     """Run a command line in a thread, beside the service's loop."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)

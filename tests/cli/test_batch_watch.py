@@ -21,7 +21,7 @@ from invsvc_async.batch.run_status import note_status
 from invsvc_async.cli.commands import batch as commands
 from invsvc_async.cli.commands.stores import BATCH, At
 from invsvc_async.simulator.loopback_page import local
-from tests.batch.conftest import client_of, service  # noqa: F401 - pytest finds it by name
+from tests.batch.conftest import client_of
 from tests.batch.reports.test_live import mixed
 from tests.batch.writing import all_of, creates
 from tests.cli.conftest import child
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.one_python
 
 
 @pytest.fixture
-async def client(service):  # noqa: F811
+async def client(service):
     async with client_of(service) as made:
         yield made
 

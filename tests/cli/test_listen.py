@@ -19,7 +19,6 @@ from yarl import URL
 from invsvc_async import ConfigurationError, events
 from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.listen_app import Listener, lines_of, listening, replayed
-from invsvc_async.simulator import Simulator
 from tests.support.hostile import endless, once
 from tests.support.raw_server import RawServer, obliging
 
@@ -67,12 +66,6 @@ def listener_of(tmp_path, forward=None, **others):
 
 def at(listener, **others):
     return listening(listener, host="127.0.0.1", port=0, **{"accept_unsigned": False, **others})
-
-
-@pytest.fixture
-async def service():
-    async with Simulator() as running:
-        yield running
 
 
 async def test_event_that_is_sent_on(service, tmp_path, capsys):

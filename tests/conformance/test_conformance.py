@@ -52,17 +52,34 @@ def test_clients_that_send_again(judged, client):
     assert told["unreported"] == 0
 
 
-def test_client_that_lies(judged, tmp_path):
+LIAR = (
+    "import json, os\n"
+    "for line in open(os.environ['INVSVC_WRITES']):\n"
+    "    print(json.dumps({'key': json.loads(line)['key'], 'verdict': 'applied'}), flush=True)\n"
+)
+
+
+def test_client_that_lies(judged):
     """A client that calls everything applied and sends nothing has lost each write."""
-    liar = tmp_path / "liar.py"
-    liar.write_text(
-        "import json, os\n"
-        "for line in open(os.environ['INVSVC_WRITES']):\n"
-        "    print(json.dumps({'key': json.loads(line)['key'], 'verdict': 'applied'}))\n"
-    )
-    code, told = judged(liar, writes=8)
+    code, told = judged("-c", LIAR, writes=8)
 
     assert (code, told["lost"], len(told["contradicted"])) == (1, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [("", ""), ("raise SystemExit(3)", "exited with 3"), ("import time; time.sleep(60)", "was killed")],
+)
+def test_words_about_a_client(capsys, end, said):
+    """Counts are a table; how the command ended, where not well, and what the ledger contradicts are notes."""
+    code = run(["conformance", "--writes", "2", "--timeout", "5", "--", sys.executable, "-c", LIAR + end])
+    told = capsys.readouterr()
+
+    assert code == 1
+    assert "reports that contradict the ledger\t2" in told.out
+    assert said in told.err
+    assert ("the command" in told.err) == bool(said)
+    assert "create-0: reported applied, but the ledger has no effect of it" in told.err
 
 
 def test_client_that_says_nothing(judged):

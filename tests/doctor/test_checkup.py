@@ -14,8 +14,7 @@ from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.doctor import _settings
 from invsvc_async.client import options_of
 from invsvc_async.doctor import Checkup, examine
-from invsvc_async.doctor.parameter_names import find_names
-from invsvc_async.doctor.probe import Answer
+from invsvc_async.doctor.parameter_names import Answer, find_names
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client, serving
 

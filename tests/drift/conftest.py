@@ -5,20 +5,6 @@ from __future__ import annotations
 import pytest
 
 from invsvc_async.drift import Comparison
-from invsvc_async.simulator import Simulator
-from invsvc_async.testing import quick_client
-
-
-@pytest.fixture
-async def service():
-    async with Simulator() as running:
-        yield running
-
-
-@pytest.fixture
-async def client(service):
-    async with quick_client(service) as made:
-        yield made
 
 
 @pytest.fixture

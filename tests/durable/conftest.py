@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import Phase, settings
 
-from tests.batch.conftest import client, service  # noqa: F401 - pytest finds it by name
+from tests.batch.conftest import client  # noqa: F401 - pytest finds it by name
 
 # For mutants: that an example fails is enough, however long it is.
 settings.register_profile("mutants", phases=(Phase.explicit, Phase.reuse, Phase.generate))

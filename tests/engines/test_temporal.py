@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from invsvc_async import ApiKey, Client, ReconcilePolicy, SecretLostError
-from invsvc_async.simulator import Simulator
 
 pytest.importorskip("temporalio")
 
@@ -24,13 +23,6 @@ def environment(workflow: str = "order-1", activity: str = "1", attempt: int = 1
     here = ActivityEnvironment()
     here.info = replace(here.info, workflow_id=workflow, activity_id=activity, attempt=attempt)
     return here
-
-
-@pytest.fixture
-async def service():
-    """Yield a simulator without faults."""
-    async with Simulator() as running:
-        yield running
 
 
 @pytest.fixture

@@ -23,26 +23,13 @@ from invsvc_async.cli.app import run
 from invsvc_async.export.files import TextSink, escaped_formula
 from invsvc_async.export.walk import is_finished
 from invsvc_async.models import Invoice
-from invsvc_async.simulator import Simulator
-from invsvc_async.testing import quick_client, serving
+from invsvc_async.testing import serving
 
 pytestmark = pytest.mark.one_python
 
 needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is an extra")
 FORMS = ["jsonl", "csv", pytest.param("parquet", marks=needs_pyarrow)]
 EXACT = "1234567890.123456789"
-
-
-@pytest.fixture
-async def service():
-    async with Simulator() as running:
-        yield running
-
-
-@pytest.fixture
-async def client(service):
-    async with quick_client(service) as made:
-        yield made
 
 
 def ids(path):

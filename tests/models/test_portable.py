@@ -21,8 +21,6 @@ from invsvc_async.codec import decode_items, enc_hook, envelope
 from invsvc_async.errors import InvalidRequestError, InvsvcError, NotFoundError, ResponseLostError
 from invsvc_async.models import Invoice, Journey, Webhook, WebhookList
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.simulator import Simulator
-from invsvc_async.testing import quick_client
 from tests.codec.recorded import SAMPLES
 from tests.codec.test_samples import spelt
 from tests.events.bodies import RESOURCE_TYPES, SIGNED_TYPES, VERSIONS, encoded, signed_body
@@ -30,18 +28,6 @@ from tests.events.bodies import RESOURCE_TYPES, SIGNED_TYPES, VERSIONS, encoded,
 DIGITS = "1234567890.123456789"
 LONG = Invoice.from_json(f'{{"uuid":"A","total":{DIGITS},"news":{DIGITS}}}')
 MARKUP = "<script>alert(1)</script>"
-
-
-@pytest.fixture
-async def service():
-    async with Simulator(seed=7) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(service):
-    async with quick_client(service) as made:
-        yield made
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.pool import NullPool
 
 from invsvc_async import Outbox
-from tests.batch.conftest import client, client_of, service  # noqa: F401 - pytest finds them by name
+from tests.batch.conftest import client, client_of  # noqa: F401 - pytest finds it by name
 from tests.support.database import database
 
 

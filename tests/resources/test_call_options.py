@@ -19,23 +19,9 @@ from invsvc_async.errors import (
 from invsvc_async.models import Meta
 from invsvc_async.resources.by_name import as_write
 from invsvc_async.settings import ReadRetries
-from invsvc_async.simulator import Simulator
-from invsvc_async.testing import quick_client
 from tests.support.raw_server import RawServer, obliging
 
 TRACED = CallOptions(headers={"X-Trace": "t-1"})
-
-
-@pytest.fixture
-async def service():
-    async with Simulator(seed=7) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(service):
-    async with quick_client(service) as made:
-        yield made
 
 
 def method_of(client, row):

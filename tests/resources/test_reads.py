@@ -10,22 +10,16 @@ import pytest
 
 from invsvc_async.client import Client
 from invsvc_async.errors import AuthenticationError, FieldError, NotFoundError, PermissionDeniedError
-from invsvc_async.simulator import Simulator
 from invsvc_async.transport.credentials import ApiKey, PersonToken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from invsvc_async.simulator import Simulator
+
 pytestmark = pytest.mark.every_python
 
 UUID4 = "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11"
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Simulator]:
-    """Yield a simulator without faults."""
-    async with Simulator() as running:
-        yield running
 
 
 @pytest.fixture

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiohttp
 import pytest
 
-from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.json_records import read_json
 from tests.support.virtual_time import VirtualTimeLoop
+
+if TYPE_CHECKING:
+    from invsvc_async.simulator import Simulator
 
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
 
@@ -47,13 +49,6 @@ def pytest_asyncio_loop_factories(config, item):
     """Run what is marked in virtual time; the others also wait for other processes, or compare with the clock."""
     marked = item.get_closest_marker("loop_time")
     return {"asyncio": VirtualTimeLoop if marked else asyncio.new_event_loop}
-
-
-@pytest.fixture
-async def service():
-    """Return a simulator without faults."""
-    async with Simulator() as running:
-        yield running
 
 
 def plain_session(**options: Any) -> aiohttp.ClientSession:

@@ -18,7 +18,6 @@ from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.events.stores import Delivery
 from invsvc_async.events.stores.sqlite import SqliteStore
-from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
 from tests.soak.kills import journals
 from tests.support.power_cut import cut_power
@@ -27,12 +26,6 @@ pytestmark = pytest.mark.untraced
 
 PAGE = 4096  # bytes
 NOBODY = 65534
-
-
-@pytest.fixture
-async def service():
-    async with Simulator() as running:
-        yield running
 
 
 async def left_open(service, path, many=1):

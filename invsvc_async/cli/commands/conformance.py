@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import fault_plan, number
+from invsvc_async.cli.options import FAULTS, FaultPlan, fault_plan, number
 from invsvc_async.cli.output import emit_json, note, table
 from invsvc_async.concurrency.event_loop import until_done
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
 _LABELS = (
     ("writes", "writes requested"),
     ("effects", "effects in the service"),
@@ -41,9 +40,7 @@ def command(
     writes: Annotated[int, number(int, "Number of writes.", least=1)] = 400,
     concurrency: Annotated[int, number(int, "Requested number of writes in flight.", least=1)] = 50,
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
-    faults: Annotated[
-        str, typer.Option(help="The fault plan: rate=, reads=, kinds=a+b, late=, …", metavar="PLAN")
-    ] = FAULTS,
+    faults: FaultPlan = FAULTS,
     timeout: Annotated[
         float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")
     ] = 300.0,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import existing_file, fault_plan, number
+from invsvc_async.cli.options import FAULTS, FaultPlan, existing_file, fault_plan, number
 from invsvc_async.cli.output import USAGE, fail, progress
 from invsvc_async.concurrency.event_loop import until_done
 
@@ -17,17 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
-
 
 def command(
     *,
     writes: Annotated[int, number(int, "Number of writes; each client does all.", least=1)] = 2000,
     concurrency: Annotated[int, number(int, "Number of writes in flight.", least=1, most=1000)] = 200,
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
-    faults: Annotated[
-        str, typer.Option(help="The fault plan: rate=, reads=, kinds=a+b, late=, …", metavar="PLAN")
-    ] = FAULTS,
+    faults: FaultPlan = FAULTS,
     input_: Annotated[
         Path | None,
         typer.Option(

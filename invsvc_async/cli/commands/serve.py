@@ -16,7 +16,7 @@ from invsvc_async.cli.commands.trigger import (
     header_of,
     secret_of,
 )
-from invsvc_async.cli.options import InsecureHttp, Port, check_url, fault_plan, number
+from invsvc_async.cli.options import FaultPlan, InsecureHttp, Port, check_url, fault_plan, number
 from invsvc_async.cli.output import note
 from invsvc_async.concurrency.event_loop import until_done
 
@@ -29,10 +29,6 @@ __all__ = ["command"]
 
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 
-FaultPlan = Annotated[
-    str,
-    typer.Option(help="A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.", metavar="PLAN"),
-]
 Latency = Annotated[float, number(float, "Processing time of each request.", least=0, metavar="SECONDS")]
 Admin = Annotated[bool, typer.Option("--admin", help="Enable /_simulator/: ledger, scripts, faults.")]
 Inspect = Annotated[
