@@ -310,6 +310,10 @@ class Entries:
             yield after, last
             after = last
 
+_LOOK_AGAIN: Final = """
+UPDATE {s}states SET newest = NULL WHERE thing IN (SELECT thing FROM {s}entries WHERE key {any 1 text})
+"""
+
 
 class JournalEntries(Entries):
     """
@@ -365,6 +369,8 @@ class JournalEntries(Entries):
 def _do_again(keys: list[str], verdicts: list[str], again: set[str], *, newest: bool) -> Script[None]:
     mine = yield "SELECT key FROM {s}entries WHERE key {any 1 text} AND digest <> ''", (keys,)
     yield from reopen([key for (key,) in mine], verdicts, again, part=None, newest=newest)
+    if newest:  # the next claim of each thing has to look at them
+        yield _LOOK_AGAIN, (sorted(again),)
     text = f"UPDATE {{s}}entries SET lane = {FREED} WHERE key {{any 1 text}} AND state = {State.TO_DO:d}"  # noqa: S608 - our own text
     yield text, (sorted(again),)
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.leases import dead, living, member_of
 from invsvc_async.durable.scripts import COMMONS
 from invsvc_async.errors import JournalError
+from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,32 +42,58 @@ FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane LEFT JOIN {{s}
 _LOOK: Final = f"{_FOUND} WHERE e.key {{any 2 text}}"
 _NEW: Final = """key:text thing:text digest:text operation:text state:smallint common:bigint intent:text
     taker:text"""
+_NUMBER: Final = "nextval('{s}entries_seq_seq')"
 _COLUMNS: Final = "key, thing, digest, operation, state, common, intent"
-# PostgreSQL claims keys in one statement, which also returns the entries that were there.  The lock on a
-# thing is held until the commit, so the numbers of its entries are in the order of their commits.
+# PostgreSQL claims keys in one statement, which also returns the entries that were there.  The lock on the
+# row of a thing is held until the commit, so the numbers of its entries are in the order of their commits.
+#
+# A write is next to its thing, and may be inserted as one that is being sent, if the store has none before
+# it, or this process has applied the one before: that one has waited for all others, none of which is sent
+# after it, and what it left is known here.  ``before`` is as of the lock.  Whether that one was applied may
+# be read as of the statement's start, because it stays so.
 _CLAIM: Final = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id FROM {{s}}lanes WHERE id = $3 AND owner = $4 {{share}}),
-locked AS MATERIALIZED (
-    SELECT count(pg_advisory_xact_lock(hashtextextended(thing, 0))) AS many FROM (
-        SELECT DISTINCT thing FROM {{rows 2 {_NEW}}} WHERE thing IS NOT NULL ORDER BY thing) AS things
-),
-made AS (
-    INSERT INTO {{s}}entries (seq, place, lane, {_COLUMNS}) SELECT n, n, id, {_COLUMNS} FROM (
-        SELECT nextval('{{s}}entries_seq_seq') AS n, owned.id, given.*
-        FROM turn CROSS JOIN locked CROSS JOIN owned CROSS JOIN {{rows 2 {_NEW}}}
-    ) AS new ON CONFLICT (key) DO NOTHING RETURNING seq, key
+new AS MATERIALIZED (
+    SELECT owned.id, given.* FROM turn CROSS JOIN owned CROSS JOIN {{rows 2 {_NEW}}}
+    WHERE NOT EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE e.key = given.key)
+), line AS (
+    INSERT INTO {{s}}states AS s (thing, place, newest, before)
+    SELECT thing, 0, {_NUMBER}, 0 FROM new WHERE thing IS NOT NULL ORDER BY thing
+    ON CONFLICT (thing) DO UPDATE SET before = s.newest, newest = {_NUMBER}
+    RETURNING thing, newest, before = 0 OR EXISTS (
+        SELECT 1 FROM {{s}}entries WHERE seq = before AND lane = $3 AND verdict = '{Verdict.APPLIED}'
+    ) AS is_next
+), made AS (
+    INSERT INTO {{s}}entries (seq, place, lane, {_COLUMNS})
+    SELECT number, number, id, key, thing, digest, operation,
+        CASE WHEN thing IS NULL OR is_next THEN state ELSE {State.TO_DO:d} END, common, intent
+    FROM (SELECT coalesce(newest, {_NUMBER}) AS number, * FROM new LEFT JOIN line USING (thing)) AS numbered
+    ON CONFLICT (key) DO NOTHING RETURNING seq, key
 ), told AS (
     INSERT INTO {{s}}unheard (seq, taker)
     SELECT made.seq, given.taker FROM made JOIN {{rows 2 {_NEW}}} USING (key) WHERE given.taker IS NOT NULL
 )
-SELECT given.key, made.seq, found
-FROM {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN ({_FOUND}) AS found ON found.key = given.key
+SELECT given.key, made.seq, given.thing IS NULL OR is_next, found
+FROM {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
+    LEFT JOIN ({_FOUND}) AS found ON found.key = given.key
 """  # noqa: S608 - our own text
 _INSERT: Final = f"""
 INSERT INTO {{s}}entries (place, lane, {_COLUMNS})
     SELECT 0, $2, {_COLUMNS} FROM {{rows 1 {_NEW}}} WHERE true ON CONFLICT (key) DO NOTHING RETURNING key, seq
 """  # noqa: S608 - our own text
+# The same, in the transaction that has inserted them.
+_NEXT: Final = f"""
+SELECT given.seq FROM {{rows 1 seq:bigint thing:text}} LEFT JOIN {{s}}states AS s USING (thing)
+    LEFT JOIN {{s}}entries AS b ON b.seq = s.place
+    WHERE (s.place IS NULL OR b.lane = $2 AND b.verdict = '{Verdict.APPLIED}') AND NOT EXISTS (
+        SELECT 1 FROM {{s}}entries AS e
+        WHERE e.thing = given.thing AND e.done_at IS NULL AND e.seq <> given.seq
+    ) AND NOT EXISTS (
+        SELECT 1 FROM {{s}}entries AS e WHERE e.thing = given.thing AND e.verdict = '{Verdict.UNKNOWN}'
+    )
+"""  # noqa: S608 - our own text
+_NOT_YET: Final = f"UPDATE {{s}}entries SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}}"  # noqa: S608 - our own text
 _PLACE: Final = "UPDATE {s}entries SET place = seq WHERE seq {any 1 bigint}"
 _TAKER: Final = """
 INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
@@ -103,13 +130,25 @@ class Found(NamedTuple):
     untold: int
 
 
+class _Made(NamedTuple):
+    """An entry that was inserted: its number, and whether its run is next."""
+
+    seq: int
+    is_next: bool
+
+
+_Asked: TypeAlias = "tuple[Claimant, Entry, asyncio.Future[Found | _Made | None]]"
+
+
 class Claimant(Protocol):
     """A run that claims a key."""
 
     name: str  # that of the entry
     lane: Lane
     taker: str | None  # who returns the secret of a new webhook; None: nobody need
+    thing: str | None
     seq: int  # of its entry, once it is claimed
+    is_next: bool  # no other write to its thing has to be waited for, or looked at
 
 
 class Claims:
@@ -118,12 +157,14 @@ class Claims:
     def __init__(self, store: Store, *, is_shared: bool) -> None:
         self._store, self._is_shared = store, is_shared
         # By key: what is to be claimed in the next statement.
-        self._asked: dict[str, tuple[Claimant, Entry, asyncio.Future[Found | int | None]]] = {}
+        self._asked: dict[str, _Asked] = {}
         self._claiming: asyncio.Task[None] | None = None
 
     async def claim(self, run: Claimant, entry: Entry) -> Found | None:
         """
         Insert *entry* in the lane of *run*, or return the one that has its key; together with other claims.
+
+        It is inserted as TO DO if *run* is not next.
 
         Raises:
             LostLaneError: The lane belongs to another process.
@@ -131,7 +172,7 @@ class Claims:
 
         """
         while True:
-            future: asyncio.Future[Found | int | None] = asyncio.get_running_loop().create_future()
+            future: asyncio.Future[Found | _Made | None] = asyncio.get_running_loop().create_future()
             self._asked[run.name] = run, entry, future
             if self._claiming is None:
                 self._claiming = asyncio.get_running_loop().create_task(self._claim_all())
@@ -139,7 +180,7 @@ class Claims:
             if isinstance(made, Found):
                 return made
             if made is not None:
-                run.seq = made
+                run.seq, run.is_next = made
                 return None
             # It was inserted by somebody else while the statement ran; or the lane is lost.
             if not await self._store.rows(_MINE, run.lane.number, run.lane.token):
@@ -149,8 +190,11 @@ class Claims:
     async def _claim_all(self) -> None:
         try:
             while self._asked:
-                names = [*self._asked][:_AT_ONCE]
-                asked = {name: self._asked.pop(name) for name in names}
+                # One for each thing: the next one has to see it.
+                firsts: dict[str, str] = {}
+                for name, (run, *_) in self._asked.items():
+                    firsts.setdefault(run.thing or name, name)
+                asked = {name: self._asked.pop(name) for name in sorted([*firsts.values()][:_AT_ONCE])}
                 try:
                     made = await self._inserted([(run, entry) for run, entry, _ in asked.values()])
                 except Exception as error:  # noqa: BLE001 - raised where it is awaited
@@ -159,16 +203,16 @@ class Claims:
                             future.set_exception(error)
                     continue
                 for name, (run, _, future) in asked.items():
-                    seq = made.get(name)
+                    result = made.get(name)
                     if not future.done():
-                        future.set_result(seq)
-                    elif isinstance(seq, int):  # its run was cancelled meanwhile
-                        await self.free(seq, run.lane)
+                        future.set_result(result)
+                    elif isinstance(result, _Made):  # its run was cancelled meanwhile
+                        await self.free(result.seq, run.lane)
         finally:
             self._claiming = None
 
-    async def _inserted(self, given: Sequence[tuple[Claimant, Entry]]) -> dict[str, Found | int]:
-        """Insert entries; return by key the number of each, or the entry that was there."""
+    async def _inserted(self, given: Sequence[tuple[Claimant, Entry]]) -> dict[str, Found | _Made]:
+        """Insert entries; return by key what was made of each, or the entry that was there."""
         rows = [
             (
                 entry.key, entry.thing, entry.digest, entry.operation, int(entry.state), entry.common,
@@ -183,8 +227,8 @@ class Claims:
         await cast("PostgresStore", store).store_commons()
         found = await store.rows(_CLAIM, store.silence, rows, lane.number, lane.token)
         return {
-            key: made if made is not None else _found_in(tuple(row))
-            for key, made, row in found
+            key: _Made(made, is_next) if made is not None else _found_in(tuple(row))
+            for key, made, is_next, row in found
             if made is not None or row is not None
         }
 
@@ -249,19 +293,25 @@ def _lost() -> LostLaneError:
 
 def _insert(
     rows: Sequence[tuple[Any, ...]], commons: Sequence[tuple[int, str]], lane: Lane, silence: float
-) -> Script[dict[str, Found | int]]:  # Any: as the columns
+) -> Script[dict[str, Found | _Made]]:  # Any: as the columns
     """Insert entries in a file; return as ``Claims._inserted``."""
     yield COMMONS, (commons,)
-    made: dict[str, Found | int] = dict(map(tuple, (yield _INSERT, (rows, lane.number))))
+    made: dict[str, int] = dict(map(tuple, (yield _INSERT, (rows, lane.number))))
+    late: set[int] = set()
     if made:
         yield _PLACE, ([*made.values()],)
+    if things := [(made[row[0]], row[1]) for row in rows if row[0] in made and row[1] is not None]:
+        late = {seq for seq, _ in things} - {seq for (seq,) in (yield _NEXT, (things, lane.number))}
+    if late:
+        yield _NOT_YET, ([*late],)
     if takers := [(made[row[0]], row[-1]) for row in rows if row[0] in made and row[-1] is not None]:
         yield _TAKER, (takers,)
+    result: dict[str, Found | _Made] = {key: _Made(seq, seq not in late) for key, seq in made.items()}
     if others := [row[0] for row in rows if row[0] not in made]:
         for row in (yield _LOOK, (silence, others)):
             found = _found_in(tuple(row))
-            made[found.entry.key] = found
-    return made
+            result[found.entry.key] = found
+    return result
 
 
 def _take(seq: int, before: int, to: int, mine: Lane, silence: float) -> Script[bool | None]:

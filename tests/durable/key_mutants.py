@@ -168,10 +168,52 @@ MUTANTS = (
         "undo"
     ),
     Mutant(
-        "order: none", _KEYS,
-        "        if found is None and run.thing is not None:  # later ones wait for it, or take it away\n            await self._after_earlier(run, run.seq)\n",
+        "order: none (before a read)", _KEYS,
+        "        if not run.is_next:\n            await self._after_earlier(run, run.seq)\n",
         "",
         "order"
+    ),
+    Mutant(
+        "order: none (before a send)", _RUN,
+        "        elif not self.is_next:\n            raise KeyTakenError(None)\n",
+        "",
+        "order",
+    ),
+    Mutant(
+        "order: an open one is no obstacle (file)", _CLAIMS,
+        "WHERE e.thing = given.thing AND e.done_at IS NULL AND e.seq <> given.seq",
+        "WHERE false",
+        "order",
+    ),
+    Mutant(
+        "order: an open one is no obstacle (PG)", _CLAIMS,
+        "AND lane = $3 AND verdict = '{Verdict.APPLIED}'",
+        "AND lane = $3",
+        "order",
+    ),
+    Mutant(
+        "order: a state of another process is no obstacle (PG)", _CLAIMS,
+        "SELECT 1 FROM {{s}}entries WHERE seq = before AND lane = $3 AND verdict",
+        "SELECT 1 FROM {{s}}entries WHERE seq = before AND verdict",
+        "order",
+    ),
+    Mutant(
+        "order: stored as sent before its turn", _CLAIMS,
+        "CASE WHEN thing IS NULL OR is_next THEN state ELSE {State.TO_DO:d} END",
+        "state",
+        "order",
+    ),
+    Mutant(
+        "order: a write that was not sent counts as the last", _KEYS,
+        "            driver.take_back()\n",
+        "",
+        "superseded",
+    ),
+    Mutant(
+        "order: reopened as the newest, unseen", "durable/entries.py",
+        "        yield _LOOK_AGAIN, (sorted(again),)\n",
+        "        pass\n",
+        "order",
     ),
     Mutant(
         "conflict: none", _NAMES,
