@@ -1,5 +1,5 @@
 """
-The entries of keys in a journal: claiming, finding, taking and releasing them.
+The entries of keys in a journal: claiming, finding, taking and releasing them, and waiting for other runs.
 
 Each change is guarded in its own statement.  A claim inserts an entry unless its key has one.  An entry is
 taken only out of a lane that nobody living owns, released and stored only by the owner of its lane, and
@@ -9,19 +9,23 @@ reopened only from the verdict that was seen.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
+from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.leases import dead, living, member_of
 from invsvc_async.durable.scripts import COMMONS
-from invsvc_async.errors import JournalError
+from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.transport.transport import CLOSED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
+    from invsvc_async.durable.journal import ClientJournal
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.durable.store import Store
@@ -32,6 +36,8 @@ __all__ = ["ENDED", "FREED", "Claims", "Found"]
 FREED: Final = 0  # the lane of entries that nobody has: their process lives, or may
 ENDED: Final = -1  # the same; their process is provably done with them
 _AT_ONCE = 256  # entries claimed in one statement
+# s between looks at what is waited for, in case no notification comes: the owner of a lane may fall silent.
+_FIRST, _LONGEST = 0.2, 2.0
 
 # An entry, who has it, and whether its verdict is to be returned by somebody (1), or by one who is gone (2).
 _FOUND: Final = f"""
@@ -152,13 +158,17 @@ class Claimant(Protocol):
 
 
 class Claims:
-    """The entries of keys in *store*."""
+    """The entries of keys in *store*, which is that of *journal*, and who waits for them in this process."""
 
-    def __init__(self, store: Store, *, is_shared: bool) -> None:
-        self._store, self._is_shared = store, is_shared
+    def __init__(self, journal: ClientJournal, store: Store) -> None:
+        self._journal, self._store = journal, store
         # By key: what is to be claimed in the next statement.
         self._asked: dict[str, _Asked] = {}
         self._claiming: asyncio.Task[None] | None = None
+        self._waiting: dict[asyncio.Event, int] = {}  # for something in a lane
+        self._hearing: asyncio.Task[None] | None = None
+        self._telling: asyncio.Task[None] | None = None
+        self._told: set[int] = set()  # lanes of which other processes are to be told that something has ended
 
     async def claim(self, run: Claimant, entry: Entry) -> Found | None:
         """
@@ -221,7 +231,7 @@ class Claims:
             for run, entry in given
         ]  # fmt: skip
         lane, store = given[0][0].lane, self._store
-        if not self._is_shared:
+        if not self._journal.is_shared:
             commons = {entry.common: store.commons.texts[entry.common] for _, entry in given if entry.common}
             return await store.run(partial(_insert, rows, [*commons.items()], lane, store.silence))
         await cast("PostgresStore", store).store_commons()
@@ -280,6 +290,70 @@ class Claims:
         deleted: set[int] = set()  # by all tries
         await self._store.run(partial(_forget, name, deleted))
         return bool(deleted)
+
+    # --- waiting
+
+    async def until_closed(self, waiting: Awaitable[Any]) -> None:  # Any: its result is not used
+        """
+        Await *waiting*.
+
+        Raises:
+            ConfigurationError: The client is closed, or was meanwhile.
+
+        """
+        session = self._journal.session
+        assert session is not None
+        if not session.closed:
+            with suppress(TimeoutError), session.until_closed():
+                await waiting
+                return
+        elif inspect.iscoroutine(waiting):
+            waiting.close()
+        raise ConfigurationError(CLOSED)
+
+    async def wait(self, found: Found) -> None:
+        """Wait until an entry is done, released, or its owner is silent."""
+        if self._hearing is None and self._journal.is_shared:
+            self._hearing = asyncio.get_running_loop().create_task(self._store.hear(self._woken))
+        lane, pause = found.entry.lane, _FIRST
+        now: Found | None = found
+        while now is not None and now.lives and now.entry.lane == lane and now.entry.state is not State.DONE:
+            event = asyncio.Event()
+            self._waiting[event] = lane
+            try:
+                now = await self.look(found.entry.key)  # it may have ended before this waits
+                if now is not None and now.lives and now.entry.state is not State.DONE:
+                    await self.until_closed(set_within(event, pause))
+            finally:
+                del self._waiting[event]
+            pause = min(2 * pause, _LONGEST)
+
+    def _woken(self, what: str) -> None:
+        for event, lane in self._waiting.items():
+            if what in ("", str(lane)):
+                event.set()
+
+    def tell(self, lane: int) -> None:
+        """Wake those that wait for something in *lane*: here, and with company in the other processes."""
+        self._woken(str(lane))
+        if self._journal.is_shared and self._journal.has_company:
+            self._told.add(lane)
+            if self._telling is None:
+                self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        try:
+            while self._told:
+                told, self._told = self._told, set()
+                with suppress(JournalError):  # there is a look behind it
+                    await self._store.tell(*map(str, told))
+        finally:
+            self._telling = None
+
+    def end(self) -> None:
+        """Stop hearing of other processes."""
+        if self._hearing is not None:
+            self._hearing.cancel()
 
 
 def _found_in(row: Sequence[Any]) -> Found:  # Any: as the columns

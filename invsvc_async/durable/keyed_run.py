@@ -124,7 +124,7 @@ class KeyedRun:
                 f"stored: {error} Run it again under the same key."
             ) from error
         self.outcome = outcome
-        self.keys.waits.tell(self.lane.number)
+        self.keys.claims.tell(self.lane.number)
 
     async def _store_later(self, entry: Entry, left: Left | None) -> None:
         while not self.keys.ended:
@@ -132,7 +132,7 @@ class KeyedRun:
             with suppress(JournalError):
                 with suppress(LostLaneError):
                     await self.lane.put(entry, left)
-                self.keys.waits.tell(self.lane.number)
+                self.keys.claims.tell(self.lane.number)
                 return
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
@@ -150,7 +150,7 @@ class KeyedRun:
             with suppress(JournalError):
                 await self.lane.put(entry)
         await self.keys.claims.free(self.seq, self.lane)
-        self.keys.waits.tell(self.lane.number)
+        self.keys.claims.tell(self.lane.number)
 
     def heard(self, identity: str) -> None:
         """Note that the awaiter has the verdict, and with it the secret of a new webhook."""

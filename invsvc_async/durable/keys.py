@@ -42,7 +42,6 @@ from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.intents import in_doubt
 from invsvc_async.durable.key_claims import ENDED, FREED, Claims
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
-from invsvc_async.durable.key_waits import Waits
 from invsvc_async.durable.keyed_run import KeyedRun, KeyTakenError
 from invsvc_async.durable.last_writes import LastWrite, learn
 from invsvc_async.durable.records import intent_of, outcome_of
@@ -114,8 +113,7 @@ class Keys:
     ) -> None:
         self.journal: ClientJournal = journal
         self.store: Store = store
-        self.claims: Claims = Claims(store, is_shared=journal.is_shared)
-        self.waits: Waits = Waits(journal, store, self.claims)
+        self.claims: Claims = Claims(journal, store)
         self._names = Namespaces(store, named=namespace, same_mode=same_mode)
         self._doubts = Doubts(store, complete=complete)
         self._turns: dict[str, _Turn] = {}  # by the keys of entries
@@ -137,7 +135,7 @@ class Keys:
     async def end(self) -> None:
         """End what is under way beside the runs, all of which have ended."""
         self.ended = True
-        self.waits.end()
+        self.claims.end()
         if self._tasks:
             await asyncio.wait([*self._tasks], timeout=_TO_END)
 
@@ -205,7 +203,7 @@ class Keys:
         rounds = turn.rounds
         try:
             if turn.users > 1 or self.session.closed:
-                await self.waits.until_closed(turn.lock.acquire())
+                await self.claims.until_closed(turn.lock.acquire())
             else:
                 await turn.lock.acquire()  # at once
             try:
@@ -298,7 +296,7 @@ class Keys:
         entry, verdict = found.entry, found.entry.verdict
         if entry.state is not State.DONE:
             if found.lives and found.owner != run.lane.token:
-                await self.waits.wait(found)
+                await self.claims.wait(found)
                 return None
             gone = await self.claims.take(found, run.lane)
             return None if gone is None else await self._again(run, spec, entry, gone=gone)
@@ -399,13 +397,13 @@ class Keys:
             if found is None or found.entry.state is State.DONE:
                 continue
             if found.lives and (found.owner != run.lane.token or key in self._turns):
-                await self.waits.wait(found)
+                await self.claims.wait(found)
             elif found.entry.state is State.TO_DO:
                 # Nothing of it was sent. Nothing can be before a run takes it, and sees that it is overtaken.
                 if found.entry.lane == FREED or await self.claims.take(found, run.lane, to=FREED) is not None:
                     after = earlier
             elif key in self._turns:  # a run here is about to take it
-                await self.waits.until_closed(asyncio.sleep(_LOOK))
+                await self.claims.until_closed(asyncio.sleep(_LOOK))
             else:
                 await self._settle(key, run.options)
         seq, team, state, stamp = left

@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         "wait: none", _KEYS,
-        "if found.lives and found.owner != run.lane.token:\n                await self.waits.wait(found)\n                return None\n            gone",
+        "if found.lives and found.owner != run.lane.token:\n                await self.claims.wait(found)\n                return None\n            gone",
         "if found.lives and found.owner != run.lane.token:\n                return None\n            gone",
         "thousand"
     ),

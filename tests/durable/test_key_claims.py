@@ -225,7 +225,7 @@ async def test_a_thousand_racers_take_few_statements_and_connections(service, sh
 
             store.fetch = counted
         racing = asyncio.gather(*(create(client).outcome() for client in (one, other) for _ in range(500)))
-        waits = [journal_of(client).keys.waits for client in (one, other)]
+        waits = [journal_of(client).keys.claims for client in (one, other)]
         while not (has_waited := any(each._waiting for each in waits)) and not racing.done():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         outcomes = await racing

@@ -550,7 +550,7 @@ async def test_key_that_is_pruned_while_it_is_awaited(service, shared):
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
         waiting = asyncio.create_task(create(other).outcome())
-        waits = other._view.session.writes.journal.keys.waits
+        waits = other._view.session.writes.journal.keys.claims
         while not waits._waiting:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         other_store = other._view.session.writes.journal.keys.claims
