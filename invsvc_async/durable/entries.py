@@ -310,7 +310,8 @@ class Entries:
             yield after, last
             after = last
 
-_LOOK_AGAIN: Final = """
+
+_LOOK_AGAIN = """
 UPDATE {s}states SET newest = NULL WHERE thing IN (SELECT thing FROM {s}entries WHERE key {any 1 text})
 """
 

@@ -25,9 +25,9 @@ MUTANTS = (
     ),
     Mutant(
         "claim: the other's entry is taken (PG)", _CLAIMS,
-        "AS new ON CONFLICT (key) DO NOTHING RETURNING seq, key",
-        "AS new ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING seq, key",
-        "racers_in_two or applied_is_replayed"
+        "AS numbered\n    ON CONFLICT (key) DO NOTHING RETURNING",
+        "AS numbered\n    ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING",
+        "same_moment"
     ),
     Mutant(
         "claim: in a lost lane", _CLAIMS,
@@ -37,8 +37,8 @@ MUTANTS = (
     ),
     Mutant(
         "claim: sent although it is taken", _RUN,
-        "self.keys.claims.claim(self, entry)) is not None:\n            raise KeyTakenError(found)\n        return",
-        "self.keys.claims.claim(self, entry)) is not None:\n            pass\n        return",
+        "self.keys.claims.claim(self, entry)) is not None:\n            raise KeyTakenError(found)\n        elif",
+        "self.keys.claims.claim(self, entry)) is not None:\n            pass\n        elif",
         "applied_is_replayed or racers"
     ),
     Mutant(
@@ -247,8 +247,8 @@ MUTANTS = (
     ),
     Mutant(
         "namespace: any credential", _NAMES,
-        "if first == mine or await",
-        "if True or await",
+        'if await self._facts.get_or(f"keys {place}", mine) == mine:',
+        'if await self._facts.get_or(f"keys {place}", mine):',
         "credential"
     ),
     Mutant(

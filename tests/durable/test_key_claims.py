@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from invsvc_async import JournalError, Verdict
-from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.entries import _do_again
+from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.last_writes import Left
 from tests.batch.conftest import HOOK, client_of
@@ -338,3 +338,29 @@ async def test_order_after_a_write_that_was_made_the_newest(service, shared):
         await store.run(partial(_do_again, ["a"], ["refused"], again, newest=True))
         assert again == {"a"}
         assert not await claimant("c").claim()
+
+
+async def test_key_that_another_process_claims_at_the_same_moment(service, shared):
+    """The statement began before that one was committed: it inserts nothing, and the key is looked at again."""
+    async with order(service, shared) as claimant, order(service, shared) as of_another:
+        run, other = claimant("k"), of_another("k")
+        run.thing = None
+        lane = await journal_of(other.client).own_lane()
+        run.lane = await journal_of(run.client).own_lane()
+        store = journal_of(run.client)._store
+        async with store.lent() as connection, connection.transaction():
+            await store._dialect.run(connection, _inserting("k", lane.number))
+            claiming = asyncio.create_task(
+                journal_of(run.client).keys.claims.claim(run, run.entry(State.SENDING))
+            )
+            await asyncio.sleep(0.3)  # s: it waits for this transaction
+            assert not claiming.done()
+        found = await claiming
+    assert (found.entry.lane, found.owner, run.seq) == (lane.number, lane.token, 0)
+
+
+def _inserting(key, lane):
+    text = (
+        "INSERT INTO {s}entries (place, key, lane, digest, operation, state) VALUES (0, $1, $2, '', 'x', 1)"
+    )
+    yield text, (key, lane)
