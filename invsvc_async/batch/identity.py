@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from invsvc_async.durable.key_names import by_value
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.writes.new_intent import line_of
@@ -21,7 +22,8 @@ _encode = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 def content_of(request: Request, team: str | None, tag: str | None) -> bytes:
     """
-    Return a digest of *request*, 16 bytes. The order of a body's members does not matter.
+    Return a digest of *request*, 16 bytes. The order of a body's members does not matter, nor do the digits
+    with which a number is written.
 
     A user-supplied text as *tag* is part of it. A generated tag is not.
     """
@@ -31,7 +33,7 @@ def content_of(request: Request, team: str | None, tag: str | None) -> bytes:
         request.raw_path,
         request.path,
         request.query,
-        request.body if request.has_body else None,
+        by_value(request.body) if request.has_body else None,
         team,
     ]
     if tag is not None and not is_unique(tag):

@@ -311,6 +311,11 @@ class Entries:
             after = last
 
 
+_LOOK_AGAIN = """
+UPDATE {s}states SET newest = NULL WHERE thing IN (SELECT thing FROM {s}entries WHERE key {any 1 text})
+"""
+
+
 class JournalEntries(Entries):
     """
     The writes in the journal of a client at *address*, which exists.
@@ -365,6 +370,8 @@ class JournalEntries(Entries):
 def _do_again(keys: list[str], verdicts: list[str], again: set[str], *, newest: bool) -> Script[None]:
     mine = yield "SELECT key FROM {s}entries WHERE key {any 1 text} AND digest <> ''", (keys,)
     yield from reopen([key for (key,) in mine], verdicts, again, part=None, newest=newest)
+    if newest:  # the next claim of each thing has to look at them
+        yield _LOOK_AGAIN, (sorted(again),)
     text = f"UPDATE {{s}}entries SET lane = {FREED} WHERE key {{any 1 text}} AND state = {State.TO_DO:d}"  # noqa: S608 - our own text
     yield text, (sorted(again),)
 

@@ -1,5 +1,5 @@
 """
-The entries of keys in a journal: claiming, finding, taking and releasing them.
+The entries of keys in a journal: claiming, finding, taking and releasing them, and waiting for other runs.
 
 Each change is guarded in its own statement.  A claim inserts an entry unless its key has one.  An entry is
 taken only out of a lane that nobody living owns, released and stored only by the owner of its lane, and
@@ -9,18 +9,23 @@ reopened only from the verdict that was seen.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
+from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.leases import dead, living, member_of
 from invsvc_async.durable.scripts import COMMONS
-from invsvc_async.errors import JournalError
+from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.transport.transport import CLOSED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
+    from invsvc_async.durable.journal import ClientJournal
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.durable.store import Store
@@ -31,6 +36,8 @@ __all__ = ["ENDED", "FREED", "Claims", "Found"]
 FREED: Final = 0  # the lane of entries that nobody has: their process lives, or may
 ENDED: Final = -1  # the same; their process is provably done with them
 _AT_ONCE = 256  # entries claimed in one statement
+# s between looks at what is waited for, in case no notification comes: the owner of a lane may fall silent.
+_FIRST, _LONGEST = 0.2, 2.0
 
 # An entry, who has it, and whether its verdict is to be returned by somebody (1), or by one who is gone (2).
 _FOUND: Final = f"""
@@ -41,32 +48,58 @@ FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane LEFT JOIN {{s}
 _LOOK: Final = f"{_FOUND} WHERE e.key {{any 2 text}}"
 _NEW: Final = """key:text thing:text digest:text operation:text state:smallint common:bigint intent:text
     taker:text"""
+_NUMBER: Final = "nextval('{s}entries_seq_seq')"
 _COLUMNS: Final = "key, thing, digest, operation, state, common, intent"
-# PostgreSQL claims keys in one statement, which also returns the entries that were there.  The lock on a
-# thing is held until the commit, so the numbers of its entries are in the order of their commits.
+# PostgreSQL claims keys in one statement, which also returns the entries that were there.  The lock on the
+# row of a thing is held until the commit, so the numbers of its entries are in the order of their commits.
+#
+# A write is next to its thing, and may be inserted as one that is being sent, if the store has none before
+# it, or this process has applied the one before: that one has waited for all others, none of which is sent
+# after it, and what it left is known here.  ``before`` is as of the lock.  Whether that one was applied may
+# be read as of the statement's start, because it stays so.
 _CLAIM: Final = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id FROM {{s}}lanes WHERE id = $3 AND owner = $4 {{share}}),
-locked AS MATERIALIZED (
-    SELECT count(pg_advisory_xact_lock(hashtextextended(thing, 0))) AS many FROM (
-        SELECT DISTINCT thing FROM {{rows 2 {_NEW}}} WHERE thing IS NOT NULL ORDER BY thing) AS things
-),
-made AS (
-    INSERT INTO {{s}}entries (seq, place, lane, {_COLUMNS}) SELECT n, n, id, {_COLUMNS} FROM (
-        SELECT nextval('{{s}}entries_seq_seq') AS n, owned.id, given.*
-        FROM turn CROSS JOIN locked CROSS JOIN owned CROSS JOIN {{rows 2 {_NEW}}}
-    ) AS new ON CONFLICT (key) DO NOTHING RETURNING seq, key
+new AS MATERIALIZED (
+    SELECT owned.id, given.* FROM turn CROSS JOIN owned CROSS JOIN {{rows 2 {_NEW}}}
+    WHERE NOT EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE e.key = given.key)
+), line AS (
+    INSERT INTO {{s}}states AS s (thing, place, newest, before)
+    SELECT thing, 0, {_NUMBER}, 0 FROM new WHERE thing IS NOT NULL ORDER BY thing
+    ON CONFLICT (thing) DO UPDATE SET before = s.newest, newest = {_NUMBER}
+    RETURNING thing, newest, before = 0 OR EXISTS (
+        SELECT 1 FROM {{s}}entries WHERE seq = before AND lane = $3 AND verdict = '{Verdict.APPLIED}'
+    ) AS is_next
+), made AS (
+    INSERT INTO {{s}}entries (seq, place, lane, {_COLUMNS})
+    SELECT number, number, id, key, thing, digest, operation,
+        CASE WHEN thing IS NULL OR is_next THEN state ELSE {State.TO_DO:d} END, common, intent
+    FROM (SELECT coalesce(newest, {_NUMBER}) AS number, * FROM new LEFT JOIN line USING (thing)) AS numbered
+    ON CONFLICT (key) DO NOTHING RETURNING seq, key
 ), told AS (
     INSERT INTO {{s}}unheard (seq, taker)
     SELECT made.seq, given.taker FROM made JOIN {{rows 2 {_NEW}}} USING (key) WHERE given.taker IS NOT NULL
 )
-SELECT given.key, made.seq, found
-FROM {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN ({_FOUND}) AS found ON found.key = given.key
+SELECT given.key, made.seq, given.thing IS NULL OR is_next, found
+FROM {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
+    LEFT JOIN ({_FOUND}) AS found ON found.key = given.key
 """  # noqa: S608 - our own text
 _INSERT: Final = f"""
 INSERT INTO {{s}}entries (place, lane, {_COLUMNS})
     SELECT 0, $2, {_COLUMNS} FROM {{rows 1 {_NEW}}} WHERE true ON CONFLICT (key) DO NOTHING RETURNING key, seq
 """  # noqa: S608 - our own text
+# The same, in the transaction that has inserted them.
+_NEXT: Final = f"""
+SELECT given.seq FROM {{rows 1 seq:bigint thing:text}} LEFT JOIN {{s}}states AS s USING (thing)
+    LEFT JOIN {{s}}entries AS b ON b.seq = s.place
+    WHERE (s.place IS NULL OR b.lane = $2 AND b.verdict = '{Verdict.APPLIED}') AND NOT EXISTS (
+        SELECT 1 FROM {{s}}entries AS e
+        WHERE e.thing = given.thing AND e.done_at IS NULL AND e.seq <> given.seq
+    ) AND NOT EXISTS (
+        SELECT 1 FROM {{s}}entries AS e WHERE e.thing = given.thing AND e.verdict = '{Verdict.UNKNOWN}'
+    )
+"""  # noqa: S608 - our own text
+_NOT_YET: Final = f"UPDATE {{s}}entries SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}}"  # noqa: S608 - our own text
 _PLACE: Final = "UPDATE {s}entries SET place = seq WHERE seq {any 1 bigint}"
 _TAKER: Final = """
 INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
@@ -103,27 +136,45 @@ class Found(NamedTuple):
     untold: int
 
 
+class _Made(NamedTuple):
+    """An entry that was inserted: its number, and whether its run is next."""
+
+    seq: int
+    is_next: bool
+
+
+_Asked: TypeAlias = "tuple[Claimant, Entry, asyncio.Future[Found | _Made | None]]"
+
+
 class Claimant(Protocol):
     """A run that claims a key."""
 
     name: str  # that of the entry
     lane: Lane
     taker: str | None  # who returns the secret of a new webhook; None: nobody need
+    thing: str | None
     seq: int  # of its entry, once it is claimed
+    is_next: bool  # no other write to its thing has to be waited for, or looked at
 
 
 class Claims:
-    """The entries of keys in *store*."""
+    """The entries of keys in *store*, which is that of *journal*, and who waits for them in this process."""
 
-    def __init__(self, store: Store, *, is_shared: bool) -> None:
-        self._store, self._is_shared = store, is_shared
+    def __init__(self, journal: ClientJournal, store: Store) -> None:
+        self._journal, self._store = journal, store
         # By key: what is to be claimed in the next statement.
-        self._asked: dict[str, tuple[Claimant, Entry, asyncio.Future[Found | int | None]]] = {}
+        self._asked: dict[str, _Asked] = {}
         self._claiming: asyncio.Task[None] | None = None
+        self._waiting: dict[asyncio.Event, int] = {}  # for something in a lane
+        self._hearing: asyncio.Task[None] | None = None
+        self._telling: asyncio.Task[None] | None = None
+        self._told: set[int] = set()  # lanes of which other processes are to be told that something has ended
 
     async def claim(self, run: Claimant, entry: Entry) -> Found | None:
         """
         Insert *entry* in the lane of *run*, or return the one that has its key; together with other claims.
+
+        It is inserted as TO DO if *run* is not next.
 
         Raises:
             LostLaneError: The lane belongs to another process.
@@ -131,7 +182,7 @@ class Claims:
 
         """
         while True:
-            future: asyncio.Future[Found | int | None] = asyncio.get_running_loop().create_future()
+            future: asyncio.Future[Found | _Made | None] = asyncio.get_running_loop().create_future()
             self._asked[run.name] = run, entry, future
             if self._claiming is None:
                 self._claiming = asyncio.get_running_loop().create_task(self._claim_all())
@@ -139,7 +190,7 @@ class Claims:
             if isinstance(made, Found):
                 return made
             if made is not None:
-                run.seq = made
+                run.seq, run.is_next = made
                 return None
             # It was inserted by somebody else while the statement ran; or the lane is lost.
             if not await self._store.rows(_MINE, run.lane.number, run.lane.token):
@@ -149,8 +200,11 @@ class Claims:
     async def _claim_all(self) -> None:
         try:
             while self._asked:
-                names = [*self._asked][:_AT_ONCE]
-                asked = {name: self._asked.pop(name) for name in names}
+                # One for each thing: the next one has to see it.
+                firsts: dict[str, str] = {}
+                for name, (run, *_) in self._asked.items():
+                    firsts.setdefault(run.thing or name, name)
+                asked = {name: self._asked.pop(name) for name in sorted([*firsts.values()][:_AT_ONCE])}
                 try:
                     made = await self._inserted([(run, entry) for run, entry, _ in asked.values()])
                 except Exception as error:  # noqa: BLE001 - raised where it is awaited
@@ -159,16 +213,16 @@ class Claims:
                             future.set_exception(error)
                     continue
                 for name, (run, _, future) in asked.items():
-                    seq = made.get(name)
+                    result = made.get(name)
                     if not future.done():
-                        future.set_result(seq)
-                    elif isinstance(seq, int):  # its run was cancelled meanwhile
-                        await self.free(seq, run.lane)
+                        future.set_result(result)
+                    elif isinstance(result, _Made):  # its run was cancelled meanwhile
+                        await self.free(result.seq, run.lane)
         finally:
             self._claiming = None
 
-    async def _inserted(self, given: Sequence[tuple[Claimant, Entry]]) -> dict[str, Found | int]:
-        """Insert entries; return by key the number of each, or the entry that was there."""
+    async def _inserted(self, given: Sequence[tuple[Claimant, Entry]]) -> dict[str, Found | _Made]:
+        """Insert entries; return by key what was made of each, or the entry that was there."""
         rows = [
             (
                 entry.key, entry.thing, entry.digest, entry.operation, int(entry.state), entry.common,
@@ -177,14 +231,14 @@ class Claims:
             for run, entry in given
         ]  # fmt: skip
         lane, store = given[0][0].lane, self._store
-        if not self._is_shared:
+        if not self._journal.is_shared:
             commons = {entry.common: store.commons.texts[entry.common] for _, entry in given if entry.common}
             return await store.run(partial(_insert, rows, [*commons.items()], lane, store.silence))
         await cast("PostgresStore", store).store_commons()
         found = await store.rows(_CLAIM, store.silence, rows, lane.number, lane.token)
         return {
-            key: made if made is not None else _found_in(tuple(row))
-            for key, made, row in found
+            key: _Made(made, is_next) if made is not None else _found_in(tuple(row))
+            for key, made, is_next, row in found
             if made is not None or row is not None
         }
 
@@ -237,6 +291,70 @@ class Claims:
         await self._store.run(partial(_forget, name, deleted))
         return bool(deleted)
 
+    # --- waiting
+
+    async def until_closed(self, waiting: Awaitable[Any]) -> None:  # Any: its result is not used
+        """
+        Await *waiting*.
+
+        Raises:
+            ConfigurationError: The client is closed, or was meanwhile.
+
+        """
+        session = self._journal.session
+        assert session is not None
+        if not session.closed:
+            with suppress(TimeoutError), session.until_closed():
+                await waiting
+                return
+        elif inspect.iscoroutine(waiting):
+            waiting.close()
+        raise ConfigurationError(CLOSED)
+
+    async def wait(self, found: Found) -> None:
+        """Wait until an entry is done, released, or its owner is silent."""
+        if self._hearing is None and self._journal.is_shared:
+            self._hearing = asyncio.get_running_loop().create_task(self._store.hear(self._woken))
+        lane, pause = found.entry.lane, _FIRST
+        now: Found | None = found
+        while now is not None and now.lives and now.entry.lane == lane and now.entry.state is not State.DONE:
+            event = asyncio.Event()
+            self._waiting[event] = lane
+            try:
+                now = await self.look(found.entry.key)  # it may have ended before this waits
+                if now is not None and now.lives and now.entry.state is not State.DONE:
+                    await self.until_closed(set_within(event, pause))
+            finally:
+                del self._waiting[event]
+            pause = min(2 * pause, _LONGEST)
+
+    def _woken(self, what: str) -> None:
+        for event, lane in self._waiting.items():
+            if what in ("", str(lane)):
+                event.set()
+
+    def tell(self, lane: int) -> None:
+        """Wake those that wait for something in *lane*: here, and with company in the other processes."""
+        self._woken(str(lane))
+        if self._journal.is_shared and self._journal.has_company:
+            self._told.add(lane)
+            if self._telling is None:
+                self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        try:
+            while self._told:
+                told, self._told = self._told, set()
+                with suppress(JournalError):  # there is a look behind it
+                    await self._store.tell(*map(str, told))
+        finally:
+            self._telling = None
+
+    def end(self) -> None:
+        """Stop hearing of other processes."""
+        if self._hearing is not None:
+            self._hearing.cancel()
+
 
 def _found_in(row: Sequence[Any]) -> Found:  # Any: as the columns
     *entry, owner, lives, untold = row
@@ -249,19 +367,25 @@ def _lost() -> LostLaneError:
 
 def _insert(
     rows: Sequence[tuple[Any, ...]], commons: Sequence[tuple[int, str]], lane: Lane, silence: float
-) -> Script[dict[str, Found | int]]:  # Any: as the columns
+) -> Script[dict[str, Found | _Made]]:  # Any: as the columns
     """Insert entries in a file; return as ``Claims._inserted``."""
     yield COMMONS, (commons,)
-    made: dict[str, Found | int] = dict(map(tuple, (yield _INSERT, (rows, lane.number))))
+    made: dict[str, int] = dict(map(tuple, (yield _INSERT, (rows, lane.number))))
+    late: set[int] = set()
     if made:
         yield _PLACE, ([*made.values()],)
+    if things := [(made[row[0]], row[1]) for row in rows if row[0] in made and row[1] is not None]:
+        late = {seq for seq, _ in things} - {seq for (seq,) in (yield _NEXT, (things, lane.number))}
+    if late:
+        yield _NOT_YET, ([*late],)
     if takers := [(made[row[0]], row[-1]) for row in rows if row[0] in made and row[-1] is not None]:
         yield _TAKER, (takers,)
+    result: dict[str, Found | _Made] = {key: _Made(seq, seq not in late) for key, seq in made.items()}
     if others := [row[0] for row in rows if row[0] not in made]:
         for row in (yield _LOOK, (silence, others)):
             found = _found_in(tuple(row))
-            made[found.entry.key] = found
-    return made
+            result[found.entry.key] = found
+    return result
 
 
 def _take(seq: int, before: int, to: int, mine: Lane, silence: float) -> Script[bool | None]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Doubts", "Namespaces", "check_same", "digests_of", "key_in"]
+__all__ = ["Doubts", "Namespaces", "by_value", "check_same", "digests_of", "key_in"]
 
 _LONGEST: Final = 1000  # digits of a number that is compared by value
 _encode = msgspec.json.Encoder(order="sorted", decimal_format="number").encode
@@ -123,20 +123,20 @@ def digests_of(spec: WriteSpec) -> str:
     thing = [request.method, request.raw_path, dict(request.path), dict(request.query)]
     parts = {"operation": request.operation.name, "thing": _digest(thing)}
     if isinstance(body, dict):
-        parts |= {f"body.{name}": _digest(_by_value(value)) for name, value in body.items()}
+        parts |= {f"body.{name}": _digest(by_value(value)) for name, value in body.items()}
     elif request.has_body:
-        parts["body"] = _digest(_by_value(body))
+        parts["body"] = _digest(by_value(body))
     if spec.tag is not None and not is_unique(spec.tag):
         parts["tag"] = _digest(spec.tag)
     return _encode(parts).decode()
 
 
-def _by_value(value: Wire) -> Wire:
+def by_value(value: Wire) -> Wire:
     """Return *value* with each number in the shortest of the forms that have its value."""
     if isinstance(value, dict):
-        return {name: _by_value(each) for name, each in value.items()}
+        return {name: by_value(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_by_value(each) for each in value]
+        return [by_value(each) for each in value]
     if isinstance(value, Decimal) and abs(value.adjusted()) < _LONGEST:
         whole, _, rest = f"{value:f}".partition(".")
         rest = rest.rstrip("0")

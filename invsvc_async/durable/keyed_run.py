@@ -34,9 +34,9 @@ _AGAIN: Final = 1.0  # s between tries to store a verdict
 
 
 class KeyTakenError(JournalError):
-    """The key of a write that was about to be sent has the entry *found*."""
+    """A write must not be sent now: its key has the entry *found*, or its run is not next."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: Found | None) -> None:
         super().__init__("the key is taken")
         self.found = found
 
@@ -58,6 +58,7 @@ class KeyedRun:
     options: ClientOptions
     taker: str | None = None  # who returns the secret of a new webhook; None: nobody need
     seq: int = 0  # of its entry, once it is claimed
+    is_next: bool = True  # no other write to its thing has to be waited for, or looked at
     answer: bytes = b""  # the body of the last answer
     sent: Packed | None = None  # the intent as it was stored before the last send
     over: bool = False
@@ -85,6 +86,8 @@ class KeyedRun:
             await self.lane.put(entry)
         elif (found := await self.keys.claims.claim(self, entry)) is not None:
             raise KeyTakenError(found)
+        elif not self.is_next:
+            raise KeyTakenError(None)
         return self.lane.until
 
     async def settled(self, outcome: Outcome[Any]) -> None:
@@ -121,7 +124,7 @@ class KeyedRun:
                 f"stored: {error} Run it again under the same key."
             ) from error
         self.outcome = outcome
-        self.keys.waits.tell(self.lane.number)
+        self.keys.claims.tell(self.lane.number)
 
     async def _store_later(self, entry: Entry, left: Left | None) -> None:
         while not self.keys.ended:
@@ -129,7 +132,7 @@ class KeyedRun:
             with suppress(JournalError):
                 with suppress(LostLaneError):
                     await self.lane.put(entry, left)
-                self.keys.waits.tell(self.lane.number)
+                self.keys.claims.tell(self.lane.number)
                 return
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
@@ -147,7 +150,7 @@ class KeyedRun:
             with suppress(JournalError):
                 await self.lane.put(entry)
         await self.keys.claims.free(self.seq, self.lane)
-        self.keys.waits.tell(self.lane.number)
+        self.keys.claims.tell(self.lane.number)
 
     def heard(self, identity: str) -> None:
         """Note that the awaiter has the verdict, and with it the secret of a new webhook."""

@@ -42,7 +42,6 @@ from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.intents import in_doubt
 from invsvc_async.durable.key_claims import ENDED, FREED, Claims
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
-from invsvc_async.durable.key_waits import Waits
 from invsvc_async.durable.keyed_run import KeyedRun, KeyTakenError
 from invsvc_async.durable.last_writes import LastWrite, learn
 from invsvc_async.durable.records import intent_of, outcome_of
@@ -75,17 +74,18 @@ _RECENT = 600_000  # ms after its verdict for which an UNKNOWN write may still h
 _TO_RETURN, _LOOK = 5.0, 0.02  # s that a run has to note that it returned a secret; s between looks
 _TO_END = 1.0  # s that the journal has to store what runs have left
 # Of a thing, beside the write at a place: an earlier one that is open, whether a later one may have had an
-# effect, and those that are UNKNOWN.
-_EARLIER: Final = """
-SELECT key, place FROM {s}entries WHERE thing = $1 AND done_at IS NULL AND place < $2 AND place > $3
-    ORDER BY place LIMIT 1
-"""
-_LATER: Final = f"""
-SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND (done_at IS NULL
-    OR verdict NOT IN ('{Verdict.NOT_APPLIED}', '{Verdict.REFUSED}')) LIMIT 1
-"""  # noqa: S608 - our own text
+# effect, whether others are UNKNOWN, and what the last one left.
 _UNKNOWN: Final = f"e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $2 AND e.done_at > $3"
-_LEFT: Final = "SELECT thing, place, team, state, stamp FROM {s}states WHERE thing = $1"
+_OTHERS: Final = f"""
+SELECT earlier.key, earlier.place, EXISTS (
+        SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $4 AND (done_at IS NULL
+            OR verdict NOT IN ('{Verdict.NOT_APPLIED}', '{Verdict.REFUSED}'))
+    ), EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE {_UNKNOWN}), s.place, s.team, s.state, s.stamp
+FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
+    SELECT key, place FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place < $4 AND place > $5
+        ORDER BY place LIMIT 1
+) AS earlier ON true
+"""  # noqa: S608 - our own text
 _PART: Final = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT 200) AS e"
 _LEFT_OPEN: Final = f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
 _NO_SECRETS = (
@@ -113,8 +113,7 @@ class Keys:
     ) -> None:
         self.journal: ClientJournal = journal
         self.store: Store = store
-        self.claims: Claims = Claims(store, is_shared=journal.is_shared)
-        self.waits: Waits = Waits(journal, store, self.claims)
+        self.claims: Claims = Claims(journal, store)
         self._names = Namespaces(store, named=namespace, same_mode=same_mode)
         self._doubts = Doubts(store, complete=complete)
         self._turns: dict[str, _Turn] = {}  # by the keys of entries
@@ -136,7 +135,7 @@ class Keys:
     async def end(self) -> None:
         """End what is under way beside the runs, all of which have ended."""
         self.ended = True
-        self.waits.end()
+        self.claims.end()
         if self._tasks:
             await asyncio.wait([*self._tasks], timeout=_TO_END)
 
@@ -204,7 +203,7 @@ class Keys:
         rounds = turn.rounds
         try:
             if turn.users > 1 or self.session.closed:
-                await self.waits.until_closed(turn.lock.acquire())
+                await self.claims.until_closed(turn.lock.acquire())
             else:
                 await turn.lock.acquire()  # at once
             try:
@@ -283,12 +282,12 @@ class Keys:
         """
         Claim the key now, unless the claim can be a part of the store before the first send.
 
-        That is so if nothing has to be read before that send, and no other write is to the same thing.
+        That is so if nothing has to be read before that send.
         """
-        if run.thing is None and new_start(spec, None, partial(new_intent, spec)).first is not None:
+        if new_start(spec, run.thing, partial(new_intent, spec)).first is not None:
             return None
         found = await self.claims.claim(run, run.entry(State.TO_DO, new_intent(spec)))
-        if found is None and run.thing is not None:  # later ones wait for it, or take it away
+        if not run.is_next:
             await self._after_earlier(run, run.seq)
         return found
 
@@ -297,7 +296,7 @@ class Keys:
         entry, verdict = found.entry, found.entry.verdict
         if entry.state is not State.DONE:
             if found.lives and found.owner != run.lane.token:
-                await self.waits.wait(found)
+                await self.claims.wait(found)
                 return None
             gone = await self.claims.take(found, run.lane)
             return None if gone is None else await self._again(run, spec, entry, gone=gone)
@@ -352,7 +351,13 @@ class Keys:
         if spec.creates_webhook and self.session.on_secret is None:
             self.session.warn_once("on_secret", _NO_SECRETS)
         if spec.resumes is None:
-            return await self._driven(run, new_run(spec))
+            try:
+                return await self._driven(run, new_run(spec))
+            except KeyTakenError as taken:
+                if taken.found is not None:
+                    raise
+                await self._after_earlier(run, run.seq)
+                return await self._driven(run, new_run(spec))
         intent = attrs.evolve(
             spec.resumes, sent=(), bounds=None, baseline=None, newest=None, nonce=token_hex(8),
             policy=spec.policy,
@@ -362,7 +367,10 @@ class Keys:
     async def _driven(self, run: KeyedRun, driver: Driver[Any]) -> Driver[Any]:
         try:
             await driver.drive()
-        except (KeyTakenError, LostLaneError):  # whoever has it settles it
+        except KeyTakenError:
+            driver.take_back()
+            raise
+        except LostLaneError:  # whoever has it settles it
             self.session.writes.left_open.take(driver.intent.identity)
             raise
         if run.outcome is not None:
@@ -378,28 +386,31 @@ class Keys:
         Return whether a later one may have had an effect.
         """
         thing, after = run.thing or "", 0
-        while rows := await self.store.rows(_EARLIER, thing, place, after):
-            key, earlier = rows[0]
+        since = time.time_ns() // 1_000_000 - _RECENT
+        while True:
+            [(key, earlier, later, unknown, *left)] = await self.store.rows(
+                _OTHERS, thing, run.seq, since, place, after
+            )
+            if key is None:
+                break
             found = await self.claims.look(key)
             if found is None or found.entry.state is State.DONE:
                 continue
             if found.lives and (found.owner != run.lane.token or key in self._turns):
-                await self.waits.wait(found)
+                await self.claims.wait(found)
             elif found.entry.state is State.TO_DO:
                 # Nothing of it was sent. Nothing can be before a run takes it, and sees that it is overtaken.
                 if found.entry.lane == FREED or await self.claims.take(found, run.lane, to=FREED) is not None:
                     after = earlier
             elif key in self._turns:  # a run here is about to take it
-                await self.waits.until_closed(asyncio.sleep(_LOOK))
+                await self.claims.until_closed(asyncio.sleep(_LOOK))
             else:
                 await self._settle(key, run.options)
-        writes = self.session.writes
-        for _, seq, team, state, stamp in await self.store.rows(_LEFT, thing):
-            learn(writes, [LastWrite(thing=thing, seq=seq, team=team, state=state, stamp=stamp)])
-        since = time.time_ns() // 1_000_000 - _RECENT
-        for entry in await self.store.entries(_UNKNOWN, thing, run.seq, since):
+        seq, team, state, stamp = left
+        learn(self.session.writes, [LastWrite(thing=thing, seq=seq, team=team, state=state, stamp=stamp)])
+        for entry in await self.store.entries(_UNKNOWN, thing, run.seq, since) if unknown else ():
             self._close_line(await self._intent(entry), thing)
-        return bool(await self.store.rows(_LATER, thing, place))
+        return bool(later)
 
     def _close_line(self, intent: Intent, thing: str) -> None:
         """Delay the next write to *thing* as long as *intent*, which is UNKNOWN, may have an effect."""

@@ -97,18 +97,22 @@ def left_by(
     if last is None or (outcome.verdict is Verdict.UNKNOWN and not kind.shows_change):
         return Left(thing)
     try:
-        state = _kept(kind, last.state, outcome.value, answer)
+        is_answer = last.state is outcome.value and outcome.evidence.basis == "answered"
+        state = _kept(kind, last.state, answer if is_answer else None)
         text = None if state is None else _encode(state).decode()
     except (InvsvcError, msgspec.MsgspecError, ValueError, TypeError):  # no text in UTF-8, for example
         return Left(thing)
     return Left(thing, team, text, last.stamp)
 
 
-def _kept(kind: Kind, state: Model | dict[str, Wire], value: object, answer: bytes) -> dict[str, Wire] | None:
-    """Return what a journal keeps of a state, empty if the thing is gone; ``None`` if it is only a part."""
+def _kept(kind: Kind, state: Model | dict[str, Wire], answer: bytes | None) -> dict[str, Wire] | None:
+    """
+    Return what a journal keeps of a state, empty if the thing is gone; ``None`` if it is only a part.
+
+    *answer* is the body that showed it, if it is known: to make the wire form of a model takes longer.
+    """
     fields: Mapping[str, Wire] = state if isinstance(state, dict) else {}
-    if isinstance(state, Model) and state is value and kind.large is not None:
-        # The answer itself: to make the wire form of a model's large field takes longer than all else here.
+    if isinstance(state, Model) and answer is not None:
         fields = _data_of(answer).data
     elif isinstance(state, Model):
         fields = dict(_short_fields(state, kind.large))

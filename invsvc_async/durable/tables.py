@@ -8,7 +8,8 @@ members    the processes that use it, with their last signs of life; ``sends`` i
 lanes      parts of the store, each with the token of the process that owns it; ``NULL``: nobody does
 entries    the writes
 unheard    verdicts that nobody has acknowledged; ``taker`` is the process that has one
-states     what the last write left of each thing
+states     what the last write left of each thing; in PostgreSQL also ``newest``, the last one whose key was
+           claimed, and the one ``before``
 counts     in a batch, how many entries there are of each state, verdict and kind, in parts
 =========  ============================================================================================
 
@@ -97,7 +98,8 @@ _TABLES: Final = (
     "CREATE TABLE {s}unheard (seq bigint PRIMARY KEY, taker text)",
     """
     CREATE TABLE {s}states (
-        thing text PRIMARY KEY, place bigint NOT NULL, team text, state text, stamp bigint
+        thing text PRIMARY KEY, place bigint NOT NULL, team text, state text, stamp bigint, newest bigint,
+        before bigint
     )
     """,
     "CREATE INDEX open_in_lane ON {s}entries (lane, place) WHERE done_at IS NULL",

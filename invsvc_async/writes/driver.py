@@ -385,6 +385,11 @@ class Driver(Generic[T]):
 
     # --- the end
 
+    def take_back(self) -> None:
+        """Leave nothing open, because the journal has refused the first send: another run has this write."""
+        self.writes.left_open.take(self.intent.identity)
+        self._place.take_back(self.intent.identity, self.session.clock.now())
+
     async def _conclude(self, done: Done) -> None:
         kind = self.kind
         done, found = await self.ending.value_of(done, self._look)

@@ -56,6 +56,11 @@ class QueuePlace:
         if self._line is not None and self._writes.lines.last_users(self._line) in (("",), (own,)):
             self._writes.lines.use(self._line, (own,), now)
 
+    def take_back(self, own: str, now: float) -> None:
+        """Note that this write was not sent after all, unless a later one was."""
+        if self._before is not None and self._writes.lines.last_users(self._line) in (("",), (own,)):
+            self._writes.lines.use(self._line, self._before, now)
+
     def did_nothing(self, own: str, now: float) -> None:
         """Note that this write did nothing, so that those before it are not overtaken by it."""
         if self._before is not None:

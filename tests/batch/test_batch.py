@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from decimal import Decimal
 
 import pytest
 
@@ -154,6 +155,20 @@ async def test_input_that_changed_under_a_key(service, client, tmp_path):
         )
         with pytest.raises(InvalidRequestError, match="another write under the key 'row-1'"):
             await all_of(batch, [changed])
+    assert service.arrivals("webhooks.create") == 2
+
+
+async def test_number_in_other_digits_is_the_same_write(service, client, journal):
+    """Its value counts, as under a key that is awaited: with the key and without, nothing is sent again."""
+
+    def priced(amount):
+        return client.write("POST", "/webhooks", json={**HOOK, "amount": Decimal(amount)})
+
+    async with Batch.open(journal, client) as batch:
+        await all_of(batch, [priced("2.50"), priced("2.50").keyed("row-1")])
+        await all_of(batch, [priced("2.5"), priced("2.500").keyed("row-1")])
+        with pytest.raises(InvalidRequestError, match="another write"):
+            await all_of(batch, [priced("2.51").keyed("row-1")])
     assert service.arrivals("webhooks.create") == 2
 
 

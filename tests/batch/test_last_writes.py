@@ -320,7 +320,8 @@ def outcome_of(client, write, value=None):
     """Make the outcome of a write, as far as it is looked at."""
     intent = write.intent
     write.close()
-    return SimpleNamespace(started_as=intent, verdict=Verdict.APPLIED, value=value)
+    evidence = SimpleNamespace(basis="answered")
+    return SimpleNamespace(started_as=intent, verdict=Verdict.APPLIED, value=value, evidence=evidence)
 
 
 @pytest.mark.parametrize(

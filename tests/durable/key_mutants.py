@@ -25,9 +25,9 @@ MUTANTS = (
     ),
     Mutant(
         "claim: the other's entry is taken (PG)", _CLAIMS,
-        "AS new ON CONFLICT (key) DO NOTHING RETURNING seq, key",
-        "AS new ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING seq, key",
-        "racers_in_two or applied_is_replayed",
+        "AS numbered\n    ON CONFLICT (key) DO NOTHING RETURNING",
+        "AS numbered\n    ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING",
+        "same_moment"
     ),
     Mutant(
         "claim: in a lost lane", _CLAIMS,
@@ -37,9 +37,9 @@ MUTANTS = (
     ),
     Mutant(
         "claim: sent although it is taken", _RUN,
-        "self.keys.claims.claim(self, entry)) is not None:\n            raise KeyTakenError(found)\n        return",
-        "self.keys.claims.claim(self, entry)) is not None:\n            pass\n        return",
-        "applied_is_replayed or racers",
+        "self.keys.claims.claim(self, entry)) is not None:\n            raise KeyTakenError(found)\n        elif",
+        "self.keys.claims.claim(self, entry)) is not None:\n            pass\n        elif",
+        "applied_is_replayed or racers"
     ),
     Mutant(
         "claim: the store is away", _CLAIMS,
@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         "wait: none", _KEYS,
-        "if found.lives and found.owner != run.lane.token:\n                await self.waits.wait(found)\n                return None\n            gone",
+        "if found.lives and found.owner != run.lane.token:\n                await self.claims.wait(found)\n                return None\n            gone",
         "if found.lives and found.owner != run.lane.token:\n                return None\n            gone",
         "thousand",
     ),
@@ -168,9 +168,51 @@ MUTANTS = (
         "undo",
     ),
     Mutant(
-        "order: none", _KEYS,
-        "        if found is None and run.thing is not None:  # later ones wait for it, or take it away\n            await self._after_earlier(run, run.seq)\n",
+        "order: none (before a read)", _KEYS,
+        "        if not run.is_next:\n            await self._after_earlier(run, run.seq)\n",
         "",
+        "order",
+    ),
+    Mutant(
+        "order: none (before a send)", _RUN,
+        "        elif not self.is_next:\n            raise KeyTakenError(None)\n",
+        "",
+        "order",
+    ),
+    Mutant(
+        "order: an open one is no obstacle (file)", _CLAIMS,
+        "WHERE e.thing = given.thing AND e.done_at IS NULL AND e.seq <> given.seq",
+        "WHERE false",
+        "order",
+    ),
+    Mutant(
+        "order: an open one is no obstacle (PG)", _CLAIMS,
+        "AND lane = $3 AND verdict = '{Verdict.APPLIED}'",
+        "AND lane = $3",
+        "order",
+    ),
+    Mutant(
+        "order: a state of another process is no obstacle (PG)", _CLAIMS,
+        "SELECT 1 FROM {{s}}entries WHERE seq = before AND lane = $3 AND verdict",
+        "SELECT 1 FROM {{s}}entries WHERE seq = before AND verdict",
+        "order",
+    ),
+    Mutant(
+        "order: stored as sent before its turn", _CLAIMS,
+        "CASE WHEN thing IS NULL OR is_next THEN state ELSE {State.TO_DO:d} END",
+        "state",
+        "order",
+    ),
+    Mutant(
+        "order: a write that was not sent counts as the last", _KEYS,
+        "            driver.take_back()\n",
+        "",
+        "superseded",
+    ),
+    Mutant(
+        "order: reopened as the newest, unseen", "durable/entries.py",
+        "        yield _LOOK_AGAIN, (sorted(again),)\n",
+        "        pass\n",
         "order",
     ),
     Mutant(
@@ -206,8 +248,8 @@ MUTANTS = (
     Mutant(
         "namespace: any credential", _NAMES,
         'if await self._facts.get_or(f"keys {place}", mine) == mine:',
-        "if True:",
-        "credential",
+        'if await self._facts.get_or(f"keys {place}", mine):',
+        "credential"
     ),
     Mutant(
         "namespace: none for a provider",

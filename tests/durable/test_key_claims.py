@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
 from invsvc_async import JournalError, Verdict
-from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.entries import _do_again
+from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.key_claims import ENDED, FREED
+from invsvc_async.durable.last_writes import Left
 from tests.batch.conftest import HOOK, client_of
 from tests.support.database import database
 
@@ -222,7 +225,7 @@ async def test_a_thousand_racers_take_few_statements_and_connections(service, sh
 
             store.fetch = counted
         racing = asyncio.gather(*(create(client).outcome() for client in (one, other) for _ in range(500)))
-        waits = [journal_of(client).keys.waits for client in (one, other)]
+        waits = [journal_of(client).keys.claims for client in (one, other)]
         while not (has_waited := any(each._waiting for each in waits)) and not racing.done():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         outcomes = await racing
@@ -233,3 +236,131 @@ async def test_a_thousand_racers_take_few_statements_and_connections(service, sh
     assert has_waited
     assert statements < 40, statements
     assert max(connections) <= 6
+
+
+class Claimant:
+    """A run of *client* that claims *name*, for a write to one thing."""
+
+    taker = None
+    thing = "/journeys/jrn_1"
+
+    def __init__(self, client, name):
+        self.client, self.name, self.seq, self.is_next = client, name, 0, True
+
+    async def claim(self):
+        """Claim the key as of a write that is being sent; return whether it is next, and what is stored."""
+        self.lane = await journal_of(self.client).own_lane()
+        assert await journal_of(self.client).keys.claims.claim(self, self.entry(State.SENDING)) is None
+        [entry] = await journal_of(self.client)._store.entries("e.seq = $1", self.seq)
+        assert entry.state is (State.SENDING if self.is_next else State.TO_DO)
+        return bool(self.is_next)
+
+    def entry(self, state, **done):
+        return Entry(
+            seq=self.seq, key=self.name, state=state, thing=self.thing, digest="{}", intent="{}",
+            operation="journeys.update", **done,
+        )  # fmt: skip
+
+    async def end(self, verdict):
+        """Store its verdict, and what it left."""
+        left = Left(self.thing, None, "{}", 1) if verdict != "refused" else None
+        await self.lane.put(self.entry(State.DONE, verdict=verdict, outcome="{}", done_at=1), left)
+
+
+@asynccontextmanager
+async def order(service, address):
+    """Yield what claims a key in a journal, all of them for the same thing."""
+    async with client_of(service, journal=address) as client:
+        yield lambda name: Claimant(client, name)
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def address(request, tmp_path, shared):
+    """Return the path or the address of a journal."""
+    return tmp_path / "calls.db" if request.param == "SQLite" else shared
+
+
+async def test_write_is_next_after_those_that_its_process_has_applied(service, address):
+    """Then it is stored as one that is being sent, at once."""
+    async with order(service, address) as claimant:
+        for name in "abc":
+            run = claimant(name)
+            assert await run.claim()
+            await run.end("applied")
+
+
+@pytest.mark.parametrize("verdict", ["unknown", None])
+async def test_write_is_not_next_in_order_after_one_in_doubt(service, address, verdict):
+    """Nor while that one is open: it may take effect later, or not be known here."""
+    async with order(service, address) as claimant:
+        first, second = claimant("a"), claimant("b")
+        assert await first.claim()
+        if verdict is not None:
+            await first.end(verdict)
+        assert not await second.claim()
+
+
+async def test_order_of_claims_at_once(service, address):
+    """Of several that are claimed together, the first one is next."""
+    async with order(service, address) as claimant:
+        runs = [claimant(name) for name in "abcde"]
+        assert [await each for each in [asyncio.create_task(run.claim()) for run in runs]] == [True] + 4 * [
+            False
+        ]
+        assert [run.seq for run in runs] == sorted(run.seq for run in runs)
+
+
+async def test_order_after_a_write_of_another_process(service, shared):
+    """What it left is not known here; nor is what follows a refusal, which may be done anew."""
+    async with order(service, shared) as claimant, order(service, shared) as of_another:
+        first = of_another("a")
+        assert await first.claim()
+        await first.end("applied")
+        second = claimant("b")
+        assert not await second.claim()
+        await second.end("refused")
+        third = claimant("c")
+        assert not await third.claim()
+        await third.end("applied")
+        assert await claimant("d").claim()
+
+
+async def test_order_after_a_write_that_was_made_the_newest(service, shared):
+    """It is open again, and comes after those that were applied since."""
+    async with order(service, shared) as claimant:
+        first, second = claimant("a"), claimant("b")
+        await first.claim()
+        await first.end("refused")
+        await second.claim()
+        await second.end("applied")
+        again: set[str] = set()
+        store = journal_of(first.client)._store
+        await store.run(partial(_do_again, ["a"], ["refused"], again, newest=True))
+        assert again == {"a"}
+        assert not await claimant("c").claim()
+
+
+async def test_key_that_another_process_claims_at_the_same_moment(service, shared):
+    """The statement began before that one was committed: it inserts nothing, and the key is looked at again."""
+    async with order(service, shared) as claimant, order(service, shared) as of_another:
+        run, other = claimant("k"), of_another("k")
+        run.thing = None
+        lane = await journal_of(other.client).own_lane()
+        run.lane = await journal_of(run.client).own_lane()
+        store = journal_of(run.client)._store
+        async with store.lent() as connection, connection.transaction():
+            await store._dialect.run(connection, _inserting("k", lane.number))
+            claiming = asyncio.create_task(
+                journal_of(run.client).keys.claims.claim(run, run.entry(State.SENDING))
+            )
+            await asyncio.sleep(0.3)  # s: it waits for this transaction
+            assert not claiming.done()
+        found = await claiming
+    assert (found.entry.lane, found.owner, run.seq) == (lane.number, lane.token, 0)
+
+
+def _inserting(key, lane):
+    text = (
+        "INSERT INTO {s}entries (place, key, lane, digest, operation, state) VALUES (0, $1, $2, '', 'x', 1)"
+    )
+    yield text, (key, lane)

@@ -449,10 +449,13 @@ async def test_racers_in_two_clients(service, shared):
     assert len(service.ledger.effects("webhooks.create")) <= 2
 
 
-async def test_writes_to_one_thing_keep_their_order_in_two_clients(service, shared):
+@pytest.mark.parametrize("knows", [False, True], ids=["reads first", "would send at once"])
+async def test_writes_to_one_thing_keep_their_order_in_two_clients(service, shared, knows):
     """The second waits until the first is settled, and none is blamed on a stranger."""
     service.script("journeys.update", "late 0.1, then 500")
     async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+        if knows:
+            await other.journeys.get("jrn_1")
         first = asyncio.create_task(rename(one, "first", "a").outcome())
         await service.arrived("journeys.update")
         second = await rename(other, "second", "b").outcome()
@@ -547,7 +550,7 @@ async def test_key_that_is_pruned_while_it_is_awaited(service, shared):
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
         waiting = asyncio.create_task(create(other).outcome())
-        waits = other._view.session.writes.journal.keys.waits
+        waits = other._view.session.writes.journal.keys.claims
         while not waits._waiting:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         other_store = other._view.session.writes.journal.keys.claims

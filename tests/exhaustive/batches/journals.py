@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
+from invsvc_async import ApiKey, Client
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_writer import Writer
+from tests.interleavings.execution import BASE
 from tests.support.database import database
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from tests.exhaustive.batches.stage import BatchStage
 
-__all__ = ["FileJournal", "ScriptedFile", "SharedJournal", "inline_writers"]
+__all__ = ["FileJournal", "ScriptedFile", "ScriptedPostgres", "Server", "SharedJournal", "inline_writers"]
 
 T = TypeVar("T")
 
@@ -179,14 +181,18 @@ class _Nothing:
         return iter(())
 
 
-class _Server:
-    """The database of all scenes: one schema, emptied before each execution."""
+class Server:
+    """The database of all scenes of a *kind*: one schema, emptied before each execution."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         self.bridge = _Bridge()
-        self.address = database().journal("walk", silence=SILENCE)
-        first = self._first = PostgresStore(self.address, "batch", it="the batch", lanes=LANES, counted=True)
-        self.bridge.run(first.open_for(None, same_mode=False))
+        self.kind, self.address = kind, database().at(**{kind: "walk", "silence": SILENCE})
+        self.settings: dict[str, Any] = {}
+        if kind == "batch":
+            self.settings = {"it": "the batch", "lanes": LANES, "counted": True}
+        first = self._first = PostgresStore(self.address, kind, **self.settings)
+        session = None if kind == "batch" else Client(BASE, ApiKey("abcdefghij"))._view.session
+        self.bridge.run(first.open_for(session, same_mode=False))
         self.schema = first.schema
         self.dialect = first._dialect
         self.pool = _Pool(first._pool)
@@ -197,7 +203,7 @@ class _Server:
         self.dialect._known.clear()
         now = f"(SELECT last_value / 1e6 FROM {first.schema}.walk_clock)::float8"  # noqa: S608 - its own sequence
         self.dialect._names["now"] = now
-        self._tables = [name for (name,) in names if name != "lanes"]
+        self._tables = [name for (name,) in names if name != "lanes" or kind == "journal"]
 
     def empty(self) -> None:
         """Delete all rows, and release all lanes."""
@@ -224,20 +230,20 @@ class _Server:
         return [*self.bridge.run(self._first.rows(text))]
 
 
-server = cache(_Server)
+server = cache(partial(Server, "batch"))
 
 
 class ScriptedPostgres(PostgresStore):
     """The journal of one worker: each transaction is a step, whose reply may be slow."""
 
-    def __init__(self, stage: BatchStage, ears: list[Callable[[str], None]], run: str) -> None:
-        super().__init__(server().address, "batch", it="the batch", lanes=LANES, counted=True)
-        self._stage, self._ears, self._run = stage, ears, run
+    def __init__(self, stage: BatchStage, ears: list[Callable[[str], None]], run: str, at: Server) -> None:
+        super().__init__(at.address, at.kind, **at.settings)
+        self._stage, self._ears, self._run, self._server = stage, ears, run, at
 
     async def open_for(self, *_: Any, **__: Any) -> None:
         """Use the pool of all scenes."""
-        self._pool: Any = server().pool
-        self.schema, self._dialect = server().schema, server().dialect
+        self._pool: Any = self._server.pool
+        self.schema, self._dialect = self._server.schema, self._server.dialect
         await self.check_place()
 
     async def hear(self, woken: Callable[[str], None]) -> None:
@@ -265,7 +271,7 @@ class ScriptedPostgres(PostgresStore):
         """Run *act* in one step, after a while; its reply takes another while."""
         before, after = self._stage.transaction_times(self._run)
         await asyncio.sleep(before)
-        result = server().step(partial(super().steadily, act), self._stage.loop.now)
+        result = self._server.step(partial(super().steadily, act), self._stage.loop.now)
         await asyncio.sleep(after)
         return result
 
@@ -288,7 +294,7 @@ class SharedJournal:
 
     def entries(self, run: str, *, restored: bool) -> BatchEntries:
         """Return what a process opens."""
-        return BatchEntries(ScriptedPostgres(self._stage, self._ears, run))
+        return BatchEntries(ScriptedPostgres(self._stage, self._ears, run, server()))
 
     def fetch(self, text: str) -> list[Any]:
         """Return rows."""

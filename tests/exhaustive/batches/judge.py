@@ -30,10 +30,11 @@ _DONE = 2  # of an entry's states
 
 def broken(stage: BatchStage) -> list[str]:
     """Return what is broken, each with its number."""
-    return [*stage.wrong, *_ended(stage), *_judged(stage), *_told(stage), *_in_order(stage)]
+    return [*stage.wrong, *ended(stage), *_judged(stage), *_told(stage), *in_order(stage)]
 
 
-def _ended(stage: BatchStage) -> Iterator[str]:
+def ended(stage: BatchStage) -> Iterator[str]:
+    """Yield what failed, or never ends."""
     for context in stage.loop.failures:
         yield f"0: an error that nobody saw: {context.get('message')} {context.get('exception')!r}"
     for run, task in stage.loop.tasks:
@@ -77,7 +78,8 @@ def _told(stage: BatchStage) -> Iterator[str]:
             yield f"13: nobody took the result of {writer}, and it was not given again"
 
 
-def _in_order(stage: BatchStage) -> Iterator[str]:
+def in_order(stage: BatchStage) -> Iterator[str]:
+    """Yield which writes to one thing took effect in another order than theirs."""
     last: dict[str, tuple[int, str]] = {}
     for effect in stage.service.effects:
         if effect.writer is None or effect.thing.startswith("url"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from tests.exhaustive.batches.journals import inline_writers
-from tests.exhaustive.batches.judge import broken
+from tests.exhaustive.batches.key_scenes import KeyStage
 from tests.exhaustive.batches.stage import BatchStage
 from tests.interleavings.loop import Stuck
 from tests.interleavings.service import SERVER
@@ -25,6 +25,7 @@ __all__ = ["play"]
 BATCH = "invsvc_async.batch"
 MODULES = (
     f"{BATCH}.earlier", f"{BATCH}.intake", f"{BATCH}.item", f"{BATCH}.restored", "invsvc_async.durable.last_writes",
+    "invsvc_async.durable.keys", "invsvc_async.durable.keyed_run",
 )  # fmt: skip
 
 
@@ -51,10 +52,10 @@ def small_parts() -> Iterator[None]:
 
 def play(scene: Scene, schedule: Schedule) -> tuple[BatchStage, list[str]]:
     """Play *scene* once, and return what is broken."""
-    stage = BatchStage(scene, schedule)
+    stage = (KeyStage if scene.name.startswith("keys") else BatchStage)(scene, schedule)
     try:
         with inline_writers(), small_parts(), one_clock(stage.loop):
             stage.play()
     except Stuck as stuck:
         return stage, [f"0: {stuck}"]
-    return stage, broken(stage)
+    return stage, stage.broken()

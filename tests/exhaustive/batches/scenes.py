@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async import Verdict
 from tests.exhaustive.batches.journal_scenes import JOURNAL_SCENES, slowly
+from tests.exhaustive.batches.key_scenes import KEY_SCENES
 from tests.exhaustive.batches.stage import FROZEN, Play, keys_of, seed, writes
 from tests.interleavings.scene import Scene
 
@@ -372,6 +373,7 @@ D, E = (("change", key) for key in "DE")
 F = ("create", "F")
 SCENES: tuple[Scene, ...] = (
     *JOURNAL_SCENES,
+    *KEY_SCENES,
     _scene("file: killed: two renames", killed(A, B), {"A": ENDS, "B": LEFT}),
     _scene("file: killed: two changes", killed(D, E), {"D": LEFT, "E": ("ok", "late")}),
     _scene("file: killed: two creates", killed(("create", "F"), ("create", "G")), {"F": LEFT, "G": LEFT}),

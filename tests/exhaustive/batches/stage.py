@@ -24,6 +24,7 @@ from invsvc_async.batch.sending import Sending
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import End
 from tests.exhaustive.batches.journals import SLOW, FileJournal, SharedJournal
+from tests.exhaustive.batches.judge import broken
 from tests.exhaustive.batches.loop import FreezingLoop
 from tests.interleavings.actions import EVENTS, URL, change, rename
 from tests.interleavings.execution import Member, Stage
@@ -140,8 +141,7 @@ class BatchStage(Stage):
 
     def play(self) -> None:
         """Play the scene to its end, then read the journal."""
-        shared = self.scene.name.startswith("database")
-        self.journal = SharedJournal(self) if shared else FileJournal(self)
+        self.journal = self.open_journal()
         try:
             try:
                 super().play()
@@ -156,6 +156,15 @@ class BatchStage(Stage):
             self.states = self._read()
         finally:
             self.journal.close()
+
+    def open_journal(self) -> Any:
+        """Return an empty journal, of the kind that the scene's name begins with."""
+        shared = self.scene.name.startswith("database")
+        return SharedJournal(self) if shared else FileJournal(self)
+
+    def broken(self) -> list[str]:
+        """Return what is broken, each with its number."""
+        return broken(self)
 
     def _bury(self, name: str) -> None:
         for run, task in self.loop.tasks:
