@@ -79,7 +79,6 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     lane: Lane | None = None  # where its entry is, and until when it may be sent; once it is stored
     restored: Restored | None = None  # the doubts of its journal
     on_end: Callable[[], None] | None = None
-    answer: bytes = b""  # the body of the last answer
     identity: str = ""  # of the intent that was sent or settled last
 
     @property
@@ -187,7 +186,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         self.identity = outcome.started_as.identity
         outcome = await self._secret_passed_on(outcome)
         applied = outcome.verdict is Verdict.APPLIED
-        left = left_by(self.thing, outcome, self.own, self.answer)
+        left = left_by(self.thing, outcome, self.own)
         if self.restored is not None:
             outcome, left = self.restored.judged(outcome, left)
         intent = outcome.started_as if applied else outcome.intent

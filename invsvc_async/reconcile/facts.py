@@ -105,17 +105,17 @@ class Known:
         """The kind of this write."""
         return kind_of_write(self.operation)
 
-    @property
+    @cached_property
     def policy(self) -> ReconcilePolicy:
         """The policy of this write."""
         return self.intent.policy
 
-    @property
+    @cached_property
     def method(self) -> str:
         """The HTTP method of the write.  Only those with POST do not replace what another one wrote."""
         return self.intent.path.get("method", self.operation.method)
 
-    @property
+    @cached_property
     def now(self) -> float:
         """The time of the last event, local s."""
         return time_of(self.history[-1])

@@ -10,8 +10,10 @@ from collections import OrderedDict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
+from invsvc_async.codec.exact_json import holds_broken, loads, salvage
+from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.reconcile.compare import is_time
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.kinds import Kind
 
-__all__ = ["LastState", "Listed", "OwnWrites", "UrlIds", "milliseconds", "version_of"]
+__all__ = ["LastState", "Listed", "OwnWrites", "UrlIds", "milliseconds", "sound", "version_of"]
 
 MOST_BYTES = 8 * 2**20  # total length of the answers from which states are kept
 MOST_URLS = 2000
@@ -42,19 +44,42 @@ def milliseconds(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
+def sound(state: Wire) -> Wire:
+    """
+    Return wire data without the members that no parser accepts, such as a number of a million digits.
+
+    An intent that has one could not be read back.
+    """
+    if not holds_broken(state):
+        return state
+    members = state.items() if isinstance(state, dict) else ()
+    return {name: value for name, value in members if not holds_broken(value)} or None
+
+
 class LastState(Struct, frozen=True, gc=False):
     """
     The state of a resource in the last answer that showed it, which arrived at *ended* (local s).
 
-    ``state`` is a model or wire data; an empty dict if the resource was gone.  ``stamp`` is the time in the
+    ``shown`` is its JSON, or wire data; an empty dict if the resource was gone.  ``stamp`` is the time in the
     answer (server ms), ``weight`` the length of the answer in bytes, ``team`` the one that the request named.
     """
 
-    state: Wire
+    shown: Wire | Raw
     ended: float
     stamp: int | None
     weight: int
     team: str | None = None
+
+    @property
+    def state(self) -> Wire:
+        """The wire form, without members that no parser accepts; ``None`` if it is no object."""
+        shown = self.shown
+        if not isinstance(shown, Raw):
+            return shown
+        try:
+            return loads(shown)
+        except UnreadableResponseError:
+            return sound(salvage(shown))
 
 
 class UrlIds(Struct, frozen=True):
@@ -105,7 +130,7 @@ class OwnWrites(Struct, eq=False):
     def learn(
         self,
         thing: Hashable,
-        state: Wire,
+        state: Wire | Raw,
         started: float,
         ended: float,
         *,
@@ -145,7 +170,7 @@ class OwnWrites(Struct, eq=False):
         That another team does not have it says nothing.
         """
         last = self._states.get(thing)
-        return None if last is not None and last.team != team and last.state == {} else last
+        return None if last is not None and last.team != team and last.shown == {} else last
 
     # --- webhooks, by URL
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from msgspec import Raw
 from msgspec.structs import replace
 
 from invsvc_async import codec
@@ -113,11 +112,11 @@ class Resource:
             session.writes.learn_state(
                 view.team_of(request),
                 line,
-                state,
+                envelope.raw,
                 begun,
                 session.clock.now(),
                 stamp=envelope.stamp,
-                weight=len(envelope.raw) if isinstance(envelope.raw, Raw) else 0,
+                weight=len(envelope.content),
             )
         return state
 

@@ -488,11 +488,13 @@ def error_of(exchange: Exchange, operation: str) -> ServiceError:
     """Parse an answer that is an error. A token in its body or headers is replaced by asterisks."""
     assert exchange.status is not None
     assert exchange.answer_headers is not None
-    headers = CIMultiDict(
-        (name, _without_token(exchange, value.encode("utf-8", _ANY)).decode("utf-8", _ANY))
-        for name, value in exchange.answer_headers.items()
-    )
-    content = _without_token(exchange, exchange.answer)
+    content, headers = _without_token(exchange, exchange.answer), CIMultiDict(exchange.answer_headers)
+    values = "\n".join(headers.values()).encode("utf-8", _ANY)
+    if _without_token(exchange, values) != values:
+        headers = CIMultiDict(
+            (name, _without_token(exchange, value.encode("utf-8", _ANY)).decode("utf-8", _ANY))
+            for name, value in headers.items()
+        )
     return wire.read_error(content, status=exchange.status, headers=headers, operation=operation)
 
 

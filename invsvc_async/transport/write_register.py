@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 from invsvc_async.concurrency.keyed_lock import KeyedLock
 from invsvc_async.concurrency.single_flight import SingleFlight
@@ -169,7 +169,7 @@ class WriteRegister(Struct, kw_only=True, eq=False):
         self,
         team: str | None,
         line: str,
-        state: Wire,
+        state: Wire | Raw,
         started: float,
         ended: float,
         *,

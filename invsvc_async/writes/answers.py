@@ -17,8 +17,11 @@ from invsvc_async.writes.state_reads import facts_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from msgspec import Raw
+
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Send
     from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.transport.session import Request
@@ -45,6 +48,7 @@ class Answers(Generic[T]):
         self.value: T | None = None
         self.accepted: T | None = None
         self.error: InvsvcError | None = None
+        self.read: tuple[Wire, Wire | Raw] = None, None  # what the last read showed, and its JSON
         self._spec = spec
         self._request = request
         self._line = line
@@ -61,8 +65,6 @@ class Answers(Generic[T]):
         readable, own, of_authentication, stamp, retry_after = False, False, False, None, None
         failure: InvsvcError | None = None
         options = self._spec.options
-        if options.journal is not None:
-            options.journal.answer = exchange.answer
         try:
             envelope = options.opened(self._request, exchange)
             value = self._value_in(envelope, identity)
@@ -73,7 +75,7 @@ class Answers(Generic[T]):
                 self.accepted = value
             else:
                 self.value = value
-                self._learn(exchange, stamp)
+                self._learn(exchange, envelope)
         except ServiceError as error:
             failure, stamp, own, retry_after = error, stamp_of(error), error.own_envelope, error.retry_after
             of_authentication = error.of_authentication
@@ -122,7 +124,7 @@ class Answers(Generic[T]):
         claim = self._spec.options.session.writes.claims.get(getattr(made, "id", ""))
         return claim is not None and claim[1] and claim[0] != identity()
 
-    def _learn(self, exchange: Exchange, stamp: int | None) -> None:
+    def _learn(self, exchange: Exchange, envelope: Envelope) -> None:
         """Keep what the answer showed, for the writes that follow."""
         spec, line, value = self._spec, self._line, self.value
         kind, writes = spec.kind, spec.options.session.writes
@@ -137,14 +139,16 @@ class Answers(Generic[T]):
         if kind.shown_by is None or state is None or (kind.always and state and _is_partial(kind, state)):
             writes.forget_state(line)
         else:
+            shown = {} if kind.deletes else envelope.raw
             weight, started, ended = len(exchange.answer), exchange.started, exchange.ended
             writes.learn_state(
-                spec.team, line, state, started, ended, stamp=stamp, weight=weight, written=True
+                spec.team, line, shown, started, ended, stamp=envelope.stamp, weight=weight, written=True
             )
 
-    def of_state(self, state: object) -> T:
+    def of_state(self, state: Wire) -> T:
         """Make the value from the state that a read showed."""
-        return self._result.of_state(state)
+        seen, shown = self.read
+        return self._result.of_state(shown if state is seen and shown is not None else state)
 
 
 def _unread(operation: Operation, exchange: Exchange, error: Exception) -> TransportError:

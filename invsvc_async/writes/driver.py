@@ -354,6 +354,7 @@ class Driver(Generic[T]):
             reading = await looks.look(name, lane="settle" if known.in_doubt else "call")
         else:
             reading = await self._look_before(looks, name)
+        self.answers.read = reading.seen, looks.shown
         if no_such_read(known, reading) or (self.kind.may_lack_read and reading.status == 404):
             self.session.warn_once(
                 "journey_reader",

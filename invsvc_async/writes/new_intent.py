@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
-from invsvc_async.codec.exact_json import holds_broken
 from invsvc_async.models.common import Model
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.kinds import KINDS, kind_of_write
-from invsvc_async.reconcile.own_writes import milliseconds, version_of
+from invsvc_async.reconcile.own_writes import milliseconds, sound, version_of
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
 from invsvc_async.reconcile.stored_intent import revised
 from invsvc_async.settings import CallOptions
@@ -180,11 +179,13 @@ def before(spec: WriteSpec, line: str | None) -> Before:
 
 def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> Intent:
     """Return *intent* with what was known before its first send. *passed* is the baseline of the user."""
-    state, seen = passed, None
+    state, seen = None, None
     if known.last is not None and (passed is None or _is_fresher(known.last, passed)):
-        state = known.last.state
+        state = _without_secret(known.last.state)
         if known.bounds is not None and isfinite(known.last.ended):
             seen = known.last.ended + known.bounds.high
+    elif passed is not None:
+        state = _wire_form(passed)
     strangers, forgotten_until = set(intent.strangers), intent.forgotten_until
     if known.ids is not None:
         earliest = None
@@ -199,7 +200,7 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
     return revised(
         intent,
         bounds=known.bounds,
-        baseline=_without_secret(state),
+        baseline=state,
         baseline_at=seen,
         strangers=tuple(sorted(strangers)),
         forgotten_until=forgotten_until,
@@ -241,7 +242,7 @@ def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
         has_body=request.has_body,
         scope=scope,
         tag=spec.tag,
-        baseline=_without_secret(spec.baseline) if known is None else None,
+        baseline=_wire_form(spec.baseline) if known is None else None,
         policy=spec.policy,
         timeouts=spec.options.timeouts,
         reader=None if spec.reader is None else _reader_name(spec.reader),
@@ -260,13 +261,12 @@ def tagged_body(request: Request, tag: str | None) -> Wire:
     return {**body, "description": f"{text} {tag}" if text else tag}
 
 
-def _without_secret(state: Model | Wire) -> Wire:
-    """Return *state* in its wire form, without the secret of a webhook and members that no parser accepts."""
-    if isinstance(state, Model):
-        state = unstructure(state)
-    if holds_broken(state):  # a number of a million digits, for example: the intent could not be read back
-        members = state.items() if isinstance(state, dict) else ()
-        state = {name: value for name, value in members if not holds_broken(value)} or None
+def _wire_form(passed: Model | Wire) -> Wire:
+    """Return a state that the user *passed* as an intent has it."""
+    return _without_secret(sound(unstructure(passed) if isinstance(passed, Model) else passed))
+
+
+def _without_secret(state: Wire) -> Wire:
     if isinstance(state, dict) and "secret" in state:
         return {name: value for name, value in state.items() if name != "secret"}
     return state

@@ -43,8 +43,8 @@ class Result(Protocol[T_co]):
         """
         ...
 
-    def of_state(self, state: Wire) -> T_co:
-        """Make the value from the state that a read showed."""
+    def of_state(self, state: Wire | msgspec.Raw) -> T_co:
+        """Make the value from the state that a read showed, or its JSON."""
         ...
 
 
@@ -69,7 +69,9 @@ class _Modelled(Generic[T]):
             raise of_another(envelope, shown)
         return value
 
-    def of_state(self, state: Wire) -> T:
+    def of_state(self, state: Wire | msgspec.Raw) -> T:
+        if isinstance(state, msgspec.Raw):
+            return codec.decode(self.model, state)
         return codec.structure(self.model, state)
 
 

@@ -24,6 +24,8 @@ from invsvc_async.writes.results import of_another
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from msgspec import Raw
+
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.concurrency.limiter import Lane
@@ -55,6 +57,7 @@ class StateReader:
         self._kind = kind_of_write(BY_NAME[intent.operation])
         self._now = now
         self._own = own
+        self.shown: Wire | Raw = None  # the JSON of the thing that was read
 
     async def look(self, name: str, *, lane: Lane) -> Reading:
         """Read with the reader called *name*. A failed read returns a Reading too."""
@@ -96,7 +99,7 @@ class StateReader:
         except InvsvcError as error:
             return Reading(started=seen_from, ended=ended, error=facts_of(error))
 
-    def _learn(self, request: Request, exchange: Exchange, state: Wire, stamp: int | None) -> None:
+    def _learn(self, request: Request, exchange: Exchange, state: Wire | Raw, stamp: int | None) -> None:
         """Keep the state that was read for the writes that follow."""
         line = line_of(request, None, None)
         if line is not None:
@@ -117,8 +120,9 @@ class StateReader:
             if names_another(shown := seen.get("id"), request.path):
                 raise of_another(envelope, shown)
             self._session.saw(seen.get("livemode"))
+            self.shown = envelope.raw
             if request.path:
-                self._learn(request, exchange, seen, envelope.stamp)
+                self._learn(request, exchange, envelope.raw, envelope.stamp)
         elif isinstance(seen, list):
             self._writes.learn_list(request.operation.name, self._view.team_of(request), seen)
         many = len(seen) if isinstance(seen, list) else 0
