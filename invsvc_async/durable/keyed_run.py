@@ -101,7 +101,7 @@ class KeyedRun:
             found = await self.keys.claims.claim(self, self.entry(State.TO_DO, outcome.intent))
             if found is not None:
                 raise KeyTakenError(found)
-        left = left_by(self.thing, outcome, self.keys.session.writes.own)
+        left = left_by(self.thing, outcome, self.keys.session.writes)
         as_sent = self.sent if is_answered(outcome) else None
         entry = self.entry(
             State.DONE, outcome.started_as if as_sent else outcome.intent, as_sent,

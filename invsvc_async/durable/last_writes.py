@@ -19,7 +19,7 @@ from invsvc_async.durable.entry import ANSWERED, State, unreadable
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
-from invsvc_async.reconcile.own_writes import sound, version_of
+from invsvc_async.writes.register import sound, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.reconcile.own_writes import OwnWrites
-    from invsvc_async.transport.write_register import WriteRegister
+    from invsvc_async.writes.register import WriteRegister
 
 __all__ = [
     "LastWrite", "Left", "claims_of", "in_flight_of", "last_writes", "learn", "left_by", "take_claims",
@@ -69,18 +68,18 @@ class LastWrite(Left, frozen=True, kw_only=True):
 def left_by(
     thing: str | None,
     outcome: Outcome[Any],  # Any: of any operation
-    own: OwnWrites,
+    writes: WriteRegister,
 ) -> Left | None:
     """
     Return what the write with *outcome* left of its thing; ``None`` if it did nothing.
 
-    *own* is what the client's answers showed.
+    *writes* is what the client's answers showed.
     """
     kind = kind_of_write(BY_NAME[outcome.started_as.operation])
     if thing is None or outcome.verdict in NO_EFFECT or kind.creates:
         return None
     team = outcome.started_as.scope.team
-    last = own.last(thing, team) if kind.stored else None
+    last = writes.last_state(team, thing) if kind.stored else None
     # What shows no time of its last change proves nothing, if it was seen before a write in doubt.
     if last is None or (outcome.verdict is Verdict.UNKNOWN and not kind.shows_change):
         return Left(thing)

@@ -15,8 +15,7 @@ from invsvc_async.models.common import UNSET
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.settings import ReconcilePolicy, warn_if_never_sent_again
 from invsvc_async.writes.driver import Driver, new_run
-from invsvc_async.writes.new_intent import intent_of, new_tag, spec_of_intent
-from invsvc_async.writes.start import taken_up
+from invsvc_async.writes.new_intent import intent_of, new_tag, spec_of_intent, taken_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,19 +127,12 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
                 ``client.unsettled``.
 
         """
-        driver = await self._driven()
-        self._note_heard(driver)
-        return driver.outcome()
-
-    def _note_heard(self, driver: Driver[T_co]) -> None:
-        """Note in the journal, in the next round of the loop, that the awaiter has the verdict."""
-        if driver.journal is not None:
-            asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.identity)
+        return (await self._driven()).outcome()
 
     async def _driven(self) -> Driver[T_co]:
         """Run it once, however many tasks await it."""
         self._spent = True
-        while (driver := self._driver) is None or driver.ending.done is None:
+        while (driver := self._driver) is None or driver.result.done is None:
             if self._running:
                 waiter = asyncio.get_running_loop().create_future()
                 self._waiting.append(waiter)
@@ -164,6 +156,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
                 self._running = False
                 if self._waiting:
                     self._wake()
+        if driver.journal is not None:  # in the next round of the loop, the awaiter has the verdict
+            asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.identity)
         return driver
 
     def _wake(self) -> None:
@@ -253,8 +247,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     async def _value(self) -> T_co:
         driver = await self._driven()
-        self._note_heard(driver)
-        value, done = driver.answers.value, driver.ending.done
+        value, done = driver.result.value, driver.result.done
         if value is not None and done is not None and done.verdict is _APPLIED:
             return value  # no outcome is built: it may never be asked for
         return value_of(self, driver.outcome())
@@ -310,7 +303,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             )
 
     def __repr__(self) -> str:
-        done = self._driver.ending.done if self._driver else None
+        done = self._driver.result.done if self._driver else None
         state = done.verdict if done else "under way" if self._driver else "not sent"
         return f"<Write {self._spec.operation.name}: {state}>"
 

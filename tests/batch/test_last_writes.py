@@ -15,7 +15,7 @@ from invsvc_async import ConfigurationError, TokenProvider, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.durable.last_writes import MOST_LARGE, LastWrite, Left, last_writes, learn, left_by
 from invsvc_async.errors import JournalError
-from invsvc_async.reconcile.own_writes import OwnWrites
+from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.writing import all_of, shelve_one
 
@@ -335,8 +335,8 @@ def outcome_of(client, write, value=None):
 )
 def test_states_that_can_be_compared(client, state, kept):
     """What a webhook is compared by is kept; of one that was not shown whole, or has no text, nothing."""
-    thing, own = "/webhooks/wh_1", OwnWrites()
-    own.learn(thing, state, 1.0, 2.0, stamp=5)
+    thing, own = "/webhooks/wh_1", WriteRegister(is_of_one_mode=True)
+    own.learn_state(None, thing, state, 1.0, 2.0, stamp=5)
     left = left_by(thing, outcome_of(client, client.webhooks.update("wh_1", status="inactive")), own)
     assert left.thing == thing
     assert (None if left.state is None else msgspec.json.decode(left.state)) == kept
@@ -344,10 +344,10 @@ def test_states_that_can_be_compared(client, state, kept):
 
 def test_state_with_a_number_that_no_parser_accepts(client):
     """What is kept of an answer is read again without the member that has it; a damaged state is refused."""
-    thing, own = "/journeys/jrn_1", OwnWrites()
+    thing, own = "/journeys/jrn_1", WriteRegister(is_of_one_mode=True)
     graph = b'{"nodes":[],"edges":[],"news":[1E999999999999999999999]}'
     journey = b'{"id":"jrn_1","name":"x","last_updated":5,"graph":%s}' % graph
-    own.learn(thing, msgspec.Raw(journey), 1.0, 2.0, stamp=5)
+    own.learn_state(None, thing, msgspec.Raw(journey), 1.0, 2.0, stamp=5)
     left = left_by(thing, outcome_of(client, client.journeys.update("jrn_1", name="x")), own)
     writes = client._view.session.writes
 
@@ -362,11 +362,11 @@ def test_state_with_a_number_that_no_parser_accepts(client):
 @pytest.mark.parametrize("shown", [b"", b"[]", b'{"id":"\\xff"}'])
 def test_answers_that_show_no_journey(client, shown):
     """An answer that cannot be taken apart leaves no state, though its model could be read."""
-    thing, own = "/journeys/jrn_1", OwnWrites()
+    thing, own = "/journeys/jrn_1", WriteRegister(is_of_one_mode=True)
     outcome = outcome_of(client, client.journeys.update("jrn_1", name="x"))
-    own.learn(thing, msgspec.Raw(shown.replace(rb"\xff", b"\xff")), 1.0, 2.0, stamp=5)
+    own.learn_state(None, thing, msgspec.Raw(shown.replace(rb"\xff", b"\xff")), 1.0, 2.0, stamp=5)
     assert left_by(thing, outcome, own) == Left(thing)
-    own.learn(thing, {"id": "jrn_1", "name": "x"}, 3.0, 4.0, stamp=5)
+    own.learn_state(None, thing, {"id": "jrn_1", "name": "x"}, 3.0, 4.0, stamp=5)
     assert left_by(thing, outcome, own) == Left(thing, None, '{"id":"jrn_1","name":"x"}', 5)
 
 

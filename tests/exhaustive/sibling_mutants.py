@@ -133,9 +133,9 @@ CARRIED = (
     ),
     _mutant(
         "a state kept after a write was left open",
-        "own_writes",
-        "        last = self._states.pop(thing, None)\n",
-        "        last = None\n",
+        "register",
+        "            thing.last = None\n\n    def learn_created",
+        "            pass\n\n    def learn_created",
         "webhooks.update, three: left",
     ),
     _mutant(
@@ -346,8 +346,8 @@ NEWER = (
     ),
     _mutant(
         "states of ours not learnt",
-        "own_writes",
-        "        self._states[thing] = LastState(",
+        "register",
+        "        thing.last = LastState(",
         "        LastState(",
         "in sequence",
     ),
