@@ -18,9 +18,9 @@ from invsvc_async.codec.exact_json import UNREADABLE
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
 from invsvc_async.models.common import once
 from invsvc_async.reconcile.compare import names_another
-from invsvc_async.reconcile.error_form import error_of
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Attempt, Done, End, ErrorFacts, Verdict
+from invsvc_async.reconcile.json_form import error_of
 from invsvc_async.reconcile.outcome import OutcomeBase
 from invsvc_async.transport.session import stamp_of
 from invsvc_async.writes.register import milliseconds
