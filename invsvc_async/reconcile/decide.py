@@ -177,7 +177,8 @@ def _first(known: Known) -> Decision:
         known.policy.wait_when_limited
         and last.status == 429
         and last.retry_after is not None
-        and _is_rate(last)
+        and last.error is not None
+        and last.error.code == "rate_limit_exceeded"
     ):
         return _limited(known, last, last.retry_after)
     return refused(known, last)
@@ -235,10 +236,6 @@ def _spent_before(known: Known) -> float:
     before = takewhile(lambda event: not isinstance(event, Attempt), known.history)
     reads = [event for event in before if isinstance(event, Reading)]
     return reads[-1].ended - reads[0].started if reads else 0.0
-
-
-def _is_rate(attempt: Attempt) -> bool:
-    return attempt.error is not None and attempt.error.code == "rate_limit_exceeded"
 
 
 def _limited(known: Known, last: Attempt, retry_after: float) -> Decision:
@@ -313,7 +310,9 @@ def _judged(known: Known, last: object) -> Decision | None:
         return unknown(known, reason, "no read")
     after = last.started >= known.over
     if not is_evidence(known, last):
-        if after and _is_refused_alike(known, last):
+        refusal = known.refusal
+        # The write was refused alike, and not by the service, as under a wrong base URL.
+        if after and refusal is not None and refusal.status == last.status and not last.own_envelope:
             reason = f"something before the service answers the write and its reads with HTTP {last.status}"
             return unknown(known, f"{reason}; check the base URL", "read refused")
         return _positive(known) if after else None
@@ -323,12 +322,6 @@ def _judged(known: Known, last: object) -> Decision | None:
     if not after:
         return None
     return _positive(known) or _by_state(known, finding, last)
-
-
-def _is_refused_alike(known: Known, reading: Reading) -> bool:
-    """Return whether the write was refused in the same way, not by the service, as under a wrong base URL."""
-    refusal = known.refusal
-    return refusal is not None and refusal.status == reading.status and not reading.own_envelope
 
 
 def _by_state(
@@ -387,13 +380,8 @@ def _needs_audit(known: Known) -> bool:
 
     If it was, one read after the settle windows looks for duplicates.
     """
-    return len(known.sends) > 1 and _creates(known)
-
-
-def _creates(known: Known) -> bool:
-    """Return whether each send of the write would create another resource."""
     own = known.intent.reader is not None
-    return known.kind.creates or (own and known.method == "POST")
+    return len(known.sends) > 1 and (known.kind.creates or (own and known.method == "POST"))
 
 
 def _positive(known: Known) -> Done | None:

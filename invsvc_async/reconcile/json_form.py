@@ -33,7 +33,6 @@ from invsvc_async.reconcile.kinds import kind_of_write
 if TYPE_CHECKING:
     from cattrs import Converter
 
-    from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Event, Finding
 
@@ -146,7 +145,12 @@ def misfit(intent: Intent) -> str | None:
         names = {"method", "path"}
     if set(intent.path) != names:
         return f"its path has {sorted(intent.path)}, not {sorted(names)}"
-    if not _is_request(operation, intent):
+    path = intent.path  # the request stays below the base URL, and in its team
+    if operation.listed:
+        fits = all(map(is_segment, path.values()))
+    else:
+        fits = path["method"] in ("DELETE", "PATCH", "POST", "PUT") and is_below_base(path["path"])
+    if not fits or "team" in intent.query:
         return "its path or query is none that a write can have"
     kind = kind_of_write(operation)
     if kind.shown_by is not None and not kind.deletes and not isinstance(intent.body, dict):
@@ -160,16 +164,6 @@ def misfit(intent: Intent) -> str | None:
     if any(sent.attempt_timeout < 0 for sent in intent.sent):
         return "one of its sends had less than no time"
     return "its baseline is not an object" if not isinstance(intent.baseline, (dict, type(None))) else None
-
-
-def _is_request(operation: Operation, intent: Intent) -> bool:
-    """Return whether the request stays below the base URL, and in its team."""
-    path = intent.path
-    if operation.listed:
-        fits = all(map(is_segment, path.values()))
-    else:
-        fits = path["method"] in ("DELETE", "PATCH", "POST", "PUT") and is_below_base(path["path"])
-    return fits and "team" not in intent.query
 
 
 def event_to_wire(event: Event) -> Wire:

@@ -359,7 +359,16 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
 
     async def _reported(self, request: Request, sending: Awaitable[Exchange]) -> Exchange:
         exchange = await sending
-        self._report(request, exchange)
+        assert exchange.end is not None
+        report = AttemptReport(
+            operation=request.operation.name,
+            method=exchange.method,
+            end=exchange.end,
+            status=exchange.status,
+            seconds=exchange.ended - exchange.started,
+            lane=exchange.lane,
+        )
+        self.session.tell(self.session.on_attempt, report)
         return exchange
 
     async def fetch_token(self, request: Request, deadline: float) -> None:
@@ -467,18 +476,6 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
                 return await credential.renew(exchange.headers.get("Authorization"))
         except TimeoutError:
             return False
-
-    def _report(self, request: Request, exchange: Exchange) -> None:
-        assert exchange.end is not None
-        report = AttemptReport(
-            operation=request.operation.name,
-            method=exchange.method,
-            end=exchange.end,
-            status=exchange.status,
-            seconds=exchange.ended - exchange.started,
-            lane=exchange.lane,
-        )
-        self.session.tell(self.session.on_attempt, report)
 
 
 def error_of(exchange: Exchange, operation: str) -> ServiceError:

@@ -225,7 +225,12 @@ class Transport:
         self._closed = True
         try:
             if self._loop is not None and not self._loop.is_closed():
-                await self._interrupt()
+                for gate in tuple(self._in_flight):
+                    gate.interrupt()
+                    if gate.scope is None:  # a stream between two reads: its reader will notice
+                        self._in_flight.discard(gate)
+                if self._in_flight:
+                    await self._emptied.wait()
         finally:  # also if it is cancelled
             if self._deadlines is not None:
                 self._deadlines.set_timer(inf)
@@ -233,14 +238,6 @@ class Transport:
                 self._room.cancel()
             if self._session is not None and not self._user_supplied:
                 await self._session.close()
-
-    async def _interrupt(self) -> None:
-        for gate in tuple(self._in_flight):
-            gate.interrupt()
-            if gate.scope is None:  # a stream between two reads: its reader will notice
-                self._in_flight.discard(gate)
-        if self._in_flight:
-            await self._emptied.wait()
 
     def _bind(self) -> tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession]:
         """Return the running loop, which becomes that of the transport, and the session."""

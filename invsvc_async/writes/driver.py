@@ -476,7 +476,7 @@ class Driver(Generic[T]):
             return
         kind, reason, verdict = _words(decision)
         level, hook = logging.INFO if noted else logging.DEBUG, self.session.on_decision
-        operation, key = self.spec.operation.name, self.intent.key
+        operation, key = self.spec.request.operation.name, self.intent.key
         log.log(level, "%s %s: %s%s", operation, key, kind, f" ({reason})" if reason else "")
         if hook is not None:
             report = DecisionReport(

@@ -35,7 +35,6 @@ from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.single_flight import SingleFlight
 from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.reconcile.compare import is_time
-from invsvc_async.reconcile.kinds import replaces
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -451,6 +450,8 @@ class WriteRegister(Struct, kw_only=True, eq=False):
             self.unsettled[intent.identity].in_journal = True
 
     def _open_in(self, line: str | None, intent: Intent) -> Thing | None:
+        from invsvc_async.reconcile.kinds import replaces  # a client that only reads does not need it
+
         if line is None or not replaces(intent.operation):
             return None
         thing = self.thing(line)

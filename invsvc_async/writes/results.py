@@ -171,13 +171,13 @@ class Result(Generic[T]):
         if isinstance(done.value, dict):
             return done, self._of_state(done.value)
         if done.value is None and not kind.answer_shows_thing:
-            state = (await look(str(self._spec.operation.reader))).seen
+            state = (await look(str(self._spec.request.operation.reader))).seen
             return done, self._of_state(state or dict(self._spec.request.path))
         return done, cast("T | None", done.value)  # a user-supplied reader decides what it is
 
     def _of_state(self, state: Wire) -> T:
         seen, shown = self.read
-        made: T = result_of(self._spec.operation).of_state(
+        made: T = result_of(self._spec.request.operation).of_state(
             shown if state is seen and shown is not None else state
         )
         return made
