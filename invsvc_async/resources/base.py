@@ -17,7 +17,7 @@ from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import CallOptions
 from invsvc_async.transport.session import Request
-from invsvc_async.writes.new_intent import line_of, new_tag
+from invsvc_async.writes.new_intent import line_of_thing, new_tag
 from invsvc_async.writes.results import of_another
 from invsvc_async.writes.spec import WriteSpec
 from invsvc_async.writes.write import Write
@@ -105,19 +105,18 @@ class Resource:
         begun = session.clock.now()
         envelope = await retry.read(view, request)
         state = codec.one(model, envelope)
-        if names_another(shown := getattr(state, "id", None), request.path):
+        shown = getattr(state, "id", None)
+        if shown != request.path.get("id") and names_another(shown, request.path):
             raise of_another(envelope, shown)
-        line = line_of(request, None, None)
-        if line is not None:
-            session.writes.learn_state(
-                view.team_of(request),
-                line,
-                envelope.raw,
-                begun,
-                session.clock.now(),
-                stamp=envelope.stamp,
-                weight=len(envelope.content),
-            )
+        session.writes.learn_state(
+            view.team_of(request),
+            line_of_thing(request.operation, *request.path.values()),
+            envelope.raw,
+            begun,
+            session.clock.now(),
+            stamp=envelope.stamp,
+            weight=len(envelope.content),
+        )
         return state
 
     async def _read_many(self, model: type[T], request: Request) -> tuple[tuple[T, ...], Meta]:

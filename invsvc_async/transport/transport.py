@@ -151,7 +151,7 @@ class Transport:
                     if limiter.has_waiting:
                         self._make_room(self._knee)
                 try:
-                    response = await self._request(session, gate)
+                    response = await self._request(session, gate, loop)
                     try:
                         _hear(gate, response)
                         answer = body_at_hand(response, cap=self._cap)
@@ -201,7 +201,7 @@ class Transport:
                     if not limiter.enter(lane):
                         await limiter.wait(lane)
                     undo.callback(limiter.leave, lane)
-                    response = await self._request(session, gate)
+                    response = await self._request(session, gate, loop)
                     _hear(gate, response)
             except Exception as error:  # noqa: BLE001 - as in send
                 self._explain(gate, error)
@@ -284,10 +284,12 @@ class Transport:
             read_bufsize=_READ_AT_ONCE,
         )
 
-    def _request(self, session: aiohttp.ClientSession, gate: Gate) -> Awaitable[aiohttp.ClientResponse]:
+    def _request(
+        self, session: aiohttp.ClientSession, gate: Gate, loop: asyncio.AbstractEventLoop
+    ) -> Awaitable[aiohttp.ClientResponse]:
         exchange, headers = gate.exchange, gate.exchange.headers
         # An open connection would send the request at once.
-        if asyncio.get_running_loop().time() >= exchange.deadline:
+        if loop.time() >= exchange.deadline:
             raise TimeoutError
         proxy = self._proxy
         if proxy is None and self._trust_env:

@@ -296,6 +296,7 @@ def test_json_that_was_shown(own):
     assert own.last_state(None, THING).state == {"name": "two"}
     own.learn_state(None, THING, Raw(b"[1E999999999999999999999]"), 3.0, 4.0)
     assert own.last_state(None, THING).state is None
+    assert "1E9" not in repr(own.thing(THING))
 
 
 def test_states_of_several_things(own):
