@@ -172,12 +172,17 @@ class Driver(Generic[T]):
                 session.idle.set()
 
     async def _wait_for_turn(self, line: str) -> None:
+        """Wait. If that is cancelled, an intent that was taken up stays in ``client.unsettled``."""
         owner = self.intent.identity if self._takes_up or self.history else None
         try:
             await self.writes.turn(line, self.thing, owner, self.session.pause)
         except BaseException:
             if self._takes_up:
-                self.session.leave_unsettled(self._latest_revision(), line)
+                intent, latest = self.intent, self.writes.opened(self.intent.identity)
+                if latest is None or len(latest.sent) < len(intent.sent):
+                    # Whether it is the newest to its thing was known where it was stored, and only then.
+                    latest = attrs.evolve(intent, newest=(latest or intent).newest and None)
+                self.session.leave_unsettled(latest, line)
             raise
 
     def _start(self, known: Outcome[Any] | None) -> Send | None:
@@ -222,14 +227,6 @@ class Driver(Generic[T]):
         if latest is None:
             return not self._was_in_doubt() and self.intent.identity not in self.writes.ended
         return latest.newest is not False and len(latest.sent) <= len(self.current_intent().sent)
-
-    def _latest_revision(self) -> Intent:
-        """Return what this client knows of an intent that it took up, but has not begun to settle."""
-        intent, latest = self.intent, self.writes.opened(self.intent.identity)
-        if latest is not None and len(latest.sent) >= len(intent.sent):
-            return latest
-        # Whether it is the newest write to its resource was known where it was stored, and only then.
-        return attrs.evolve(intent, newest=(latest or intent).newest and None)
 
     def _use_known_verdict(self, known: Outcome[Any] | None) -> None:
         """
