@@ -52,7 +52,14 @@ from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed
 from invsvc_async.writes.driver import Driver, new_run
-from invsvc_async.writes.new_intent import intent_of as new_intent, new_start, new_tag, spec_of_intent, taken_up, with_reader
+from invsvc_async.writes.new_intent import (
+    intent_of as new_intent,
+    new_start,
+    new_tag,
+    spec_of_intent,
+    taken_up,
+    with_reader,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
