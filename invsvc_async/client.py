@@ -32,7 +32,7 @@ from invsvc_async.transport.credentials import Credential, credential_from
 from invsvc_async.transport.debug_log import log_to_stderr, logged
 from invsvc_async.transport.session import ClientOptions, ClientState
 from invsvc_async.transport.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport
-from invsvc_async.transport.write_register import WriteRegister
+from invsvc_async.writes.register import WriteRegister
 
 if TYPE_CHECKING:
     import ssl as tls
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from invsvc_async.resources.users import Users
     from invsvc_async.resources.webhooks import Webhooks
     from invsvc_async.settings import CallOptions
-    from invsvc_async.transport.journal import Journal
     from invsvc_async.transport.session import AttemptReport, DecisionReport
+    from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.write import Write
 
 __all__ = ["Client", "Reader", "options_of"]
@@ -153,7 +153,9 @@ class Client:
             transport=transport, clock=clock, client_of=self.of,
             base_url=checked_url, credential=credential, headers=_headers(headers, user_agent),
             quota=RetryQuota(),
-            writes=WriteRegister(is_of_one_mode=credential.kind != "person_token", journal=_journal(journal)),
+            writes=WriteRegister(
+                is_of_one_mode=credential.kind != "person_token", journal=_journal(journal), clock=clock
+            ),
             on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled, on_secret=on_secret,
         )  # fmt: skip
         _bind_journal(shared)
@@ -415,7 +417,7 @@ class Client:
 
         The oldest is first. At most 10,000 are kept.
         """
-        return tuple(self._view.session.writes.left_open.unsettled.values())
+        return tuple(each.intent for each in self._view.session.writes.unsettled.values())
 
     async def settle(
         self, intent: Intent, *, reader: Reader | None = None, same_mode: bool = False

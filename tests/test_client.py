@@ -13,7 +13,7 @@ from invsvc_async import ApiKey, Client, Timeouts
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import VirtualClock
-from invsvc_async.transport import write_register
+from invsvc_async.writes import register
 
 BASE = "http://127.0.0.1:1/v2"
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
@@ -84,7 +84,7 @@ async def test_write_that_was_closed():
 
 async def test_claims_that_are_forgotten(monkeypatch):
     """The oldest goes first once there are too many; a guess gives way to what is certain, and to no guess."""
-    monkeypatch.setattr(write_register, "CLAIMS_KEPT", 2)
+    monkeypatch.setattr(register, "CLAIMS_KEPT", 2)
     async with Client(BASE, ApiKey("abc")) as client:
         kept = client._view.session.writes
         for number in range(3):
@@ -98,7 +98,7 @@ async def test_claims_that_are_forgotten(monkeypatch):
 
 async def test_claims_of_tagged_creates_that_are_forgotten(monkeypatch):
     """Fewer are kept of creates with a unique tag, and they displace no others."""
-    monkeypatch.setattr(write_register, "TAGGED_KEPT", 2)
+    monkeypatch.setattr(register, "TAGGED_KEPT", 2)
     async with Client(BASE, ApiKey("abc")) as client:
         kept = client._view.session.writes
         kept.claim("wh_other", "k", is_certain=True)
@@ -109,18 +109,19 @@ async def test_claims_of_tagged_creates_that_are_forgotten(monkeypatch):
 
 async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
     """The oldest is no longer kept, which is logged with its key; nothing else of it is kept either."""
-    monkeypatch.setattr(write_register, "UNSETTLED_KEPT", 1)
+    monkeypatch.setattr(register, "UNSETTLED_KEPT", 1)
     async with Client(BASE, ApiKey("abc")) as client:
         writes = [client.webhooks.delete("wh_1").keyed(f"row-{number}") for number in range(2)]
-        left_open = client._view.session.writes.left_open
+        known = client._view.session.writes
         for write in writes:
             client._view.session.leave_unsettled(write.intent, "the line")
             write.close()
         assert [intent.key for intent in client.unsettled] == ["row-1"]
-        assert left_open.overtake("the line", "newer") == [], "no journal has them"
+        known.overtake(known.thing("the line"), "newer")
         assert [intent.newest for intent in client.unsettled] == [False]
-        left_open.take(client.unsettled[0].identity)
-        assert not left_open
+        known.take(client.unsettled[0].identity)
+        assert client.unsettled == ()
+        assert not known.thing("the line").open
     assert "intent row-0 is no longer in" in caplog.text
 
 

@@ -388,7 +388,7 @@ class Dispatcher:
             thing=entry.thing,
             on_secret=sending.on_secret,
             intent=intent,
-            own=options_of(sending.client).session.writes.own,
+            writes=options_of(sending.client).session.writes,
             restored=sending.restored,
         )
 

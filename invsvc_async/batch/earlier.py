@@ -127,7 +127,7 @@ class Earlier:
         resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
         known = Known(operation, intent, (resumed,) if reading is None else (resumed, reading))
         if known.free_at > resumed.at:
-            session.writes.lines.close(entry.thing, intent.identity, known.free_at, session.clock)
+            session.writes.close(entry.thing, intent.identity, known.free_at)
 
     async def _outlast(self, done_at: int) -> None:
         """Wait until what got its verdict at *done_at* can no longer take effect."""

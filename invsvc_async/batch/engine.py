@@ -21,9 +21,8 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.transport.session import Request
 from invsvc_async.writes.driver import Driver, new_run
-from invsvc_async.writes.new_intent import intent_of, spec_of_intent
+from invsvc_async.writes.new_intent import Start, intent_of, new_start, spec_of_intent, taken_up
 from invsvc_async.writes.recovery import check_scope
-from invsvc_async.writes.start import Start, new_start, taken_up
 from invsvc_async.writes.state_reads import LIST_SIZE, StateReader
 
 if TYPE_CHECKING:
@@ -252,7 +251,7 @@ class Engine:
             return None
         item = self._ready[0]
         # Another write to its thing may still land, so that it has to wait.
-        is_held_up = item.thing is not None and self._writes.lines.opens_at(item.thing) > self._clock.now()
+        is_held_up = item.thing is not None and self._writes.opens_at(item.thing) > self._clock.now()
         needs_no_slot = item.in_doubt or is_held_up
         item.in_slot = not needs_no_slot and self._slots.take(item)
         if not (item.in_slot or needs_no_slot):
@@ -305,7 +304,7 @@ class Engine:
             self._count(outcome.verdict)
             wait = 0.0
             if item.thing is not None:
-                wait = self._writes.lines.opens_at(item.thing) - self._clock.now()
+                wait = self._writes.opens_at(item.thing) - self._clock.now()
             if outcome.verdict is Verdict.UNKNOWN:
                 wait = max(wait, (outcome.evidence.window_until or 0.0) - self._clock.now())
             assert item.storing is not None
@@ -373,7 +372,7 @@ class Engine:
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
         if isinstance(error, LostLaneError):  # another worker has it now
-            self._writes.left_open.take(item.identity)
+            self._writes.take(item.identity)
             self._let_go(item)
         else:
             self.fail(error)
@@ -422,7 +421,7 @@ class Engine:
 
 def _has_written_beside(session: ClientState, line: str | None, intent: Intent) -> bool:
     """Return whether this client has sent a newer write to the thing of *intent*, with an effect perhaps."""
-    users = session.writes.lines.last_users(line)
+    users = () if line is None else session.writes.last_users(line)
     return bool(users) and intent.identity not in users
 
 
@@ -436,9 +435,9 @@ def _begun_again(spec: WriteSpec, line: str, intent: Intent) -> Start:
 
 def _taken_up(session: ClientState, gone_since: float | None, line: str | None, intent: Intent) -> Start:
     """Start where an earlier run left *intent*. The journal may know that it was overtaken."""
-    latest = session.writes.left_open.get(intent.identity)
+    latest = session.writes.opened(intent.identity)
     if latest is not None and intent.newest is False:
-        session.writes.left_open.unsettled[intent.identity] = attrs.evolve(latest, newest=False)
+        session.writes.revise(attrs.evolve(latest, newest=False))
     start = taken_up(session, intent, journaled=True, gone_since=gone_since)
     resumed = cast("Resumed", start.history[0])
     if intent.newest is not None and not (resumed.newest and _has_written_beside(session, line, intent)):

@@ -208,7 +208,7 @@ class Intake:
             digest=asked.digest,
             thing=thing_of(spec.request, spec.team, tag),
             on_secret=sending.on_secret,
-            own=self._session.writes.own,
+            writes=self._session.writes,
             restored=restored if restored is not None and restored.is_open else None,
         )
         options = ItemOptions.of(item, spec.options)

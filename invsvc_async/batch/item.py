@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.reconcile.own_writes import OwnWrites
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import Request
     from invsvc_async.transport.transport import Exchange
+    from invsvc_async.writes.register import WriteRegister
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Item", "ItemOptions", "discard_secret"]
@@ -63,7 +63,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     digest: str
     number: int = 0  # of its entry: once that is dropped, another write may have its key
     thing: str | None
-    own: OwnWrites  # what the client's answers showed
+    writes: WriteRegister  # what the client's answers showed
     on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None  # Any: a Webhook
     spec: WriteSpec | None = None
     intent: Intent | None = None
@@ -79,7 +79,6 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     lane: Lane | None = None  # where its entry is, and until when it may be sent; once it is stored
     restored: Restored | None = None  # the doubts of its journal
     on_end: Callable[[], None] | None = None
-    answer: bytes = b""  # the body of the last answer
     identity: str = ""  # of the intent that was sent or settled last
 
     @property
@@ -187,7 +186,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         self.identity = outcome.started_as.identity
         outcome = await self._secret_passed_on(outcome)
         applied = outcome.verdict is Verdict.APPLIED
-        left = left_by(self.thing, outcome, self.own, self.answer)
+        left = left_by(self.thing, outcome, self.writes)
         if self.restored is not None:
             outcome, left = self.restored.judged(outcome, left)
         intent = outcome.started_as if applied else outcome.intent

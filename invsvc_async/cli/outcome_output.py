@@ -25,7 +25,7 @@ from invsvc_async.cli.output import (
 from invsvc_async.codec import envelope
 from invsvc_async.codec.encode import plain_of
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.reconcile.outcome_json import summary
+from invsvc_async.reconcile.outcome import summary
 from invsvc_async.storage.private_file import open_private, write_private
 
 if TYPE_CHECKING:

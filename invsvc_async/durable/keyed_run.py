@@ -59,7 +59,6 @@ class KeyedRun:
     taker: str | None = None  # who returns the secret of a new webhook; None: nobody need
     seq: int = 0  # of its entry, once it is claimed
     is_next: bool = True  # no other write to its thing has to be waited for, or looked at
-    answer: bytes = b""  # the body of the last answer
     sent: Packed | None = None  # the intent as it was stored before the last send
     over: bool = False
     overtaken: bool = False  # a later write to its thing may have had an effect
@@ -105,7 +104,7 @@ class KeyedRun:
             found = await self.keys.claims.claim(self, self.entry(State.TO_DO, outcome.intent))
             if found is not None:
                 raise KeyTakenError(found)
-        left = left_by(self.thing, outcome, self.keys.session.writes.own, self.answer)
+        left = left_by(self.thing, outcome, self.keys.session.writes)
         as_sent = self.sent if is_answered(outcome) else None
         entry = self.entry(
             State.DONE, outcome.started_as if as_sent else outcome.intent, as_sent,

@@ -51,8 +51,14 @@ from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed
 from invsvc_async.writes.driver import Driver, new_run
-from invsvc_async.writes.new_intent import intent_of as new_intent, new_tag, spec_of_intent, with_reader
-from invsvc_async.writes.start import new_start, taken_up
+from invsvc_async.writes.new_intent import (
+    intent_of as new_intent,
+    new_start,
+    new_tag,
+    spec_of_intent,
+    taken_up,
+    with_reader,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -371,7 +377,7 @@ class Keys:
             driver.take_back()
             raise
         except LostLaneError:  # whoever has it settles it
-            self.session.writes.left_open.take(driver.intent.identity)
+            self.session.writes.take(driver.intent.identity)
             raise
         if run.outcome is not None:
             driver.keep(run.outcome)
@@ -418,7 +424,7 @@ class Keys:
         resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
         known = Known(BY_NAME[intent.operation], intent, (resumed,))
         if known.free_at > resumed.at:
-            session.writes.lines.close(thing, intent.identity, known.free_at, session.clock)
+            session.writes.close(thing, intent.identity, known.free_at)
 
     # --- what processes have left
 

@@ -14,25 +14,22 @@ import msgspec
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
-from invsvc_async.codec.encode import plain_of
-from invsvc_async.codec.exact_json import holds_broken, salvage
+from invsvc_async.codec.exact_json import MEMBERS, salvage
 from invsvc_async.durable.entry import ANSWERED, State, unreadable
 from invsvc_async.errors import InvsvcError
-from invsvc_async.models.common import UNSET, Model, stored_value, wire_names
 from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
-from invsvc_async.reconcile.own_writes import version_of
+from invsvc_async.writes.register import sound, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.reconcile.own_writes import OwnWrites
-    from invsvc_async.transport.write_register import WriteRegister
+    from invsvc_async.writes.register import WriteRegister
 
 __all__ = [
     "LastWrite", "Left", "claims_of", "in_flight_of", "last_writes", "learn", "left_by", "take_claims",
@@ -46,15 +43,6 @@ SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_a
     AND state = {State.SENDING:d} AND thing NOT LIKE 'url %' GROUP BY thing
 """  # noqa: S608 - our own text
 _encode = msgspec.json.Encoder(decimal_format="number").encode
-
-
-class _Data(msgspec.Struct):
-    """An answer's payload, of which only the members are parsed."""
-
-    data: dict[str, msgspec.Raw]
-
-
-_data_of = msgspec.json.Decoder(_Data).decode
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -80,55 +68,36 @@ class LastWrite(Left, frozen=True, kw_only=True):
 def left_by(
     thing: str | None,
     outcome: Outcome[Any],  # Any: of any operation
-    own: OwnWrites,
-    answer: bytes = b"",
+    writes: WriteRegister,
 ) -> Left | None:
     """
     Return what the write with *outcome* left of its thing; ``None`` if it did nothing.
 
-    *own* is what the client's answers showed. *answer* is the body of the last answer to the write.
+    *writes* is what the client's answers showed.
     """
     kind = kind_of_write(BY_NAME[outcome.started_as.operation])
     if thing is None or outcome.verdict in NO_EFFECT or kind.creates:
         return None
     team = outcome.started_as.scope.team
-    last = own.last(thing, team) if kind.stored else None
+    last = writes.last_state(team, thing) if kind.stored else None
     # What shows no time of its last change proves nothing, if it was seen before a write in doubt.
     if last is None or (outcome.verdict is Verdict.UNKNOWN and not kind.shows_change):
         return Left(thing)
     try:
-        is_answer = last.state is outcome.value and outcome.evidence.basis == "answered"
-        state = _kept(kind, last.state, answer if is_answer else None)
+        state = _kept(kind, MEMBERS.decode(last.shown) if isinstance(last.shown, msgspec.Raw) else last.shown)
         text = None if state is None else _encode(state).decode()
     except (InvsvcError, msgspec.MsgspecError, ValueError, TypeError):  # no text in UTF-8, for example
         return Left(thing)
     return Left(thing, team, text, last.stamp)
 
 
-def _kept(kind: Kind, state: Model | dict[str, Wire], answer: bytes | None) -> dict[str, Wire] | None:
-    """
-    Return what a journal keeps of a state, empty if the thing is gone; ``None`` if it is only a part.
-
-    *answer* is the body that showed it, if it is known: to make the wire form of a model takes longer.
-    """
-    fields: Mapping[str, Wire] = state if isinstance(state, dict) else {}
-    if isinstance(state, Model) and answer is not None:
-        fields = _data_of(answer).data
-    elif isinstance(state, Model):
-        fields = dict(_short_fields(state, kind.large))
+def _kept(kind: Kind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None:
+    """Return what a journal keeps of a state, empty if the thing is gone; ``None`` if it is only a part."""
     chosen = {name: fields[name] for name in kind.stored if name in fields}
     if kind.large in chosen and len(_encode(chosen[kind.large])) > MOST_LARGE:
         del chosen[kind.large]
     is_part = bool(fields) and not all(name in chosen for name in kind.always)
     return None if is_part else chosen
-
-
-def _short_fields(model: Model, large: str | None) -> Iterator[tuple[str, Wire]]:
-    """Yield the fields of a model by their wire names, but for a *large* one; a find bears missing fields."""
-    for name, sent_as in wire_names(type(model)).items():
-        value = stored_value(model, name)
-        if value is not UNSET and sent_as != large:
-            yield sent_as, plain_of(value)
 
 
 def learn(writes: WriteRegister, rows: Iterable[LastWrite]) -> None:
@@ -162,10 +131,9 @@ def _state_of(row: LastWrite) -> Wire:
     try:
         state = envelope.loads(text)
     except InvsvcError as error:
-        found = salvage(text)  # an answer may have had a number that no parser accepts
-        if not isinstance(found, dict):
+        state = sound(salvage(text))  # an answer may have had a number that no parser accepts
+        if state is None:
             raise unreadable(row.thing, error) from None
-        state = {name: value for name, value in found.items() if not holds_broken(value)}
     if not isinstance(state, dict):
         raise unreadable(row.thing, "it is no object")
     return state

@@ -182,14 +182,31 @@ class Pages(Generic[T]):
             return await retry.read(self._view, self._at(position))
 
     def _made(self, envelope: Envelope, position: Position) -> Page[T]:
+        request, asked = self._request, position.page
         with self._placed(position):
-            page = _page_of(self._model, envelope, position.page)
-            if position.page is not None and page.page not in {None, position.page}:
+            meta = codec.meta_of(envelope)
+            page = Page(
+                items=codec.many(self._model, envelope),
+                next=envelope.next,
+                has_more=envelope.has_more,
+                total_results=envelope.total_results,
+                page=asked if envelope.page is None else envelope.page,  # for token_after
+                per_page=envelope.per_page,
+                message=envelope.message,
+                timestamp=meta.timestamp,
+                meta=meta,
+            )
+            if asked is not None and page.page not in {None, asked}:
                 raise CursorStalledError(
-                    f"page {position.page} was requested, but page {page.page} was returned. "
+                    f"page {asked} was requested, but page {page.page} was returned. "
                     "Check ParameterNames.page, then continue with resume(error.resume_token)."
                 )
-            self._check_filters(page)
+            filters = filters_of(request.operation, request.query, self._view.names)
+            if filters and (mismatch := first_mismatch(page.items, filters)) is not None:
+                raise FilterNotHonouredError(
+                    f"{request.operation.name}: {mismatch}: the service ignored the filter. "
+                    "Set the deployment's name of that parameter in ParameterNames."
+                )
             return page
 
     @contextmanager
@@ -253,15 +270,6 @@ class Pages(Generic[T]):
         walked.add(hash(following))
         return following
 
-    def _check_filters(self, page: Page[T]) -> None:
-        filters = filters_of(self._request.operation, self._request.query, self._view.names)
-        mismatch = first_mismatch(page.items, filters) if filters else None
-        if mismatch is not None:
-            raise FilterNotHonouredError(
-                f"{self._request.operation.name}: {mismatch}: the service ignored the filter. "
-                "Set the deployment's name of that parameter in ParameterNames."
-            )
-
     def _token(self, position: Position) -> str:
         team = self._view.team_of(self._request)
         operation, query = self._request.operation.name, dict(self._request.query)
@@ -270,18 +278,3 @@ class Pages(Generic[T]):
 
     def _service(self) -> str:
         return digest_of(self._view.session.base_url)
-
-
-def _page_of(model: type[T], envelope: Envelope, asked: int | None) -> Page[T]:
-    meta = codec.meta_of(envelope)
-    return Page(
-        items=codec.many(model, envelope),
-        next=envelope.next,
-        has_more=envelope.has_more,
-        total_results=envelope.total_results,
-        page=asked if envelope.page is None else envelope.page,  # for token_after
-        per_page=envelope.per_page,
-        message=envelope.message,
-        timestamp=meta.timestamp,
-        meta=meta,
-    )

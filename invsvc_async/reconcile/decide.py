@@ -35,15 +35,6 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from invsvc_async.reconcile.conclusions import (
-    applied,
-    done,
-    not_applied,
-    out_of_time,
-    refused,
-    shown,
-    unknown,
-)
 from invsvc_async.reconcile.facts import kind_of
 from invsvc_async.reconcile.findings import find, is_evidence, is_unique, no_such_read
 from invsvc_async.reconcile.history import (
@@ -70,7 +61,7 @@ from invsvc_async.settings import JOURNEY_READER, READ_TIME, SHORTEST_RESEND
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
-    from invsvc_async.reconcile.history import Basis, Cause, Decision, History
+    from invsvc_async.reconcile.history import Basis, Cause, Decision, ErrorFacts, History
     from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.settings import Timeouts
 
@@ -186,7 +177,8 @@ def _first(known: Known) -> Decision:
         known.policy.wait_when_limited
         and last.status == 429
         and last.retry_after is not None
-        and _is_rate(last)
+        and last.error is not None
+        and last.error.code == "rate_limit_exceeded"
     ):
         return _limited(known, last, last.retry_after)
     return refused(known, last)
@@ -244,10 +236,6 @@ def _spent_before(known: Known) -> float:
     before = takewhile(lambda event: not isinstance(event, Attempt), known.history)
     reads = [event for event in before if isinstance(event, Reading)]
     return reads[-1].ended - reads[0].started if reads else 0.0
-
-
-def _is_rate(attempt: Attempt) -> bool:
-    return attempt.error is not None and attempt.error.code == "rate_limit_exceeded"
 
 
 def _limited(known: Known, last: Attempt, retry_after: float) -> Decision:
@@ -322,7 +310,9 @@ def _judged(known: Known, last: object) -> Decision | None:
         return unknown(known, reason, "no read")
     after = last.started >= known.over
     if not is_evidence(known, last):
-        if after and _is_refused_alike(known, last):
+        refusal = known.refusal
+        # The write was refused alike, and not by the service, as under a wrong base URL.
+        if after and refusal is not None and refusal.status == last.status and not last.own_envelope:
             reason = f"something before the service answers the write and its reads with HTTP {last.status}"
             return unknown(known, f"{reason}; check the base URL", "read refused")
         return _positive(known) if after else None
@@ -332,12 +322,6 @@ def _judged(known: Known, last: object) -> Decision | None:
     if not after:
         return None
     return _positive(known) or _by_state(known, finding, last)
-
-
-def _is_refused_alike(known: Known, reading: Reading) -> bool:
-    """Return whether the write was refused in the same way, not by the service, as under a wrong base URL."""
-    refusal = known.refusal
-    return refusal is not None and refusal.status == reading.status and not reading.own_envelope
 
 
 def _by_state(
@@ -396,13 +380,8 @@ def _needs_audit(known: Known) -> bool:
 
     If it was, one read after the settle windows looks for duplicates.
     """
-    return len(known.sends) > 1 and _creates(known)
-
-
-def _creates(known: Known) -> bool:
-    """Return whether each send of the write would create another resource."""
     own = known.intent.reader is not None
-    return known.kind.creates or (own and known.method == "POST")
+    return len(known.sends) > 1 and (known.kind.creates or (own and known.method == "POST"))
 
 
 def _positive(known: Known) -> Done | None:
@@ -482,3 +461,94 @@ def _reader_in_spec(known: Known) -> str | None:
         reader = known.policy.journey_reader
         return reader if reader is None or isinstance(reader, str) else JOURNEY_READER
     return known.operation.reader
+
+
+# --- Verdicts, with their evidence
+
+
+def done(
+    known: Known,
+    verdict: Verdict,
+    reason: str,
+    basis: Basis,
+    reading: Reading | None = None,
+    *,
+    value: Wire = None,
+    candidates: tuple[Wire, ...] = (),
+    duplicates: tuple[Wire, ...] | None = (),
+    cause: Cause | None = None,
+) -> Done:
+    """Return *verdict*, on *basis*.  *duplicates* are ``None`` if it is not known whether there are any."""
+    evidence = Evidence(
+        basis=basis,
+        read_at=None if reading is None else reading.started,
+        window_until=known.over if known.in_doubt and known.sends else None,
+        candidates=candidates,
+        duplicates=duplicates,
+        cause=cause,
+    )
+    return Done(verdict=verdict, reason=reason, value=value, evidence=evidence)
+
+
+def applied(
+    known: Known,
+    value: Wire,
+    basis: Basis,
+    reason: str,
+    reading: Reading | None = None,
+    *,
+    candidates: tuple[Wire, ...] = (),
+    duplicates: tuple[Wire, ...] | None = (),
+) -> Done:
+    """Return APPLIED."""
+    return done(
+        known, Verdict.APPLIED, reason, basis, reading,
+        value=value, candidates=candidates, duplicates=duplicates,
+    )  # fmt: skip
+
+
+def shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
+    """Return APPLIED because *reading* shows the write; the basis is how it was recognised."""
+    basis: Basis = "tag"
+    if reading.finding is not None:
+        basis = "reader"
+    elif not known.kind.creates or known.intent.tag is None:
+        basis = known.kind.basis
+    reason = "a read of the state shows the write"
+    return applied(known, finding.value, basis, reason, reading, duplicates=finding.duplicates)
+
+
+def refused(known: Known, refusal: Attempt | ErrorFacts, reading: Reading | None = None) -> Done:
+    """Return REFUSED.  *reading* is the one that showed, in doubt, that no send had an effect."""
+    reason = f"the service answered HTTP {refusal.status}"
+    if reading is not None:
+        reason = f"the answer was HTTP {refusal.status}, and a read shows that no send had an effect"
+    return done(known, Verdict.REFUSED, reason, "answered", reading)
+
+
+def not_applied(
+    known: Known, basis: Basis, reason: str, *, cause: Cause, reading: Reading | None = None
+) -> Done:
+    """Return NOT_APPLIED: the write provably did not happen, and is not sent."""
+    return done(known, Verdict.NOT_APPLIED, reason, basis, reading, cause=cause)
+
+
+def unknown(
+    known: Known,
+    reason: str,
+    cause: Cause,
+    reading: Reading | None = None,
+    *,
+    candidates: tuple[Wire, ...] = (),
+) -> Done:
+    """Return UNKNOWN.  *candidates* may be effects of the write."""
+    return done(known, Verdict.UNKNOWN, reason, "none", reading, candidates=candidates, cause=cause)
+
+
+def out_of_time(known: Known) -> Done:
+    """Return UNKNOWN, because the deadline passed before a read was conclusive."""
+    reason = "time ran out: reads after the settle window were not conclusive"
+    if known.now < known.over:
+        left = known.over - known.now
+        reason = f"time ran out while the settle window was open for another {left:.1f} s"
+    return unknown(known, reason, "out of time")

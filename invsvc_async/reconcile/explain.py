@@ -46,36 +46,31 @@ def _start_of(event: Event) -> float:
 
 
 def _told(event: Event) -> str:
-    if isinstance(event, Attempt):
-        return _told_attempt(event)
-    if isinstance(event, Reading):
-        return _told_reading(event)
-    if isinstance(event, Closed):
-        return "the client was closed"
-    return "resumed by a new process: only sends stored in the intent count"
+    match event:
+        case Attempt():
+            return _told_attempt(event)
+        case Reading(finding=None, error=error, status=None) if error is not None:
+            return f"read failed: {error.message}"
+        case Reading(finding=None, status=status, seen=seen, raw_count=count):
+            shown = f": {count} item{'' if count == 1 else 's'}" if isinstance(seen, list) else ""
+            return f"read the state: HTTP {status}{shown}"
+        case Reading(finding=finding):
+            return f"the caller's reader found: {type(finding).__name__}"
+        case Closed():
+            return "the client was closed"
+        case _:
+            return "resumed by a new process: only sends stored in the intent count"
 
 
 def _told_attempt(attempt: Attempt) -> str:
-    took = f"{attempt.ended - attempt.started:.3f} s"
+    took, error = f"{attempt.ended - attempt.started:.3f} s", attempt.error
     if attempt.end is End.NOT_SENT:
-        return f"not sent: {attempt.error.message if attempt.error else 'no byte left'}"
+        return f"not sent: {error.message if error else 'no byte left'}"
     if attempt.end is End.LOST:
-        return f"sent, answer lost after {took}{f': {attempt.error.message}' if attempt.error else ''}"
-    code = f" {attempt.error.code}" if attempt.error and attempt.error.code else ""
-    unread = (
-        "" if attempt.readable or (attempt.error and attempt.error.code) else ", not the service's envelope"
-    )
+        return f"sent, answer lost after {took}{f': {error.message}' if error else ''}"
+    code = f" {error.code}" if error and error.code else ""
+    unread = "" if attempt.readable or code else ", not the service's envelope"
     return f"sent, answered HTTP {attempt.status}{code} after {took}{unread}"
-
-
-def _told_reading(reading: Reading) -> str:
-    if reading.finding is not None:
-        return f"the caller's reader found: {type(reading.finding).__name__}"
-    if reading.error is not None and reading.status is None:
-        return f"read failed: {reading.error.message}"
-    count = reading.raw_count
-    shown = f": {count} item{'' if count == 1 else 's'}" if isinstance(reading.seen, list) else ""
-    return f"read the state: HTTP {reading.status}{shown}"
 
 
 def to_plain(intent: Intent, history: History, verdict: str, reason: str) -> dict[str, Wire]:

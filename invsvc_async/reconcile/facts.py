@@ -105,17 +105,17 @@ class Known:
         """The kind of this write."""
         return kind_of_write(self.operation)
 
-    @property
+    @cached_property
     def policy(self) -> ReconcilePolicy:
         """The policy of this write."""
         return self.intent.policy
 
-    @property
+    @cached_property
     def method(self) -> str:
         """The HTTP method of the write.  Only those with POST do not replace what another one wrote."""
         return self.intent.path.get("method", self.operation.method)
 
-    @property
+    @cached_property
     def now(self) -> float:
         """The time of the last event, local s."""
         return time_of(self.history[-1])
@@ -161,7 +161,8 @@ class Known:
         """The sends of earlier processes that may have had an effect."""
         if self.resumed is None:
             return []
-        return [self._carried(sent, self.resumed) for sent in self._stored_sends() if not _no_effect(sent)]
+        sends = [sent for sent in self._stored_sends() if sent.end is None or sent.end.kind != "not applied"]
+        return [self._carried(sent, self.resumed) for sent in sends]
 
     def _stored_sends(self) -> tuple[Sent, ...]:
         """Return the stored sends.  If there are none and no journal, one at an unknown time is assumed."""
@@ -343,17 +344,15 @@ class Known:
     @cached_property
     def baseline(self) -> Wire:
         """The state before the first send, in wire form, if it can be compared; else ``None``."""
-        return self._usable(self.before) or None
+        hides, before = self.kind.hides, self.before
+        if hides is not None and isinstance(before, dict) and hides(self.policy, before):
+            return None  # it may not be the one that is written
+        return before or None
 
     @property
     def was_gone(self) -> bool:
         """Whether the resource is known to have been absent before the first send."""
         return isinstance(self.before, dict) and not self.before
-
-    def _usable(self, state: Wire) -> Wire:
-        """Return *state* as a baseline; ``None`` if it may not be the one that is written."""
-        hides = self.kind.hides
-        return None if hides is not None and isinstance(state, dict) and hides(self.policy, state) else state
 
     def when(self, milliseconds: Wire, reading: Reading) -> Literal["before", "after", "band", "unsure"]:
         """
@@ -367,7 +366,11 @@ class Known:
             return "unsure"
         slack = self.policy.clock_slack
         low = first.earliest - slack
-        at, now = float(milliseconds) / 1000, self._server_time(reading)
+        at, now = float(milliseconds) / 1000, None  # the latest server time of the answer, s
+        if reading.stamp is not None:
+            now = reading.stamp / 1000
+        elif self.bounds is not None:
+            now = reading.ended + self.bounds.high
         if now is None or at > now + slack or now < low:  # the service's clock has stepped back
             return "unsure"
         if at + WHOLE_MS < low:
@@ -379,12 +382,6 @@ class Known:
         if at > high:
             return "after"
         return "band" if high - low <= self.policy.clock_band else "unsure"
-
-    def _server_time(self, reading: Reading) -> float | None:
-        """Return the latest possible server time of the answer to *reading*, in seconds."""
-        if reading.stamp is not None:
-            return reading.stamp / 1000
-        return None if self.bounds is None else reading.ended + self.bounds.high
 
     # --- other writes of this program
 
@@ -470,7 +467,3 @@ class Known:
         if first is None or self.bounds is None:
             return True
         return reading.ended + self.bounds.high - first > self.policy.absence_within
-
-
-def _no_effect(sent: Sent) -> bool:
-    return sent.end is not None and sent.end.kind == "not applied"

@@ -1,4 +1,8 @@
-"""The JSON form of intents and histories, readable by later versions.  It contains no tokens or secrets."""
+"""
+The JSON form of intents, histories and errors, readable by later versions.
+
+It contains no tokens or secrets; that of an error has no body and no headers of an answer.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 from msgspec import Raw
 
-from invsvc_async import settings
+from invsvc_async import errors, settings
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.api.parameters import is_below_base, is_segment
 from invsvc_async.codec import envelope
-from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
+from invsvc_async.errors import (
+    ConfigurationError,
+    InvalidRequestError,
+    InvsvcError,
+    ServiceError,
+    TransportError,
+    service_error_class,
+)
 from invsvc_async.reconcile import history
 from invsvc_async.reconcile.intent import Intent, SentEnd
 from invsvc_async.reconcile.kinds import kind_of_write
@@ -22,23 +33,13 @@ from invsvc_async.reconcile.kinds import kind_of_write
 if TYPE_CHECKING:
     from cattrs import Converter
 
-    from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Event, Finding
 
 __all__ = [
-    "SCHEMA",
-    "check_version",
-    "event_from_wire",
-    "event_to_wire",
-    "intent_from_json",
-    "intent_to_json",
-    "misfit",
-    "parsed",
-    "structured",
-    "unstructured",
-    "without_secrets",
-]
+    "SCHEMA", "check_version", "error_of", "event_from_wire", "event_to_wire", "intent_from_json",
+    "intent_to_json", "misfit", "parsed", "plain_error", "structured", "unstructured", "without_secrets",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -57,6 +58,20 @@ _FINDINGS: dict[str, type[Any]] = {  # Any: findings contain wire data
     "absent": history.Absent,
     "superseded": history.Superseded,
     "cannot tell": history.CannotTell,
+}
+
+_LONGEST_PAUSE = 10**9  # seconds of a Retry-After
+_ERROR_FIELDS = ("operation", "status", "code", "details", "own_envelope", "retry_after")
+_ERRORS: dict[str, type[InvsvcError]] = {  # of errors, other than the service's, that a text describes
+    each.__name__: each
+    for each in (
+        errors.ConfigurationError,
+        errors.DeadlineExceededError,
+        errors.NotSentError,
+        errors.ResponseLostError,
+        errors.TransportError,
+        errors.UnreadableResponseError,
+    )
 }
 
 
@@ -130,7 +145,12 @@ def misfit(intent: Intent) -> str | None:
         names = {"method", "path"}
     if set(intent.path) != names:
         return f"its path has {sorted(intent.path)}, not {sorted(names)}"
-    if not _is_request(operation, intent):
+    path = intent.path  # the request stays below the base URL, and in its team
+    if operation.listed:
+        fits = all(map(is_segment, path.values()))
+    else:
+        fits = path["method"] in ("DELETE", "PATCH", "POST", "PUT") and is_below_base(path["path"])
+    if not fits or "team" in intent.query:
         return "its path or query is none that a write can have"
     kind = kind_of_write(operation)
     if kind.shown_by is not None and not kind.deletes and not isinstance(intent.body, dict):
@@ -144,16 +164,6 @@ def misfit(intent: Intent) -> str | None:
     if any(sent.attempt_timeout < 0 for sent in intent.sent):
         return "one of its sends had less than no time"
     return "its baseline is not an object" if not isinstance(intent.baseline, (dict, type(None))) else None
-
-
-def _is_request(operation: Operation, intent: Intent) -> bool:
-    """Return whether the request stays below the base URL, and in its team."""
-    path = intent.path
-    if operation.listed:
-        fits = all(map(is_segment, path.values()))
-    else:
-        fits = path["method"] in ("DELETE", "PATCH", "POST", "PUT") and is_below_base(path["path"])
-    return fits and "team" not in intent.query
 
 
 def event_to_wire(event: Event) -> Wire:
@@ -183,6 +193,51 @@ def without_secrets(value: Wire) -> Wire:
     if isinstance(value, (list, tuple)):
         return [without_secrets(each) for each in value]
     return None if isinstance(value, Raw) else value  # it may contain one
+
+
+# --- errors
+
+
+def plain_error(error: InvsvcError) -> dict[str, Wire]:
+    """Return the class's name as ``type``, the error's ``text``, and what it has of the answer."""
+    fields = {name: getattr(error, name, None) for name in _ERROR_FIELDS}
+    fields["details"] = without_secrets(fields["details"])
+    said = error.message if isinstance(error, ServiceError) else None
+    found = {"type": type(error).__name__, "text": str(error), "message": said, **fields}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def error_of(plain: Wire) -> InvsvcError | None:
+    """Return the error with this plain form; ``None`` if it is not one."""
+    if not isinstance(plain, dict):
+        return None
+    name, status, text = plain.get("type"), plain.get("status"), str(plain.get("text") or "")
+    kind = _ERRORS.get(name) if isinstance(name, str) else None
+    if kind is not None and issubclass(kind, TransportError):
+        return kind(text, operation=plain.get("operation"), status=status)
+    if kind is not None or type(status) is not int:
+        return (kind or InvsvcError)(text)
+    details, code, message = plain.get("details"), plain.get("code"), plain.get("message")
+    if isinstance(details, list) and all(isinstance(each, str) for each in details):
+        details = tuple(details)
+    return service_error_class(status)(
+        status=status,
+        code=code if isinstance(code, str) else None,
+        message=message if isinstance(message, str) else None,
+        details=details,
+        operation=plain.get("operation"),
+        retry_after=_seconds(plain.get("retry_after")),
+        own_envelope=plain.get("own_envelope") is True,
+    )
+
+
+def _seconds(plain: Wire) -> float | None:
+    if isinstance(plain, bool) or not isinstance(plain, (int, float, Decimal)):
+        return None
+    return float(plain) if 0 <= plain <= _LONGEST_PAUSE else None
+
+
+# --- conversion
 
 
 @cache

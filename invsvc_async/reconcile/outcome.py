@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
 import attrs
 
+from invsvc_async import models
 from invsvc_async.api.operations import BY_NAME
+from invsvc_async.codec import structure
 from invsvc_async.errors import (
     AmbiguousWriteError,
+    InvalidRequestError,
     SecretLostError,
     ServiceError,
     WriteError,
@@ -16,9 +19,19 @@ from invsvc_async.errors import (
     WriteSupersededError,
 )
 from invsvc_async.models.portable import Portable, keep_arguments
-from invsvc_async.reconcile.explain import tell
+from invsvc_async.reconcile.explain import story_of, tell, to_plain
 from invsvc_async.reconcile.facts import Known
-from invsvc_async.reconcile.history import Secret, Verdict
+from invsvc_async.reconcile.history import Evidence, Secret, Verdict
+from invsvc_async.reconcile.json_form import (
+    SCHEMA,
+    error_of,
+    intent_to_json,
+    parsed,
+    plain_error,
+    structured,
+    unstructured,
+    without_secrets,
+)
 from invsvc_async.reconcile.stored_intent import stored
 
 if TYPE_CHECKING:
@@ -26,10 +39,10 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.errors import InvsvcError
-    from invsvc_async.reconcile.history import Cause, Evidence, History
+    from invsvc_async.reconcile.history import Cause, History
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["LIST_FULL", "Outcome", "OutcomeBase"]
+__all__ = ["LIST_FULL", "Outcome", "OutcomeBase", "read_back", "summary"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -57,6 +70,12 @@ _HINTS: dict[Cause | None, str] = {  # of NOT_APPLIED, if the hint of the error'
 def _shown(value: object) -> str:
     """Format a model, but only the type of plain data, which may contain a webhook's secret."""
     return f"<{type(value).__name__}>" if isinstance(value, (dict, list, str, bytes)) else repr(value)
+
+
+_PLAIN_TYPES: dict[str, tuple[type, ...]] = {  # of the members that are given to the class as they are
+    "message": (str,), "attempts": (int,), "resends": (int,), "secret": (str, type(None)),
+    "livemode": (bool, type(None)),
+}  # fmt: skip
 
 
 @attrs.frozen(kw_only=True)
@@ -164,27 +183,29 @@ class OutcomeBase(Portable, Generic[T_co]):
         return keep_arguments(cls, super().__class_getitem__(item))  # type: ignore[misc]  # Generic has it
 
     def _to_plain(self, convert: Callable[[object], Wire]) -> dict[str, Wire]:
-        from invsvc_async.reconcile.outcome_json import full_form
-
-        return full_form(self, convert)
+        story = to_plain(self.started_as, self.history, self.verdict, self.message)
+        return {**summary(self, convert), **story}
 
     def _to_public(self, convert: Callable[[object], Wire]) -> dict[str, Wire]:
-        from invsvc_async.reconcile.outcome_json import public_form
+        """
+        Return what an endpoint shows of it.
 
-        return public_form(self, convert)
+        It has no history, because reads show things that the write is not about, such as other webhooks. Its
+        intent has all sends instead, so that it can still be settled. The intent is text, because what it
+        sends must keep its digits, whatever the encoder does with numbers.
+        """
+        return {**summary(self, convert), "schema": SCHEMA, "intent": intent_to_json(self.intent)}
 
     @classmethod
     def _from_plain(cls, plain: dict[str, Wire], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - the operation says
-        from invsvc_async.reconcile.outcome_json import arguments_of
-
-        return cls(**arguments_of(plain))
+        return cls(**_arguments_of(plain))
 
     @classmethod
     def _with_decimals(cls, plain: dict[str, Wire], convert: Callable[[Any, Any], Any]) -> dict[str, Wire]:
-        from invsvc_async.reconcile.outcome_json import result_of
-
-        model = result_of(plain)
-        return plain if model is None else {**plain, "value": convert(model, plain.get("value"))}
+        operation = BY_NAME.get(str(parsed(plain.get("intent", ""), "an intent").get("operation")))
+        if operation is None or operation.kind != "write" or operation.result == "object":
+            return plain
+        return {**plain, "value": convert(getattr(models, operation.result), plain.get("value"))}
 
     @classmethod
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
@@ -223,3 +244,66 @@ if TYPE_CHECKING:
 else:
     Outcome = OutcomeBase
     Outcome.__name__ = Outcome.__qualname__ = "Outcome"
+
+
+# --- the plain form, and back: without tokens, and without the secret of a webhook
+
+
+def read_back(secret: Secret | None) -> Secret | None:
+    """Return what an outcome that is read back says of a secret, which no stored form contains."""
+    return "not stored" if secret == "returned" else secret  # noqa: S105 - a state, no password
+
+
+def summary(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) -> dict[str, Wire]:
+    """Return all but the intent and the history."""
+    return {
+        "verdict": str(outcome.verdict),
+        "applied": outcome.applied,
+        "message": outcome.message,
+        "value": without_secrets(convert(outcome.value)),
+        "error": None if outcome.error is None else plain_error(outcome.error),
+        "attempts": outcome.attempts,
+        "resends": outcome.resends,
+        "secret": read_back(outcome.secret),
+        "secret_lost": outcome.secret_lost,
+        "livemode": outcome.livemode,
+        "evidence": without_secrets(unstructured(outcome.evidence)),
+    }
+
+
+def _arguments_of(plain: dict[str, Wire]) -> dict[str, Any]:  # Any: the fields of an outcome
+    """
+    Return the arguments of the outcome with this plain form.
+
+    Raises:
+        InvalidRequestError: It is not the form of an outcome.
+
+    """
+    if isinstance(plain.get("intent"), str):
+        plain = {**plain, "intent": parsed(plain["intent"], "an intent")}
+    intent, history, verdict = story_of(plain, "an outcome")
+    given = {name: plain[name] for name in _PLAIN_TYPES if name in plain}
+    wrong = [
+        f"{name}: has the wrong type" for name, it in given.items() if type(it) not in _PLAIN_TYPES[name]
+    ]
+    if verdict not in list(Verdict):
+        wrong.append("verdict: is not one of the five")
+    if given.get("secret") not in (None, *get_args(Secret)):
+        wrong.append("secret: is not one of the four")
+    if "message" not in given:
+        wrong.append("message: is missing")
+    if wrong:
+        raise InvalidRequestError(wrong)
+    value, evidence = plain.get("value"), plain.get("evidence") or {"basis": "none"}
+    operation = BY_NAME[intent.operation]
+    if operation.result != "object" and isinstance(value, dict):
+        value = structure(getattr(models, operation.result), value)
+    return {
+        **given,
+        "verdict": Verdict(verdict),
+        "value": value,
+        "error": error_of(plain.get("error")),
+        "evidence": structured(evidence, Evidence, "an outcome"),
+        "started_as": intent,
+        "history": history,
+    }

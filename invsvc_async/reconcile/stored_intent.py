@@ -25,15 +25,22 @@ def stored(
     included, because it is stored before its first byte.
     """
     intent, scope = known.intent, known.intent.scope
+    # A running write is the newest to its resource, because it has its turn.
+    newest = True if known.resumed is None else known.resumed.newest
     if livemode is not None and scope.livemode is None:
         scope = attrs.evolve(scope, livemode=livemode)
     if send is not None and not known.history and intent.baseline is None:  # nothing is known yet
         about_to = _about_to(send, at, intent.bounds)
-        return revised(intent, scope=scope, sent=(*intent.sent, about_to), newest=_newest(known))
-    bounds = known.bounds
+        return revised(intent, scope=scope, sent=(*intent.sent, about_to), newest=newest)
+    bounds, strangers, forgotten_until = known.bounds, known.strangers, known.forgotten_until
     sent = [_sent(attempt, bounds) for attempt in known.attempts]
     if send is not None:
         sent.append(_about_to(send, at, bounds))
+        last = known.history[-1] if known.history else None
+        if isinstance(last, Reading):
+            strangers |= known.shown_by(last)
+            if known.shows_list(last) and not (known.carried or known.attempts):
+                forgotten_until = None
     return revised(
         intent,
         scope=scope,
@@ -41,15 +48,10 @@ def stored(
         baseline_at=known.before_at,
         bounds=bounds,
         sent=(*intent.sent, *sent),
-        strangers=_strangers(known, send),
-        forgotten_until=_forgotten_until(known, send),
-        newest=_newest(known) if known.history or send is not None else intent.newest,
+        strangers=tuple(sorted(strangers)),
+        forgotten_until=forgotten_until,
+        newest=newest if known.history or send is not None else intent.newest,
     )
-
-
-def _newest(known: Known) -> bool | None:
-    """Return whether the write is the newest to its resource.  A running one is, because it has the lock."""
-    return True if known.resumed is None else known.resumed.newest
 
 
 def revised(intent: Intent, **changes: Any) -> Intent:  # Any: as the fields
@@ -57,18 +59,6 @@ def revised(intent: Intent, **changes: Any) -> Intent:  # Any: as the fields
     copy: Intent = object.__new__(Intent)
     vars(copy).update(vars(intent), **changes)
     return copy
-
-
-def _strangers(known: Known, send: Send | None) -> tuple[str, ...]:
-    shown = known.strangers
-    if send is not None and known.history and isinstance(known.history[-1], Reading):
-        shown |= known.shown_by(known.history[-1])
-    return tuple(sorted(shown))
-
-
-def _forgotten_until(known: Known, send: Send | None) -> int | None:
-    is_first = send is not None and known.history and not known.carried and not known.attempts
-    return None if is_first and known.shows_list(known.history[-1]) else known.forgotten_until
 
 
 def _about_to(send: Send, at: float, bounds: Bounds | None) -> Sent:

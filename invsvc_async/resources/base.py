@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from msgspec import Raw
 from msgspec.structs import replace
 
 from invsvc_async import codec
@@ -18,7 +17,7 @@ from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import CallOptions
 from invsvc_async.transport.session import Request
-from invsvc_async.writes.new_intent import line_of, new_tag
+from invsvc_async.writes.new_intent import line_of_thing, new_tag
 from invsvc_async.writes.results import of_another
 from invsvc_async.writes.spec import WriteSpec
 from invsvc_async.writes.write import Write
@@ -106,19 +105,18 @@ class Resource:
         begun = session.clock.now()
         envelope = await retry.read(view, request)
         state = codec.one(model, envelope)
-        if names_another(shown := getattr(state, "id", None), request.path):
+        shown = getattr(state, "id", None)
+        if shown != request.path.get("id") and names_another(shown, request.path):
             raise of_another(envelope, shown)
-        line = line_of(request, None, None)
-        if line is not None:
-            session.writes.learn_state(
-                view.team_of(request),
-                line,
-                state,
-                begun,
-                session.clock.now(),
-                stamp=envelope.stamp,
-                weight=len(envelope.raw) if isinstance(envelope.raw, Raw) else 0,
-            )
+        session.writes.learn_state(
+            view.team_of(request),
+            line_of_thing(request.operation, *request.path.values()),
+            envelope.raw,
+            begun,
+            session.clock.now(),
+            stamp=envelope.stamp,
+            weight=len(envelope.content),
+        )
         return state
 
     async def _read_many(self, model: type[T], request: Request) -> tuple[tuple[T, ...], Meta]:

@@ -179,7 +179,8 @@ class ByteStream:
         view, name = self._view, self._request.operation.name
         for may_renew in (True, False):
             deadline = asyncio.get_running_loop().time() + view.timeouts.attempt
-            exchange = await view.exchange(self._request, deadline=deadline)
+            await view.fetch_token(self._request, deadline)
+            exchange = view.exchange(self._request, deadline)
             async with view.session.transport.stream(exchange) as body:
                 if 200 <= body.status < 300:
                     yield body

@@ -76,20 +76,18 @@ class Download:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         content = self._response.content
         while not content.at_eof():
-            if part := await self._next_part():
+            try:
+                with self._gate.within(self._pause) as self._gate.scope:
+                    part = await content.readany()
+            except Exception as error:  # noqa: BLE001 - after any error, the rest is lost
+                raise self._lost(error) from None
+            finally:
+                self._gate.scope = None
+            if part:
                 yield part
         if not _is_framed(self._response):
             raise self._lost(_unmarked())
         self._gate.exchange.end = End.ANSWERED
-
-    async def _next_part(self) -> bytes:
-        try:
-            with self._gate.within(self._pause) as self._gate.scope:
-                return await self._response.content.readany()
-        except Exception as error:  # noqa: BLE001 - after any error, the rest is lost
-            raise self._lost(error) from None
-        finally:
-            self._gate.scope = None
 
     def _lost(self, error: Exception) -> TransportError:
         self._gate.exchange.error = plain_error(error)
@@ -184,16 +182,11 @@ def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
             break
         rest = memoryview(body)[len(body) - len(rest) - len(reader.unused_data) :]
         step = _STEP  # zlib copies its input beyond the end of the member, so give it little at a time
-        _check_another(name, member)
+        if name == "deflate":
+            raise _broken(name, "there is data after its end")
+        if member == _MOST_MEMBERS:
+            raise _broken(name, f"more than {_MOST_MEMBERS} members")
     return b"".join(parts)
-
-
-def _check_another(name: str, members: int) -> None:
-    """Raise if deflate has a second stream, or gzip more members than any sound body."""
-    if name == "deflate":
-        raise _broken(name, "there is data after its end")
-    if members == _MOST_MEMBERS:
-        raise _broken(name, f"more than {_MOST_MEMBERS} members")
 
 
 def _window(name: str, body: memoryview) -> int:

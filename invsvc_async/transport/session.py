@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import CallOptions, ParameterNames, ReadRetries, ReconcilePolicy
     from invsvc_async.transport.credentials import Credential
-    from invsvc_async.transport.journal import RunJournal
     from invsvc_async.transport.response_body import Download
-    from invsvc_async.transport.write_register import WriteRegister
+    from invsvc_async.writes.journal import WriteJournal
+    from invsvc_async.writes.register import WriteRegister
 
 __all__ = [
     "NO_TOKEN",
@@ -252,12 +252,8 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
 
     def leave_unsettled(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
         """Keep an intent with an unknown outcome, and call the user's hook."""
-        self.writes.left_open.add(intent, line, in_journal=in_journal)
+        self.writes.leave_open(intent, line, in_journal=in_journal)
         self.tell(self.on_unsettled, intent)
-
-    def around(self, request: Request, running: Awaitable[T], begun: str | None = None) -> Awaitable[T]:
-        """Wrap a call in the hook, if there is one. *begun* is the trace in which a write was begun."""
-        return running if self.on_call is None else self.on_call(request, running, begun)
 
     def tell(self, hook: Callable[[T], None] | None, report: T) -> None:
         """Call a user-supplied hook. If it raises, that is logged and nothing else."""
@@ -299,7 +295,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
     reconcile: ReconcilePolicy
     names: ParameterNames
     team: str | None = None
-    journal: RunJournal | None = None  # overrides that of the session
+    journal: WriteJournal | None = None  # overrides that of the session
     headers: dict[str, str] | None = None  # of one call
 
     def __repr__(self) -> str:
@@ -349,7 +345,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         """
         if self.session.credential.ready is None and request.operation.credentials:
             return self._attempt_with_token(request, deadline, lane)
-        sending = self.session.transport.send(self._record(request, deadline, lane, None))
+        sending = self.session.transport.send(self.exchange(request, deadline, lane))
         return sending if self.session.on_attempt is None else self._reported(request, sending)
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
@@ -358,18 +354,26 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         return sending if self.session.on_attempt is None else self._reported(request, sending)
 
     async def _attempt_with_token(self, request: Request, deadline: float, lane: Lane) -> Exchange:
-        return await self.send(request, await self.exchange(request, deadline=deadline, lane=lane))
+        await self.fetch_token(request, deadline)
+        return await self.send(request, self.exchange(request, deadline, lane))
 
     async def _reported(self, request: Request, sending: Awaitable[Exchange]) -> Exchange:
         exchange = await sending
-        self._report(request, exchange)
+        assert exchange.end is not None
+        report = AttemptReport(
+            operation=request.operation.name,
+            method=exchange.method,
+            end=exchange.end,
+            status=exchange.status,
+            seconds=exchange.ended - exchange.started,
+            lane=exchange.lane,
+        )
+        self.session.tell(self.session.on_attempt, report)
         return exchange
 
-    async def exchange(
-        self, request: Request, *, deadline: float, lane: Lane = "call", not_after: float | None = None
-    ) -> Exchange:
+    async def fetch_token(self, request: Request, deadline: float) -> None:
         """
-        Make the record of one request, with URL, headers and body. Fetch a token first if there is none.
+        Fetch a token, if *request* needs one and there is none.
 
         Raises:
             ConfigurationError: The token could not be fetched.
@@ -383,9 +387,11 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             except TimeoutError:
                 reason = f"{NO_TOKEN}. Nothing was sent: check the source."
                 raise NotSentError(f"{request.operation.name}: {reason}") from None
-        return self._record(request, deadline, lane, not_after)
 
-    def _record(self, request: Request, deadline: float, lane: Lane, not_after: float | None) -> Exchange:
+    def exchange(
+        self, request: Request, deadline: float, lane: Lane = "call", *, not_after: float | None = None
+    ) -> Exchange:
+        """Make the record of one request, with URL, headers and body."""
         session, operation = self.session, request.operation
         write = operation.kind is _WRITE
         authorization = session.credential.ready if operation.credentials else None
@@ -471,28 +477,18 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         except TimeoutError:
             return False
 
-    def _report(self, request: Request, exchange: Exchange) -> None:
-        assert exchange.end is not None
-        report = AttemptReport(
-            operation=request.operation.name,
-            method=exchange.method,
-            end=exchange.end,
-            status=exchange.status,
-            seconds=exchange.ended - exchange.started,
-            lane=exchange.lane,
-        )
-        self.session.tell(self.session.on_attempt, report)
-
 
 def error_of(exchange: Exchange, operation: str) -> ServiceError:
     """Parse an answer that is an error. A token in its body or headers is replaced by asterisks."""
     assert exchange.status is not None
     assert exchange.answer_headers is not None
-    headers = CIMultiDict(
-        (name, _without_token(exchange, value.encode("utf-8", _ANY)).decode("utf-8", _ANY))
-        for name, value in exchange.answer_headers.items()
-    )
-    content = _without_token(exchange, exchange.answer)
+    content, headers = _without_token(exchange, exchange.answer), CIMultiDict(exchange.answer_headers)
+    values = "\n".join(headers.values()).encode("utf-8", _ANY)
+    if _without_token(exchange, values) != values:
+        headers = CIMultiDict(
+            (name, _without_token(exchange, value.encode("utf-8", _ANY)).decode("utf-8", _ANY))
+            for name, value in headers.items()
+        )
     return wire.read_error(content, status=exchange.status, headers=headers, operation=operation)
 
 

@@ -151,7 +151,7 @@ class Transport:
                     if limiter.has_waiting:
                         self._make_room(self._knee)
                 try:
-                    response = await self._request(session, gate)
+                    response = await self._request(session, gate, loop)
                     try:
                         _hear(gate, response)
                         answer = body_at_hand(response, cap=self._cap)
@@ -201,7 +201,7 @@ class Transport:
                     if not limiter.enter(lane):
                         await limiter.wait(lane)
                     undo.callback(limiter.leave, lane)
-                    response = await self._request(session, gate)
+                    response = await self._request(session, gate, loop)
                     _hear(gate, response)
             except Exception as error:  # noqa: BLE001 - as in send
                 self._explain(gate, error)
@@ -225,7 +225,12 @@ class Transport:
         self._closed = True
         try:
             if self._loop is not None and not self._loop.is_closed():
-                await self._interrupt()
+                for gate in tuple(self._in_flight):
+                    gate.interrupt()
+                    if gate.scope is None:  # a stream between two reads: its reader will notice
+                        self._in_flight.discard(gate)
+                if self._in_flight:
+                    await self._emptied.wait()
         finally:  # also if it is cancelled
             if self._deadlines is not None:
                 self._deadlines.set_timer(inf)
@@ -233,14 +238,6 @@ class Transport:
                 self._room.cancel()
             if self._session is not None and not self._user_supplied:
                 await self._session.close()
-
-    async def _interrupt(self) -> None:
-        for gate in tuple(self._in_flight):
-            gate.interrupt()
-            if gate.scope is None:  # a stream between two reads: its reader will notice
-                self._in_flight.discard(gate)
-        if self._in_flight:
-            await self._emptied.wait()
 
     def _bind(self) -> tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession]:
         """Return the running loop, which becomes that of the transport, and the session."""
@@ -287,10 +284,12 @@ class Transport:
             read_bufsize=_READ_AT_ONCE,
         )
 
-    def _request(self, session: aiohttp.ClientSession, gate: Gate) -> Awaitable[aiohttp.ClientResponse]:
+    def _request(
+        self, session: aiohttp.ClientSession, gate: Gate, loop: asyncio.AbstractEventLoop
+    ) -> Awaitable[aiohttp.ClientResponse]:
         exchange, headers = gate.exchange, gate.exchange.headers
         # An open connection would send the request at once.
-        if asyncio.get_running_loop().time() >= exchange.deadline:
+        if loop.time() >= exchange.deadline:
             raise TimeoutError
         proxy = self._proxy
         if proxy is None and self._trust_env:

@@ -1,9 +1,9 @@
 """
 A run of a write: carry out what ``decide`` returns, and add the results to the history.
 
-One run is: wait for the turn in the queue of the thing, start, then decide and do until there is a
-verdict, conclude, and leave the queue. What the answers say is in ``answers``, what comes out of it in
-``ending``, and what the other writes to the same thing have to know in ``queue_place``.
+One run is: wait for the turn in the line of the thing, start, then decide and do until there is a verdict,
+conclude, and leave the line. What the answers say and what comes out of them is in ``results``, what the
+other writes to the same thing have to know in ``register``, how a run starts in ``new_intent``.
 
 Most writes are answered at once, and pay for nothing else: their first send needs no decision (``first``,
 from ``sent_at_once``), nor does a plain success (``answered_at_once``); their intent, facts and outcome
@@ -23,10 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.errors import (
-    ConfigurationError,
-    InvsvcError,
-)
+from invsvc_async.errors import ConfigurationError, InvsvcError
 from invsvc_async.reconcile.decide import ANSWERED, answered_at_once, decide
 from invsvc_async.reconcile.enums import NO_EFFECT
 from invsvc_async.reconcile.facts import Known, began_at
@@ -48,27 +45,30 @@ from invsvc_async.reconcile.history import (
 from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.transport.session import DecisionReport
 from invsvc_async.transport.transport import CLOSED
-from invsvc_async.writes.answers import Answers
-from invsvc_async.writes.ending import Ending
-from invsvc_async.writes.new_intent import intent_of, line_of, tagged_body
-from invsvc_async.writes.queue_place import QueuePlace
-from invsvc_async.writes.start import close_lines_of_leftovers, new_start, taken_up
+from invsvc_async.writes.new_intent import (
+    close_lines_of_leftovers,
+    intent_of,
+    line_of,
+    new_start,
+    tagged_body,
+    taken_up,
+)
+from invsvc_async.writes.register import Thing
+from invsvc_async.writes.results import Result
 from invsvc_async.writes.state_reads import StateReader
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from invsvc_async.api.operations import Operation
-    from invsvc_async.reconcile.history import Decision, Event, History
+    from invsvc_async.reconcile.history import Decision, History
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.transport.journal import WriteJournal
-    from invsvc_async.transport.session import ClientOptions, ClientState, Request
+    from invsvc_async.transport.session import ClientState
     from invsvc_async.transport.transport import Exchange
-    from invsvc_async.transport.write_register import WriteRegister
+    from invsvc_async.writes.journal import WriteJournal
+    from invsvc_async.writes.new_intent import Start
+    from invsvc_async.writes.register import WriteRegister
     from invsvc_async.writes.spec import WriteSpec
-    from invsvc_async.writes.start import Start
 
 __all__ = ["Driver", "new_run"]
 
@@ -82,9 +82,8 @@ class Driver(Generic[T]):
     """
     One run of one write, from its first send (or from where another run left it) to its outcome.
 
-    *begin* is called with *intent* once the run has the lock of its line, because only then it is known what
-    the write before it left. By default it is a first run. *request* is the one of *spec* unless given;
-    *takes_up* is whether another run may have sent it.
+    *begin* is called with *intent* once the run has its turn, because only then it is known what the write
+    before it left. By default it is a first run. *takes_up* is whether another run may have sent it.
     """
 
     def __init__(
@@ -92,35 +91,28 @@ class Driver(Generic[T]):
         spec: WriteSpec,
         intent: Intent | Callable[..., Intent],
         *,
-        request: Request | None = None,
         begin: Callable[[Any], Start] | None = None,  # Any: an intent, or what makes it
         takes_up: bool = False,
     ) -> None:
-        options = spec.options
-        session = options.session
+        session, team = spec.options.session, spec.team
         self.spec = spec
-        self.view: ClientOptions = options
         self.session: ClientState = session
         self.writes: WriteRegister = session.writes
-        self.journal: WriteJournal | None = options.journal or session.writes.journal
+        self.journal: WriteJournal | None = spec.options.journal or session.writes.journal
         self.verdicts: WriteJournal | None = self.journal  # where its verdict is stored
-        self.request: Request = request or spec.request
-        self.operation: Operation = spec.request.operation
-        self.kind: Kind = spec.kind
-        line = line_of(spec.request, spec.team, spec.tag)
         self._intent = intent
+        line = line_of(spec.request, team, spec.tag)
         if line is None and (takes_up or spec.reader is not None):  # its runs could all send it
             line = f"key {self.intent.identity}"
         self.line: str | None = line
+        self.thing = Thing()  # that of its line, while it has its turn
         self._begin = begin
         self._begun = False
         self._takes_up = takes_up  # its intent is kept, whatever happens
         self.history: History = ()
         self._gathered: Known | None = None
-        self.first: Send | None = None
-        self.answers: Answers[T] = Answers(spec, self.request, line)
-        self.ending: Ending[T] = Ending(spec, self.answers)
-        self._place = QueuePlace(session.writes, line)
+        self.result: Result[T] = Result(spec, line, team)
+        self._users_before: tuple[str, ...] | None = None  # of its line, before it was sent
         self._leaving: tuple[Send, float] | None = None  # what is being sent now, and since when
         self._call_ends: float | None = None  # loop time, if it began with a read
 
@@ -140,84 +132,101 @@ class Driver(Generic[T]):
 
     def drive(self) -> Awaitable[None]:
         """Run until there is a verdict. If cancelled, leave the intent in ``client.unsettled``."""
+        on_call = self.session.on_call
+        if on_call is None:
+            return self._drive()
         begun = None if callable(self._intent) else self._intent.trace
-        return self.session.around(self.request, self.session.tracked(self._drive), begun)
+        return on_call(self.spec.request, self._drive(), begun)
 
     async def _drive(self) -> None:
         session, writes, line = self.session, self.writes, self.line
-        if self._takes_up:
-            session.transport.check_loop()  # its reads would only fail, until the deadline
-        if writes.journal is not None and writes.left_open.leftovers is None:
-            await close_lines_of_leftovers(session, writes.journal)
-        known = writes.ended.get(self.intent.identity) if self._takes_up or self.history else None
-        if line is not None and not writes.lines.enter(line):  # another write has it, or has closed it
-            owner = self.intent.identity if self._takes_up or self.history else None
-            try:
-                await writes.lines.wait(line, owner, session.clock, session.pause)
-            except BaseException:
-                if self._takes_up:
-                    session.leave_unsettled(self._latest_revision(), line)
-                raise
-        was_known = False
+        session.runs[self], was_known = asyncio.current_task(), False
         try:
-            self._start(known)
-            was_known = self.ending.done is not None
-            if not was_known:
-                await self._conclude(await self._loop())
-        except BaseException:
-            self._shelve()
-            raise
-        finally:
+            if self._takes_up:
+                session.transport.check_loop()  # its reads would only fail, until the deadline
+            if writes.journal is not None and writes.leftovers is None:
+                await close_lines_of_leftovers(session, writes.journal)
+            known = writes.ended.get(self.intent.identity) if self._takes_up or self.history else None
             if line is not None:
-                try:
-                    if self.ending.done is not ANSWERED and not was_known and self._was_in_doubt():
-                        writes.lines.close(line, self.intent.identity, self._known().free_at, session.clock)
-                finally:
-                    writes.lines.leave(line, session.clock)
+                self.thing = thing = writes.thing(line)
+                if not thing.enter():  # another write runs, or has closed the line
+                    await self._wait_for_turn(line)
+            try:
+                first = self._start(known)
+                was_known = self.result.done is not None
+                if not was_known:
+                    await self._conclude(await self._loop(first))
+            except BaseException:
+                self._shelve()
+                raise
+            finally:
+                if line is not None:
+                    try:
+                        if self.result.done is not ANSWERED and not was_known and self._was_in_doubt():
+                            writes.close(line, self.intent.identity, self._known().free_at)
+                    finally:
+                        writes.leave(line, self.thing)
+        finally:
+            session.runs.pop(self, None)
+            if session.closed and not session.runs:
+                session.idle.set()
 
-    def _start(self, known: Outcome[Any] | None) -> None:
-        """Start, or go on after a cancelled await. *known* was its outcome when this run was asked for."""
+    async def _wait_for_turn(self, line: str) -> None:
+        """Wait. If that is cancelled, an intent that was taken up stays in ``client.unsettled``."""
+        owner = self.intent.identity if self._takes_up or self.history else None
+        try:
+            await self.writes.turn(line, self.thing, owner, self.session.pause)
+        except BaseException:
+            if self._takes_up:
+                intent, latest = self.intent, self.writes.opened(self.intent.identity)
+                if latest is None or len(latest.sent) < len(intent.sent):
+                    # Whether it is the newest to its thing was known where it was stored, and only then.
+                    latest = attrs.evolve(intent, newest=(latest or intent).newest and None)
+                self.session.leave_unsettled(latest, line)
+            raise
+
+    def _start(self, known: Outcome[Any] | None) -> Send | None:
+        """
+        Start, or go on after a cancelled await. *known* was its outcome when this run was asked for.
+
+        Return the first send, if it needs no decision.
+        """
         if not self._begun:
             self._begun = True
             begin = self._begin
             start = new_start(self.spec, self.line, self._intent) if begin is None else begin(self._intent)
         else:
-            latest = self.writes.left_open.get(self.intent.identity)
+            latest = self.writes.opened(self.intent.identity)
             if self._is_up_to_date(latest):
+                first = None
                 if self._begin is None and not self._known().sends:
-                    self._look_around()
+                    first = self._look_around()
                 if self.history:
-                    self._add(Tick(self.session.clock.now()))
-                return
+                    self.history = (*self.history, Tick(self.session.clock.now()))
+                return first
             # Meanwhile a later write was sent, or another run of this client sent it or found the verdict.
             start = taken_up(self.session, latest or self.current_intent())
-        self._intent, self.history, self.first = start
+        self._intent, self.history, first = start
         if self.history:
             self._use_known_verdict(known)
+        return first
 
     def _never_left(self) -> bool:
         return all(each.end is End.NOT_SENT for each in self._known().attempts)
 
-    def _look_around(self) -> None:
+    def _look_around(self) -> Send | None:
         """Learn what other writes did since a run that was cancelled before anything was sent."""
         start = new_start(self.spec, self.line, self.intent)
         if self._never_left():  # what it read before its first send is read again
             self.history, self._call_ends = start.history, None
-        self._intent, self.first, self._gathered = start.intent, start.first, None
+        self._intent, self._gathered = start.intent, None
+        return start.first
 
     def _is_up_to_date(self, latest: Intent | None) -> bool:
         """Return whether neither another run sent this write meanwhile nor a newer write was sent."""
         if latest is None:
             return not self._was_in_doubt() and self.intent.identity not in self.writes.ended
         return latest.newest is not False and len(latest.sent) <= len(self.current_intent().sent)
-
-    def _latest_revision(self) -> Intent:
-        """Return what this client knows of an intent that it took up, but has not begun to settle."""
-        intent, latest = self.intent, self.writes.left_open.get(self.intent.identity)
-        if latest is not None and len(latest.sent) >= len(intent.sent):
-            return latest
-        # Whether it is the newest write to its resource was known where it was stored, and only then.
-        return attrs.evolve(intent, newest=(latest or intent).newest and None)
 
     def _use_known_verdict(self, known: Outcome[Any] | None) -> None:
         """
@@ -238,50 +247,46 @@ class Driver(Generic[T]):
 
     def keep(self, outcome: Outcome[Any]) -> None:  # Any: of the same operation
         """Use *outcome*, which another run found or which says more, as that of this run."""
-        self.ending.keep(outcome)
+        self.result.keep(outcome)
         self._intent = outcome.started_as
 
     def _was_in_doubt(self) -> bool:
         return bool(self.history) and self._known().in_doubt
 
-    async def _loop(self) -> Done:
+    async def _loop(self, first: Send | None) -> Done:
+        session = self.session
         while True:
-            at_once = answered_at_once(self.history) if self.history else self.first
+            at_once = answered_at_once(self.history) if self.history else first
             decision = at_once or decide(self._known())
-            if self.session.closed and not isinstance(decision, Done):
+            if session.closed and not isinstance(decision, Done):
                 if not self.history:  # it may have waited until now, and is not to be stored as sent
                     raise ConfigurationError(CLOSED)
-                self._add(Closed(self.session.clock.now()))
+                self.history = (*self.history, Closed(session.clock.now()))
                 decision = decide(self._known())
-            if at_once is None or self.session.on_decision is not None or log.isEnabledFor(logging.DEBUG):
+            if at_once is None or session.on_decision is not None or log.isEnabledFor(logging.DEBUG):
                 self._report(decision)
             if isinstance(decision, Done):
                 return decision
             try:
-                with self.session.until_closed():
-                    await self._do(decision)
+                with session.until_closed():
+                    if isinstance(decision, Send):
+                        await self._send(decision)
+                        continue
+                    if isinstance(decision, Read):
+                        event: Reading | Tick = await self._look(decision.reader)
+                    else:
+                        await session.pause(decision.seconds)
+                        event = Tick(session.clock.now())
+                    self.history = (*self.history, event)
             except (TimeoutError, ConfigurationError):
-                if not self.session.closed:
+                if not session.closed:
                     raise
-
-    async def _do(self, decision: Send | Read | Wait) -> None:
-        match decision:
-            case Send():
-                await self._send(decision)
-            case Read():
-                self._add(await self._look(decision.reader))
-            case Wait(seconds):
-                await self.session.pause(seconds)
-                self._add(Tick(self.session.clock.now()))
-
-    def _add(self, event: Event) -> None:
-        self.history = (*self.history, event)
 
     def _known(self) -> Known:
         """Return what the history establishes. It is built once for each history."""
         known = self._gathered
         if known is None or known.history is not self.history:
-            known = self._gathered = Known(self.operation, self.intent, self.history)
+            known = self._gathered = Known(self.spec.request.operation, self.intent, self.history)
         return known
 
     def current_intent(self) -> Intent:
@@ -292,76 +297,100 @@ class Driver(Generic[T]):
     # --- sending
 
     async def _send(self, send: Send) -> None:
-        clock, started = self.session.clock, self.session.clock.now()
+        session, spec, thing = self.session, self.spec, self.thing
+        options, started = spec.options, session.clock.now()
         deadline = asyncio.get_running_loop().time() + send.attempt_timeout
         if self._call_ends is not None and self._never_left():
             deadline = min(deadline, self._call_ends)
         try:
-            exchange = await self.view.exchange(self.request, deadline=deadline, not_after=send.not_after)
-        except InvsvcError as error:  # no token
-            self._add(self.answers.not_sent(error, started, clock.now()))
+            if session.credential.ready is None and spec.request.operation.credentials:
+                await options.fetch_token(spec.request, deadline)
+            exchange = options.exchange(spec.request, deadline, not_after=send.not_after)
+        except InvsvcError as error:
+            attempt = self.result.not_sent(error, started, session.clock.now())
+            self.history = (*self.history, attempt)
             return
-        if self.line is not None and not self.kind.creates:
-            self._place.use(self.intent.identity if self._takes_up else "", started)
-        overtaken = self._place.overtake(self.intent.identity) if self.writes.left_open else []
+        if not spec.kind.creates:
+            if self._users_before is None:
+                self._users_before = thing.users
+            thing.users = (self.intent.identity if self._takes_up else "",)
+        overtaken = self.writes.overtake(thing, self.intent.identity) if thing.open else []
         try:
             if self.journal is not None:
-                mode = self.session.livemode
-                until = await self.journal.sending(
-                    stored(self._known(), livemode=mode, send=send, at=started)
-                )
-                # Not later than the journal says: the deadline does not count time asleep on every system.
-                latest = started + send.attempt_timeout
-                if until is not None:
-                    latest = min(latest, until)
-                self._leave_other_journal()
-                exchange.not_after = latest if send.not_after is None else min(latest, send.not_after)
+                await self._store_send(self.journal, send, started, exchange)
             self._leaving = send, started
-            await self.view.send(self.request, exchange)
+            await options.send(spec.request, exchange)
         finally:
             self._leaving = None
             if exchange.end is not None:
-                self._add(self.answers.attempt(exchange, send, lambda: self.intent.identity))
-            if overtaken and exchange.end in (None, End.NOT_SENT) and not self._known().sends:
-                self._place.reinstate(overtaken)
-        if exchange.status == 401 and self._can_use_token() and await self._renewed(exchange, send):
-            self._mark_renewed()
+                attempt = self.result.attempt(exchange, send, lambda: self.intent.identity)
+                self.history = (*self.history, attempt)
+            if overtaken:
+                self._reinstate(overtaken, exchange)
+        if exchange.status == 401:
+            await self._renew_token(exchange, send)
+
+    def _reinstate(self, overtaken: list[Intent], exchange: Exchange) -> None:
+        """Undo ``overtake`` if no byte of this write left."""
+        if exchange.end in (None, End.NOT_SENT) and not self._known().sends:
+            for intent in overtaken:
+                self.writes.revise(intent)
+
+    async def _store_send(
+        self, journal: WriteJournal, send: Send, started: float, exchange: Exchange
+    ) -> None:
+        mode = self.session.livemode
+        until = await journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
+        # Not later than the journal says: the deadline does not count time asleep on every system.
+        latest = started + send.attempt_timeout
+        if until is not None:
+            latest = min(latest, until)
+        self._leave_other_journal()
+        exchange.not_after = latest if send.not_after is None else min(latest, send.not_after)
 
     def _leave_other_journal(self) -> None:
         """Remove the intent from the client's journal, because that of a batch has it, and what follows."""
         own = self.writes.journal
         if own is None or self.verdicts is own:
             return
-        if self.writes.left_open.leave_journal(self.intent.identity):
+        if self.writes.leave_journal(self.intent.identity):
             own.shelved(self.intent, sent=False)
 
-    def _can_use_token(self) -> bool:
-        """Return whether a 401 is followed by another send: once, and not where it answers a re-send."""
+    async def _renew_token(self, exchange: Exchange, send: Send) -> None:
+        """Get a fresh token after a 401, for one more send; not if the 401 answers a re-send."""
         known = self._known()
-        return not known.in_doubt and not any(each.token_renewed for each in known.attempts)
-
-    async def _renewed(self, exchange: Exchange, send: Send) -> bool:
+        if known.in_doubt or any(each.token_renewed for each in known.attempts):
+            return
         try:
-            return await self.view.renew_token(exchange, within=send.attempt_timeout)
+            if not await self.spec.options.renew_token(exchange, within=send.attempt_timeout):
+                return
         except InvsvcError as error:  # the 401 stands
-            log.warning("%s %s: no fresh token: %s", self.operation.name, self.intent.key, error)
-            return False
+            log.warning("%s %s: no fresh token: %s", self.spec.operation.name, self.intent.key, error)
+            return
+        last = self.history[-1]
+        assert isinstance(last, Attempt)
+        self.history = (*self.history[:-1], attrs.evolve(last, token_renewed=True))
+
+    # --- reading
 
     async def _look(self, name: str) -> Reading:
-        known = self._known()
-        looks = StateReader(self.view, self.intent, self.current_intent, own=self.spec.reader)
+        known, kind = self._known(), self.spec.kind
+        looks = StateReader(self.spec.options, known.intent, self.current_intent, own=self.spec.reader)
         if known.in_doubt or known.attempts:
             reading = await looks.look(name, lane="settle" if known.in_doubt else "call")
         else:
             reading = await self._look_before(looks, name)
-        if no_such_read(known, reading) or (self.kind.may_lack_read and reading.status == 404):
+        self.result.read = reading.seen, looks.shown
+        if reading.status != 200 and (
+            no_such_read(known, reading) or (kind.may_lack_read and reading.status == 404)
+        ):
             self.session.warn_once(
                 "journey_reader",
                 f"{name}: the answer was HTTP {reading.status}. If the journey exists, this "
                 "deployment lacks the read, and updates in doubt stay UNKNOWN. Set "
                 "ReconcilePolicy(journey_reader=…) to a read that it has, or to None.",
             )
-        slack = self.intent.policy.clock_slack
+        slack = known.policy.clock_slack
         if self.session.server_clock.is_steady(began_at(self.history, reading), slack):
             return reading
         return attrs.evolve(reading, steady=False)
@@ -378,60 +407,66 @@ class Driver(Generic[T]):
             error = ErrorFacts(kind="TimeoutError", message=f"{name}: no answer in half of the call's time")
             return Reading(started=begun, ended=self.session.clock.now(), error=error)
 
-    def _mark_renewed(self) -> None:
-        last = self.history[-1]
-        assert isinstance(last, Attempt)
-        self.history = (*self.history[:-1], attrs.evolve(last, token_renewed=True))
-
     # --- the end
 
     def take_back(self) -> None:
         """Leave nothing open, because the journal has refused the first send: another run has this write."""
-        self.writes.left_open.take(self.intent.identity)
-        self._place.take_back(self.intent.identity, self.session.clock.now())
+        own = self.intent.identity
+        self.writes.take(own)
+        if self._users_before is not None and self.thing.users in {("",), (own,)}:
+            self.thing.users = self._users_before
 
     async def _conclude(self, done: Done) -> None:
-        kind = self.kind
-        done, found = await self.ending.value_of(done, self._look)
+        kind, result = self.spec.kind, self.result
+        if done is ANSWERED and result.value is not None:
+            found: T | None = result.value
+        else:
+            done, found = await result.conclude(done, self._look)
         if kind.creates and done.verdict is _APPLIED:
-            self.ending.claim(done, self.intent.identity)
+            result.claim(done, self.intent.identity)
         if kind.has_secret:
-            await self.ending.pass_secret_on(self._known, done, found, self.intent.key)
+            await result.pass_secret_on(self._known, done, found, self.intent.key)
         if self.verdicts is not None:  # before a newer write to its thing can be sent
-            await self.verdicts.settled(self.ending.outcome_of(self._known, done, found))
+            await self.verdicts.settled(result.outcome(self._known, done, found))
             self._leave_other_journal()
         if done.verdict is _UNKNOWN:
             self._leave_open(self.current_intent())
-        elif self.writes.left_open:
-            self.writes.left_open.take(self.intent.identity)
-        self.ending.found, self.ending.done = found, done
+        elif self.writes.unsettled or self.writes.leftovers:
+            self.writes.take(self.intent.identity)
+        result.found, result.done = found, done
         if done is not ANSWERED:
             self._note_end(done)
 
     def _note_end(self, done: Done) -> None:
         """Note, for later writes and runs, how a write ended that was not just answered with a success."""
-        own, now = self.intent.identity, self.session.clock.now()
-        self._place.keep_last(own, now)
-        if done.verdict in NO_EFFECT:
-            self._place.did_nothing(own, now)
+        own = self._keep_last()
+        if done.verdict in NO_EFFECT and self._users_before is not None:
+            self.thing.did_nothing(own, self._users_before)
         if self._takes_up or self._was_in_doubt():
             self.writes.keep_ended(self.outcome())
 
+    def _keep_last(self) -> str:
+        """Note, before the next write has its turn, that this one, sent or not, was the last of its line."""
+        own = self.intent.identity
+        if self.thing.users == ("",):
+            self.thing.users = (own,)
+        return own
+
     def _leave_open(self, intent: Intent) -> None:
         """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""
-        if self.line is not None and self.kind.needs_baseline:
+        if self.line is not None and self.spec.kind.needs_baseline:
             self.writes.forget_state(self.line)
         in_journal = self.verdicts is not None and self.verdicts is self.writes.journal
         self.session.leave_unsettled(intent, self.line, in_journal=in_journal)
 
     def outcome(self) -> Outcome[T]:
         """Return the outcome. There must be a verdict."""
-        return self.ending.outcome(self._known)
+        return self.result.outcome(self._known, self.result.done, self.result.found)
 
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""
         intent, sent = self.current_intent(), bool(self._known().sends)
-        self._place.keep_last(intent.identity, self.session.clock.now())
+        self._keep_last()
         if sent:
             self._leave_open(intent)
         if self.journal is not None:  # last: it may be the user's, and raise
@@ -444,22 +479,22 @@ class Driver(Generic[T]):
         if not noted and self.session.on_decision is None and not log.isEnabledFor(logging.DEBUG):
             return
         kind, reason, verdict = _words(decision)
-        level = logging.INFO if noted else logging.DEBUG
-        log.log(
-            level, "%s %s: %s%s", self.operation.name, self.intent.key, kind, f" ({reason})" if reason else ""
-        )
-        report = DecisionReport(
-            operation=self.operation.name, key=self.intent.key, decision=kind, reason=reason, verdict=verdict
-        )
-        self.session.tell(self.session.on_decision, report)
+        level, hook = logging.INFO if noted else logging.DEBUG, self.session.on_decision
+        operation, key = self.spec.request.operation.name, self.intent.key
+        log.log(level, "%s %s: %s%s", operation, key, kind, f" ({reason})" if reason else "")
+        if hook is not None:
+            report = DecisionReport(
+                operation=operation, key=key, decision=kind, reason=reason, verdict=verdict
+            )
+            self.session.tell(hook, report)
 
 
 def new_run(spec: WriteSpec, intent: Intent | None = None) -> Driver[Any]:  # Any: the operation says
     """Return the first run of a write. *intent* is the one that its user has read, if any."""
-    request = spec.request
+    intent_or_maker = intent or partial(intent_of, spec)
     if spec.tag is not None:
-        request = replace(request, body=tagged_body(request, spec.tag))
-    return Driver(spec, intent or partial(intent_of, spec), request=request)
+        spec = replace(spec, request=replace(spec.request, body=tagged_body(spec.request, spec.tag)))
+    return Driver(spec, intent_or_maker)
 
 
 def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals

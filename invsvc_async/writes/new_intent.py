@@ -1,52 +1,51 @@
-"""Intents of new writes, and the lines in which writes wait for each other."""
+"""
+How a run of a write starts: its line, in which it waits for others, and its intent, new or taken up.
+"""
 
 from __future__ import annotations
 
 from base64 import b32encode
+from functools import partial
 from hashlib import blake2b
 from math import isfinite
 from secrets import token_bytes, token_hex
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
+
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
-from invsvc_async.codec.exact_json import holds_broken
 from invsvc_async.models.common import Model
+from invsvc_async.reconcile.decide import sent_at_once
+from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.reconcile.history import Resumed
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.kinds import KINDS, kind_of_write
-from invsvc_async.reconcile.own_writes import milliseconds, version_of
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
 from invsvc_async.reconcile.stored_intent import revised
 from invsvc_async.settings import CallOptions
 from invsvc_async.transport.session import Request
+from invsvc_async.writes.register import milliseconds, sound, version_of
 from invsvc_async.writes.spec import WriteSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import Bounds
+    from invsvc_async.reconcile.history import Bounds, History, Send
     from invsvc_async.reconcile.kinds import Kind
-    from invsvc_async.reconcile.own_writes import LastState, Listed, UrlIds
     from invsvc_async.settings import AnyReader
-    from invsvc_async.transport.session import ClientOptions
+    from invsvc_async.transport.session import ClientOptions, ClientState
+    from invsvc_async.writes.journal import Journal
+    from invsvc_async.writes.register import LastState, Listed, UrlIds
 
 __all__ = [
-    "Before",
-    "before",
-    "intent_of",
-    "line_of",
-    "line_of_alike",
-    "line_of_thing",
-    "new_tag",
-    "request_of",
-    "spec_of_intent",
-    "tag_of",
-    "tagged_body",
-    "with_before",
-    "with_reader",
-]
-
+    "Before", "Start", "before", "close_lines_of_leftovers", "intent_of", "line_of", "line_of_alike",
+    "line_of_thing", "new_start", "new_tag", "request_of", "spec_of_intent", "tag_of", "tagged_body",
+    "taken_up", "with_before", "with_reader",
+]  # fmt: skip
 
 _SHORT = 500  # characters of a line: in UTF-8, four times as many fit into an index of PostgreSQL
 
@@ -164,27 +163,29 @@ class Before(NamedTuple):
 
 def before(spec: WriteSpec, line: str | None) -> Before:
     """Return what the client knows now of the thing in *line*, which is the line of *spec*."""
-    session, kind = spec.options.session, spec.kind
+    session, kind, team = spec.options.session, spec.kind, spec.team
     now = session.clock.now()
     bounds = session.server_clock.bounds(now, spec.policy.clock_slack)
     if line is None or kind.shown_by is None:
         return Before(now, bounds)
     if not kind.creates:
-        return Before(now, bounds, session.writes.last_state(spec.team, line))
+        return Before(now, bounds, session.writes.last_state(team, line))
     if is_unique(spec.tag):
         return Before(now, bounds)
     writes, reader = session.writes, spec.request.operation.reader
-    listed = None if reader is None else writes.last_list(reader, spec.team)
-    return Before(now, bounds, None, writes.own.ids(line), listed, listed is None)
+    listed = None if reader is None else writes.last_list(reader, team)
+    return Before(now, bounds, None, writes.ids(line), listed, listed is None)
 
 
 def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> Intent:
     """Return *intent* with what was known before its first send. *passed* is the baseline of the user."""
-    state, seen = passed, None
+    state, seen = None, None
     if known.last is not None and (passed is None or _is_fresher(known.last, passed)):
-        state = known.last.state
+        state = _without_secret(known.last.state)
         if known.bounds is not None and isfinite(known.last.ended):
             seen = known.last.ended + known.bounds.high
+    elif passed is not None:
+        state = _wire_form(passed)
     strangers, forgotten_until = set(intent.strangers), intent.forgotten_until
     if known.ids is not None:
         earliest = None
@@ -199,7 +200,7 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
     return revised(
         intent,
         bounds=known.bounds,
-        baseline=_without_secret(state),
+        baseline=state,
         baseline_at=seen,
         strangers=tuple(sorted(strangers)),
         forgotten_until=forgotten_until,
@@ -241,7 +242,7 @@ def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
         has_body=request.has_body,
         scope=scope,
         tag=spec.tag,
-        baseline=_without_secret(spec.baseline) if known is None else None,
+        baseline=_wire_form(spec.baseline) if known is None else None,
         policy=spec.policy,
         timeouts=spec.options.timeouts,
         reader=None if spec.reader is None else _reader_name(spec.reader),
@@ -260,13 +261,12 @@ def tagged_body(request: Request, tag: str | None) -> Wire:
     return {**body, "description": f"{text} {tag}" if text else tag}
 
 
-def _without_secret(state: Model | Wire) -> Wire:
-    """Return *state* in its wire form, without the secret of a webhook and members that no parser accepts."""
-    if isinstance(state, Model):
-        state = unstructure(state)
-    if holds_broken(state):  # a number of a million digits, for example: the intent could not be read back
-        members = state.items() if isinstance(state, dict) else ()
-        state = {name: value for name, value in members if not holds_broken(value)} or None
+def _wire_form(passed: Model | Wire) -> Wire:
+    """Return a state that the user *passed* as an intent has it."""
+    return _without_secret(sound(unstructure(passed) if isinstance(passed, Model) else passed))
+
+
+def _without_secret(state: Wire) -> Wire:
     if isinstance(state, dict) and "secret" in state:
         return {name: value for name, value in state.items() if name != "secret"}
     return state
@@ -275,3 +275,87 @@ def _without_secret(state: Model | Wire) -> Wire:
 def _reader_name(reader: AnyReader) -> str:
     """Return the name by which an intent refers to a user-supplied reader."""
     return str(getattr(reader, "name", None) or getattr(reader, "__qualname__", type(reader).__qualname__))
+
+
+# --- how a run starts
+
+
+class Start(NamedTuple):
+    """How a run starts, once it has the lock of its line."""
+
+    intent: Intent | Callable[[], Intent]  # or what makes it: few writes need it
+    history: History = ()
+    first: Send | None = None  # what ``decide`` would say at the start, if that is known
+
+
+def new_start(spec: WriteSpec, line: str | None, intent: Intent | Callable[..., Intent]) -> Start:
+    """Start the first run of a write, with what its client knows at this moment."""
+    known = before(spec, line)
+    first = sent_at_once(
+        spec.kind,
+        spec.options.timeouts if callable(intent) else intent.timeouts,
+        has_baseline=spec.baseline is not None or known.last is not None,
+        knows_clock=known.bounds is not None,
+        never_listed=known.never_listed,
+    )
+    if callable(intent):
+        return Start(partial(intent, known), (), first)
+    return Start(with_before(intent, known, spec.baseline), (), first)
+
+
+def taken_up(
+    session: ClientState,
+    intent: Intent,
+    *,
+    journaled: bool = False,
+    gone_since: float | None = None,
+    reads_only: bool = False,
+) -> Start:
+    """
+    Start where another run left *intent*.
+
+    *journaled*: it comes from a journal that stored every send. *gone_since*: the local time since which
+    its sender is known to be dead. *reads_only*: it must not be sent.
+    """
+    writes = session.writes
+    newest, overtaken = intent.newest if journaled else None, intent.newest is False
+    latest, ended = writes.opened(intent.identity), writes.ended.get(intent.identity)
+    if latest is not None and len(latest.sent) >= len(intent.sent):  # this client left it open itself
+        intent, newest = attrs.evolve(latest, policy=intent.policy, reader=intent.reader), latest.newest
+    elif ended is not None and len(ended.intent.sent) >= len(intent.sent):  # or has its outcome
+        intent = attrs.evolve(ended.intent, policy=intent.policy, reader=intent.reader)
+    line = line_of(request_of(intent), intent.scope.team, intent.tag)
+    # A journal does not know what this client has written otherwise since it had the verdict.
+    asks = newest is None or (latest is None and ended is not None)
+    users = writes.last_users(line) if line is not None and asks else ()
+    if users:
+        newest = users[-1] == intent.identity  # otherwise a write of this client came after it
+    if overtaken or intent.newest is False:
+        newest = False
+    resumed = Resumed(
+        at=session.clock.now(),
+        journaled=journaled,
+        sender_gone=gone_since is not None,
+        since=gone_since,
+        newest=newest,
+        reads_only=reads_only,
+    )
+    return Start(intent, (resumed,))
+
+
+async def close_lines_of_leftovers(session: ClientState, journal: Journal) -> None:
+    """Close the lines of the open intents in *journal* for as long as their writes may still land."""
+    writes = session.writes
+    async with writes.looking:
+        if writes.leftovers is not None:
+            return
+        # All of them first: a cancelled or failed look must not count as one.
+        for intent in [intent async for intent in journal.open_intents()]:
+            line = line_of(request_of(intent), intent.scope.team, intent.tag)
+            writes.add_leftover(intent, line)
+            if line is not None:
+                resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
+                known = Known(BY_NAME[intent.operation], intent, (resumed,))
+                writes.close(line, intent.identity, known.free_at)
+        if writes.leftovers is None:
+            writes.leftovers = {}

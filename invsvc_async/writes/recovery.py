@@ -14,8 +14,7 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.writes.driver import Driver
-from invsvc_async.writes.new_intent import spec_of_intent, with_reader
-from invsvc_async.writes.start import close_lines_of_leftovers, taken_up
+from invsvc_async.writes.new_intent import close_lines_of_leftovers, spec_of_intent, taken_up, with_reader
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import AnyReader
-    from invsvc_async.transport.journal import Journal
     from invsvc_async.transport.session import ClientOptions
+    from invsvc_async.writes.journal import Journal
 
 __all__ = ["recover_on", "recovered", "resumed", "settled"]
 
@@ -91,7 +90,7 @@ async def _found(
     is_shared = getattr(journal, "is_shared", False)
     if is_shared:
         await journal.take_over(same_mode=same_mode)  # type: ignore[attr-defined]
-        view.session.writes.left_open.leftovers = None  # look again
+        view.session.writes.leftovers = None  # look again
     undelivered = [outcome async for outcome in journal.unheard()] if given else []
     opened = view.session.clock.now()  # since then, this process has the journal
     await close_lines_of_leftovers(view.session, journal)

@@ -1,10 +1,13 @@
-"""The values of writes, made from their answers or from a state that was read."""
+"""
+What the answers to a write say, and what comes out of it: how each attempt ended, value, verdict, outcome.
+"""
 
 from __future__ import annotations
 
 import inspect
+import logging
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import attrs
 import msgspec
@@ -12,8 +15,15 @@ import msgspec
 from invsvc_async import codec, models
 from invsvc_async.codec.envelope import Shape
 from invsvc_async.codec.exact_json import UNREADABLE
-from invsvc_async.errors import UnreadableResponseError
+from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
+from invsvc_async.models.common import once
 from invsvc_async.reconcile.compare import names_another
+from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.reconcile.history import Attempt, Done, End, ErrorFacts, Verdict
+from invsvc_async.reconcile.json_form import error_of
+from invsvc_async.reconcile.outcome import OutcomeBase
+from invsvc_async.transport.session import stamp_of
+from invsvc_async.writes.register import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,16 +31,250 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.facts import Known
+    from invsvc_async.reconcile.history import Reading, Secret, Send
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.session import Request
+    from invsvc_async.transport.transport import Exchange
+    from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Result", "of_another", "result_of", "secret_passed_on"]
+__all__ = ["Result", "ValueOf", "facts_of", "of_another", "result_of", "secret_passed_on"]
 
-T = TypeVar("T", bound=models.Model)
+T = TypeVar("T")
+M = TypeVar("M", bound=models.Model)
 T_co = TypeVar("T_co", covariant=True)
+_APPLIED = Verdict.APPLIED  # cheaper than access through the class
+
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 
-class Result(Protocol[T_co]):
+class Result(Generic[T]):
+    """
+    What the requests of one write, in *line*, were answered, and its end.
+
+    ``value`` is that of a readable answer, ``accepted`` that of a 202, which only says that the write will be
+    done, and ``error`` the one of the last attempt that failed. ``read`` is what the last read of the state
+    showed, and its JSON. ``done`` is the verdict, once it is known and stored; ``found`` its value, if it has
+    one.
+    """
+
+    def __init__(self, spec: WriteSpec, line: str | None, team: str | None) -> None:
+        self.value: T | None = None
+        self.accepted: T | None = None
+        self.error: InvsvcError | None = None
+        self.read: tuple[Wire, Wire | msgspec.Raw] = None, None
+        self.done: Done | None = None
+        self.found: T | None = None
+        self._spec = spec
+        self._line = line
+        self._team = team
+        self._outcome: Outcome[T] | None = None
+
+    # --- answers
+
+    def not_sent(self, error: InvsvcError, started: float, ended: float) -> Attempt:
+        """Return an attempt that had no request, because there was no token."""
+        self.error = error
+        return Attempt(started=started, ended=ended, end=End.NOT_SENT, error=facts_of(error))
+
+    def attempt(self, exchange: Exchange, send: Send, identity: Callable[[], str]) -> Attempt:
+        """Return how an attempt of the write with that *identity* ended. Keep its value, or its error."""
+        assert exchange.end is not None
+        readable, own, of_authentication, stamp, retry_after = False, False, False, None, None
+        failure: InvsvcError | None = None
+        spec = self._spec
+        request, session = spec.request, spec.options.session
+        try:
+            envelope = spec.options.opened(request, exchange)
+            value: T | None = result_of(request.operation).of_answer(envelope, request)
+            if spec.kind.creates:
+                self._check_own(value, envelope, identity)
+            mode = getattr(value, "livemode", None) if _shows_mode(type(value)) else None
+            if mode is not session.livemode:
+                session.saw(mode)
+            readable, stamp, own = True, envelope.stamp, True
+            if exchange.status == 202:
+                self.accepted = value
+            else:
+                self.value = value
+                if self._line is not None:
+                    self._learn(self._line, exchange, envelope)
+        except ServiceError as error:
+            failure, stamp, own, retry_after = error, stamp_of(error), error.own_envelope, error.retry_after
+            of_authentication = error.of_authentication
+        except TransportError as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001 - the request was sent, and the attempt must be recorded
+            failure = _unread(request.operation, exchange, error)
+        self.error = failure or self.error
+        return Attempt(
+            started=exchange.started,
+            ended=exchange.ended,
+            end=exchange.end,
+            status=exchange.status,
+            readable=readable,
+            own_envelope=own,
+            of_authentication=of_authentication,
+            error=facts_of(failure) if failure else None,
+            stamp=stamp,
+            retry_after=retry_after,
+            timeout=send.attempt_timeout,
+        )
+
+    def _check_own(self, made: object, envelope: Envelope, identity: Callable[[], str]) -> None:
+        """Raise ``UnreadableResponseError`` if what the answer to a create shows is another's, by its URL."""
+        spec = self._spec
+        name, normal = spec.kind.found_by or "", spec.kind.normal
+        shown, wanted = getattr(made, name, None), spec.request.body[name]
+        if not isinstance(shown, str) or shown == wanted or normal(shown) == normal(wanted):
+            return
+        made_id = getattr(made, "id", "")
+        claim = spec.options.session.writes.claims.get(made_id)
+        lacks_secret = (
+            spec.kind.has_secret and getattr(made, "secret", None) is None
+        )  # only the answer has it
+        if lacks_secret or (claim is not None and claim[1] and claim[0] != identity()):
+            raise of_another(envelope, made_id or None)
+
+    def _learn(self, line: str, exchange: Exchange, envelope: Envelope) -> None:
+        """Keep what the answer showed, for the writes that follow."""
+        spec, value = self._spec, self.value
+        kind, writes = spec.kind, spec.options.session.writes
+        if kind.creates:
+            if not is_unique(spec.tag):
+                made, at = getattr(value, "id", ""), getattr(value, "created_at", None)
+                writes.learn_created(line, made, None if at is None else milliseconds(at))
+            return
+        always = () if kind.deletes else kind.always  # an answer may show only a part of a webhook
+        is_part = always and any(getattr(value, each, None) is None for each in always)
+        if kind.shown_by is None or value is None or is_part:
+            writes.forget_state(line)
+        else:
+            shown: Wire = {} if kind.deletes else envelope.raw
+            weight, started, ended = len(exchange.answer), exchange.started, exchange.ended
+            writes.learn_state(
+                self._team, line, shown, started, ended, stamp=envelope.stamp, weight=weight, written=True
+            )
+
+    # --- the value
+
+    async def conclude(self, done: Done, look: Callable[[str], Awaitable[Reading]]) -> tuple[Done, T | None]:
+        """Return the verdict, with all else that was made, and the value. *look* reads what no answer had."""
+        kind = self._spec.kind
+        if self.value is None and kind.creates:
+            found = (done.value or {}).get("id")
+            self.value = self.accepted if getattr(self.accepted, "id", "") == found else None
+        if done.verdict is not _APPLIED:
+            return done, None
+        if self.value is not None:
+            return self._with_duplicates(done) if done.evidence.duplicates else done, self.value
+        if isinstance(done.value, dict):
+            return done, self._of_state(done.value)
+        if done.value is None and not kind.answer_shows_thing:
+            state = (await look(str(self._spec.request.operation.reader))).seen
+            return done, self._of_state(state or dict(self._spec.request.path))
+        return done, cast("T | None", done.value)  # a user-supplied reader decides what it is
+
+    def _of_state(self, state: Wire) -> T:
+        seen, shown = self.read
+        made: T = result_of(self._spec.request.operation).of_state(
+            shown if state is seen and shown is not None else state
+        )
+        return made
+
+    def _with_duplicates(self, done: Done) -> Done:
+        """Return *done* with all things found, except the one of the answer, as duplicates."""
+        ours = getattr(self.value, "id", None)
+        found = (done.value, *(done.evidence.duplicates or ()))
+        others = tuple(each for each in found if not (isinstance(each, dict) and each.get("id") == ours))
+        return attrs.evolve(done, evidence=attrs.evolve(done.evidence, duplicates=others))
+
+    def claim(self, done: Done, identity: str) -> None:
+        """Note which things this create made. A unique tag proves that, but may be edited away later."""
+        found = [done.value, *(done.evidence.duplicates or ())]
+        answered, writes = getattr(self.value, "id", None), self._spec.options.session.writes
+        tagged = is_unique(self._spec.tag)
+        if isinstance(answered, str):
+            writes.claim(answered, identity, is_certain=True, has_unique_tag=tagged)
+        for each in found:
+            if isinstance(each, dict) and isinstance(each.get("id"), str):
+                writes.claim(each["id"], identity, is_certain=tagged, has_unique_tag=tagged)
+
+    # --- the outcome
+
+    def keep(self, outcome: Outcome[Any]) -> None:  # Any: of the same operation
+        """Use *outcome*, which another run found or which says more, as that of this run."""
+        self.done = Done(verdict=outcome.verdict, reason=outcome.message, evidence=outcome.evidence)
+        self.found, self.error, self._outcome = outcome.value, outcome.error, outcome
+
+    def outcome(self, known: Callable[[], Known], done: Done | None, found: T | None) -> Outcome[T]:
+        """Return the outcome with the verdict *done* and the value *found*. It is made once."""
+        if self._outcome is None:
+            assert done is not None
+            self._outcome = self._made(known(), done, found)
+        return self._outcome
+
+    def _made(self, known: Known, done: Done, value: T | None) -> Outcome[T]:
+        error, refusal = self.error, known.refusal
+        if error is None and isinstance(refusal, ErrorFacts):  # the last send was one of another process
+            error = error_of({**attrs.asdict(refusal), "operation": known.operation.name})
+        secret: Secret | None = None
+        if done.verdict is _APPLIED and known.kind.has_secret:
+            if self.value is not None:
+                secret = None if getattr(self.value, "secret", None) is None else "returned"
+            else:
+                ends = (sent.end for sent in known.intent.sent)  # of runs before this one
+                answered = any(end is not None and end.kind == "applied" for end in ends)
+                secret = "not stored" if answered else "lost"
+        outcome: OutcomeBase[T] = OutcomeBase(
+            verdict=done.verdict, message=done.reason, evidence=done.evidence, value=value,
+            error=error, attempts=len(known.attempts), resends=known.resends,
+            secret=secret, history=known.history,
+            started_as=known.intent, livemode=self._spec.options.session.livemode,
+        )  # fmt: skip
+        return cast("Outcome[T]", outcome)
+
+    async def pass_secret_on(self, known: Callable[[], Known], done: Done, found: T | None, key: str) -> None:
+        """Pass the secret on to the hook of the client; what has the journal of a run has its own hook."""
+        hook = self._spec.options.session.on_secret
+        if hook is not None and self._spec.options.journal is None:
+            self._outcome = await secret_passed_on(self._made(known(), done, found), key, hook)
+
+
+def _unread(operation: Operation, exchange: Exchange, error: Exception) -> TransportError:
+    """Return the error for an answer that failed to parse in an unexpected way. Log it as a bug."""
+    log.error("%s: parsing the answer failed: %s", operation.name, type(error).__name__)
+    return UnreadableResponseError(
+        f"{operation.name}: parsing the answer (HTTP {exchange.status}) failed with {type(error).__name__}",
+        operation=operation.name,
+        status=exchange.status,
+        raw=exchange.answer,
+    )
+
+
+@once
+def _shows_mode(kind: type[object]) -> bool:
+    """Return whether models of *kind* have ``livemode``. Asking a model that lacks it is slow."""
+    return hasattr(kind, "livemode")
+
+
+def facts_of(error: InvsvcError) -> ErrorFacts:
+    """Return what a history keeps of *error*, which excludes the body."""
+    if isinstance(error, ServiceError):
+        return ErrorFacts(
+            kind=type(error).__name__,
+            message=error.message or str(error),
+            status=error.status,
+            code=error.code,
+        )
+    status = error.status if isinstance(error, TransportError) else None
+    return ErrorFacts(kind=type(error).__name__, message=str(error), status=status)
+
+
+# --- how the value of each operation is made
+
+
+class ValueOf(Protocol[T_co]):
     """How the value of one operation's writes is made."""
 
     def of_answer(self, envelope: Envelope, request: Request) -> T_co | None:
@@ -43,8 +287,8 @@ class Result(Protocol[T_co]):
         """
         ...
 
-    def of_state(self, state: Wire) -> T_co:
-        """Make the value from the state that a read showed."""
+    def of_state(self, state: Wire | msgspec.Raw) -> T_co:
+        """Make the value from the state that a read showed, or its JSON."""
         ...
 
 
@@ -59,24 +303,26 @@ def of_another(envelope: Envelope, shown: object) -> UnreadableResponseError:
 
 
 @attrs.frozen
-class _Modelled(Generic[T]):
-    model: type[T]
+class _Modelled(Generic[M]):
+    model: type[M]
 
-    def of_answer(self, envelope: Envelope, request: Request) -> T | None:
+    def of_answer(self, envelope: Envelope, request: Request) -> M | None:
         value = codec.one(self.model, envelope)
         shown = getattr(value, "id", None)
-        if names_another(shown, request.path):
+        if shown != request.path.get("id") and names_another(shown, request.path):
             raise of_another(envelope, shown)
         return value
 
-    def of_state(self, state: Wire) -> T:
+    def of_state(self, state: Wire | msgspec.Raw) -> M:
+        if isinstance(state, msgspec.Raw):
+            return codec.decode(self.model, state)
         return codec.structure(self.model, state)
 
 
-class _Connection(_Modelled[T]):
+class _Connection(_Modelled[M]):
     """A connection is one level down, in ``data.connection``."""
 
-    def of_answer(self, envelope: Envelope, request: Request) -> T | None:  # noqa: ARG002 - the protocol's
+    def of_answer(self, envelope: Envelope, request: Request) -> M | None:  # noqa: ARG002 - the protocol's
         payload = envelope.data
         connection = payload.get("connection") if isinstance(payload, dict) else None
         if not isinstance(connection, dict):
@@ -113,10 +359,10 @@ def _shows_webhook(envelope: Envelope, request: Request) -> bool:
     return True
 
 
-class _Open(_Modelled[T]):
+class _Open(_Modelled[M]):
     """An answer whose payload is not specified: it may be the webhook, or anything else."""
 
-    def of_answer(self, envelope: Envelope, request: Request) -> T | None:
+    def of_answer(self, envelope: Envelope, request: Request) -> M | None:
         return codec.one(self.model, envelope) if _shows_webhook(envelope, request) else None
 
 
@@ -148,14 +394,14 @@ class _Plain:
 
 
 # Any, here and below: the operation names the model, and the method of the resource types it.
-def result_of(operation: Operation) -> Result[Any]:
+def result_of(operation: Operation) -> ValueOf[Any]:
     """Return how the value of *operation* is made."""
     # Not cached by the operation: its hash covers all its fields, which is slow.
     return _result(operation.name, operation.result, operation.shape)
 
 
 @cache
-def _result(name: str, result: str, shape: Shape) -> Result[Any]:
+def _result(name: str, result: str, shape: Shape) -> ValueOf[Any]:
     if result == "Deleted":
         return _Deleted()
     if result == "object":

@@ -11,28 +11,31 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec.envelope import is_cut
-from invsvc_async.errors import InvsvcError, ServiceError, TransportError
+from invsvc_async.errors import InvsvcError, ServiceError
 from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, ErrorFacts, Holds, Reading, Superseded
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import JOURNEY_READER, CallOptions
 from invsvc_async.transport.session import Request, stamp_of
-from invsvc_async.writes.new_intent import line_of, line_of_alike
-from invsvc_async.writes.results import of_another
+from invsvc_async.writes.new_intent import line_of_alike, line_of_thing
+from invsvc_async.writes.results import facts_of, of_another
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from msgspec import Raw
 
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import ClientOptions
     from invsvc_async.transport.transport import Exchange
 
-__all__ = ["StateReader", "facts_of"]
+__all__ = ["StateReader"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -52,15 +55,14 @@ class StateReader:
         self._writes = view.session.writes
         self._clock = view.session.clock
         self._intent = intent
-        self._kind = kind_of_write(BY_NAME[intent.operation])
         self._now = now
         self._own = own
+        self.shown: Wire | Raw = None  # the JSON of the thing that was read
 
     async def look(self, name: str, *, lane: Lane) -> Reading:
         """Read with the reader called *name*. A failed read returns a Reading too."""
-        reader = self._reader(name)
-        if reader is not None:
-            return await self._ask(reader)
+        if name in (self._intent.reader, JOURNEY_READER):
+            return await self._ask(self._reader(name))
         operation, team = BY_NAME[name], self._intent.scope.team
         if operation.many:
             request = Request(operation=operation, query={"limit": str(LIST_SIZE)}, team=team)
@@ -70,16 +72,16 @@ class StateReader:
 
     async def _fetch(self, request: Request, *, lane: Lane) -> Reading:
         """Read the state once, or twice if the token was stale."""
-        begun = self._clock.now()
+        view, loop, begun = self._view, asyncio.get_running_loop(), self._clock.now()
         try:
-            exchange = await self._exchanged(request, lane)
-            if exchange.status == 401 and await self._view.renew_token(exchange, within=READ_TIME):
-                exchange = await self._exchanged(request, lane)
+            exchange = await view.attempt(request, deadline=loop.time() + READ_TIME, lane=lane)
+            if exchange.status == 401 and await view.renew_token(exchange, within=READ_TIME):
+                exchange = await view.attempt(request, deadline=loop.time() + READ_TIME, lane=lane)
         except InvsvcError as error:  # no token
             return Reading(started=begun, ended=self._clock.now(), error=facts_of(error))
         seen_from, ended = exchange.started, exchange.ended
         try:
-            envelope = self._view.opened(request, exchange)
+            envelope = view.opened(request, exchange)
             return self._seen(request, exchange, envelope)
         except ServiceError as error:
             status = 404 if error.status == 410 and error.own_envelope else error.status
@@ -96,13 +98,12 @@ class StateReader:
         except InvsvcError as error:
             return Reading(started=seen_from, ended=ended, error=facts_of(error))
 
-    def _learn(self, request: Request, exchange: Exchange, state: Wire, stamp: int | None) -> None:
+    def _learn(self, request: Request, exchange: Exchange, state: Wire | Raw, stamp: int | None) -> None:
         """Keep the state that was read for the writes that follow."""
-        line = line_of(request, None, None)
-        if line is not None:
-            team, weight = self._view.team_of(request), len(exchange.answer)
-            started, ended = exchange.started, exchange.ended
-            self._writes.learn_state(team, line, state, started, ended, stamp=stamp, weight=weight)
+        line = line_of_thing(request.operation, *request.path.values())
+        team, weight = self._view.team_of(request), len(exchange.answer)
+        started, ended = exchange.started, exchange.ended
+        self._writes.learn_state(team, line, state, started, ended, stamp=stamp, weight=weight)
 
     def _seen(self, request: Request, exchange: Exchange, envelope: Envelope) -> Reading:
         """
@@ -114,11 +115,13 @@ class StateReader:
         """
         seen = envelope.data
         if isinstance(seen, dict):
-            if names_another(shown := seen.get("id"), request.path):
+            if (shown := seen.get("id")) != request.path.get("id") and names_another(shown, request.path):
                 raise of_another(envelope, shown)
-            self._session.saw(seen.get("livemode"))
+            if (mode := seen.get("livemode")) is not self._session.livemode:
+                self._session.saw(mode)
+            self.shown = envelope.raw
             if request.path:
-                self._learn(request, exchange, seen, envelope.stamp)
+                self._learn(request, exchange, envelope.raw, envelope.stamp)
         elif isinstance(seen, list):
             self._writes.learn_list(request.operation.name, self._view.team_of(request), seen)
         many = len(seen) if isinstance(seen, list) else 0
@@ -133,10 +136,6 @@ class StateReader:
             stamp=envelope.stamp,
         )
 
-    async def _exchanged(self, request: Request, lane: Lane) -> Exchange:
-        deadline = asyncio.get_running_loop().time() + READ_TIME
-        return await self._view.attempt(request, deadline=deadline, lane=lane)
-
     def _with_claims(self, reading: Reading) -> Reading:
         """Return *reading* with the items that belong to other intents. They may share the list."""
         claims, own = self._writes.claims, self._intent.identity
@@ -149,18 +148,20 @@ class StateReader:
                 (certain if claim[1] else guessed).add(known_as)
             elif isinstance(known_as, str):
                 line = line_of_alike(self._kind, item)
-                if line is not None and line != own_line and line in self._writes.lines:
+                if line is not None and line != own_line and self._writes.is_busy(line):
                     guessed.add(known_as)
         if not (certain or guessed):
             return reading
         return attrs.evolve(reading, claimed_by_others=frozenset(certain), guessed=frozenset(guessed))
 
-    def _reader(self, name: str) -> AnyReader | None:
+    @property
+    def _kind(self) -> Kind:
+        return kind_of_write(BY_NAME[self._intent.operation])
+
+    def _reader(self, name: str) -> AnyReader:
         """Return the user-supplied reader called *name*. An intent contains only its name."""
         if name == self._intent.reader:
             return self._own or _no_reader
-        if name != JOURNEY_READER:
-            return None
         for reader in (self._own, self._intent.policy.journey_reader, self._view.reconcile.journey_reader):
             if callable(reader):
                 return reader
@@ -175,7 +176,9 @@ class StateReader:
             if isinstance(found, _FINDINGS):
                 return Reading(started=begun, ended=self._clock.now(), finding=found)
             if self._kind.may_lack_read:  # the reader is only another way to read the thing itself
-                seen, ended = _wire_form(found), self._clock.now()
+                from invsvc_async.codec import unstructure
+
+                seen, ended = found if isinstance(found, dict) else unstructure(found), self._clock.now()
                 return Reading(started=begun, ended=ended, status=200, own_envelope=True, seen=seen)
             why = f"the reader returned a {type(found).__name__}, not a finding"
         except asyncio.CancelledError:
@@ -193,22 +196,3 @@ async def _no_reader(client: object, intent: Intent) -> CannotTell:  # noqa: ARG
     return CannotTell(
         f"the intent names a user-supplied reader ({intent.reader or JOURNEY_READER}); pass it as reader="
     )
-
-
-def facts_of(error: InvsvcError) -> ErrorFacts:
-    """Return what a history keeps of *error*, which excludes the body."""
-    if isinstance(error, ServiceError):
-        return ErrorFacts(
-            kind=type(error).__name__,
-            message=error.message or str(error),
-            status=error.status,
-            code=error.code,
-        )
-    status = error.status if isinstance(error, TransportError) else None
-    return ErrorFacts(kind=type(error).__name__, message=str(error), status=status)
-
-
-def _wire_form(found: object) -> Wire:
-    from invsvc_async.codec import unstructure
-
-    return found if isinstance(found, dict) else unstructure(found)

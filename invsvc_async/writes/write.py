@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import attrs
 from msgspec.structs import replace
 
+from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.models.common import UNSET
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.settings import ReconcilePolicy, warn_if_never_sent_again
 from invsvc_async.writes.driver import Driver, new_run
-from invsvc_async.writes.new_intent import intent_of, new_tag, spec_of_intent
-from invsvc_async.writes.start import taken_up
+from invsvc_async.writes.new_intent import intent_of, new_tag, spec_of_intent, taken_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,8 +64,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     def __init__(self, spec: WriteSpec, *, on_lost_secret: Literal["raise", "keep"] = "raise") -> None:  # noqa: S107 - a policy, no password
         reader: object = spec.reader
         if reader is not None and not callable(reader):
-            from invsvc_async.errors import InvalidRequestError
-
             problem = "reader: must be an async callable that takes (client, intent)"
             raise InvalidRequestError(problem, operation=spec.operation.name)
         self._spent = False  # awaited, closed or handed on
@@ -108,8 +106,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
         self._spent = True  # as in with_policy
         if self._driver is not None:
-            from invsvc_async.errors import InvalidRequestError
-
             problem = "a line of it would send it again; hand over its intent.to_json(), and settle it there"
             raise InvalidRequestError(problem, operation=self._spec.operation.name)
         line = line_of_write(self._spec, self.intent)
@@ -128,19 +124,12 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
                 ``client.unsettled``.
 
         """
-        driver = await self._driven()
-        self._note_heard(driver)
-        return driver.outcome()
-
-    def _note_heard(self, driver: Driver[T_co]) -> None:
-        """Note in the journal, in the next round of the loop, that the awaiter has the verdict."""
-        if driver.journal is not None:
-            asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.identity)
+        return (await self._driven()).outcome()
 
     async def _driven(self) -> Driver[T_co]:
         """Run it once, however many tasks await it."""
         self._spent = True
-        while (driver := self._driver) is None or driver.ending.done is None:
+        while (driver := self._driver) is None or driver.result.done is None:
             if self._running:
                 waiter = asyncio.get_running_loop().create_future()
                 self._waiting.append(waiter)
@@ -149,12 +138,11 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             self._running = True
             try:
                 if driver is None:
-                    if self._gone is not None:
-                        self._refuse_gone()
+                    self._refuse_gone()
                     spec = self._spec
                     if spec.resumes is None and spec.key is None:  # by far the most
                         driver = self._driver = new_run(spec, self._intent)
-                    elif self._has_own_key:
+                    elif spec.key is not None if spec.resumes is None else spec.resumes.nonce is not None:
                         self._driver = await self._run_keyed()
                         continue
                     else:
@@ -164,6 +152,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
                 self._running = False
                 if self._waiting:
                     self._wake()
+        if driver.journal is not None:  # in the next round of the loop, the awaiter has the verdict
+            asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.identity)
         return driver
 
     def _wake(self) -> None:
@@ -205,8 +195,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         self._spent = True  # even if it is refused below: nobody is left to await it
         other: object = policy
         if other is not None and not isinstance(other, ReconcilePolicy):
-            from invsvc_async.errors import ConfigurationError
-
             raise ConfigurationError(f"policy: must be ReconcilePolicy(…), not {type(other).__name__}.")
         changed = attrs.evolve(policy or self._spec.policy, **changes)
         warn_if_never_sent_again(changed, self._spec.options.timeouts)
@@ -228,8 +216,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
         """
         if not isinstance(key, str) or not key or len(key) > 200 or not key.isprintable():
-            from invsvc_async.errors import InvalidRequestError
-
             self._spent = True  # as in with_policy
             raise InvalidRequestError(
                 "key: must have 1 to 200 printable characters", operation=self._spec.operation.name
@@ -253,8 +239,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     async def _value(self) -> T_co:
         driver = await self._driven()
-        self._note_heard(driver)
-        value, done = driver.answers.value, driver.ending.done
+        value, done = driver.result.value, driver.result.done
         if value is not None and done is not None and done.verdict is _APPLIED:
             return value  # no outcome is built: it may never be asked for
         return value_of(self, driver.outcome())
@@ -296,8 +281,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     def _refuse_gone(self) -> None:
         if self._gone is not None:
-            from invsvc_async.errors import ConfigurationError
-
             raise ConfigurationError(
                 f"{self._spec.operation.name}: this write was not sent, because {self._gone}. Make a new one."
             )
@@ -310,7 +293,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             )
 
     def __repr__(self) -> str:
-        done = self._driver.ending.done if self._driver else None
+        done = self._driver.result.done if self._driver else None
         state = done.verdict if done else "under way" if self._driver else "not sent"
         return f"<Write {self._spec.operation.name}: {state}>"
 
@@ -318,8 +301,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     def _but(self, **changes: Any) -> Write[T_co]:  # Any: fields of its WriteSpec
         if self._driver is not None:
-            from invsvc_async.errors import ConfigurationError
-
             raise ConfigurationError(
                 "write: it is under way and cannot be changed. Change it before awaiting it."
             )
@@ -328,18 +309,11 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         on_lost_secret: Literal["raise", "keep"] = "keep" if self._keep_lost else "raise"
         return Write(replace(self._spec, **changes), on_lost_secret=on_lost_secret)
 
-    @property
-    def _has_own_key(self) -> bool:
-        resumes = self._spec.resumes
-        return self._spec.key is not None if resumes is None else resumes.nonce is not None
-
     async def _run_keyed(self) -> Driver[T_co]:
         """Run it as the one write under its key, and return the run that has its verdict."""
         spec = self._spec
         run_keyed = getattr(spec.options.session.writes.journal, "run_keyed", None)
         if run_keyed is None:
-            from invsvc_async.errors import ConfigurationError
-
             raise ConfigurationError(
                 f"{spec.operation.name}: the key {spec.key!r} means something only where it is stored. Make "
                 "the client with journal='calls.db' or journal='postgresql://…', or give the write to a "
@@ -366,8 +340,6 @@ def take_over(write: Write[Any]) -> WriteSpec:
     """
     spec = write._spec
     if write._driver is not None or spec.resumes is not None:
-        from invsvc_async.errors import InvalidRequestError
-
         problem = "a batch takes only writes that have not begun"
         raise InvalidRequestError(problem, operation=spec.operation.name, hint="Await this one instead.")
     write.close()

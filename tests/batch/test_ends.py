@@ -28,7 +28,7 @@ from invsvc_async.batch.pacing import Slots
 from invsvc_async.batch.sending import Sending
 from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.entry import LostLaneError, State
-from invsvc_async.reconcile.own_writes import OwnWrites
+from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates
 from tests.support.power_cut import cut_power
@@ -470,7 +470,7 @@ async def test_tasks_that_begin_at_once(service, client, tmp_path, monkeypatch):
         lambda spec, intent: spec if isinstance(spec, Lost) else new_run(spec, intent),
     )
     engine = Engine(Sending(client=client, concurrency=1, rate=None))
-    engine.add(Item(key="a", digest="", thing=None, own=OwnWrites(), spec=Lost()))
+    engine.add(Item(key="a", digest="", thing=None, writes=WriteRegister(is_of_one_mode=True), spec=Lost()))
     engine.finish()
     async with asyncio.timeout(30):
         assert await engine.next_finished() is None

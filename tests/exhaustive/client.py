@@ -15,9 +15,8 @@ from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Attempt, Reading, Resumed
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.reconcile.server_clock import ServerClock
-from invsvc_async.transport.write_register import LeftOpen, WriteRegister
-from invsvc_async.writes.new_intent import spec_of_intent
-from invsvc_async.writes.start import taken_up
+from invsvc_async.writes.new_intent import spec_of_intent, taken_up
+from invsvc_async.writes.register import WriteRegister
 from tests.exhaustive.world import stamp
 from tests.exhaustive.world_setup import NEVER, NOBODY, START
 
@@ -82,7 +81,7 @@ def _opens(setup: SetUp, node: Node, run: Run) -> float:
 
 def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -> Intent:
     """Return the intent of *run* with what its client knows at *at*."""
-    own, clock = subject.own_writes(), ServerClock()
+    own, clock = subject.register(is_of_one_mode=True), ServerClock()
     if setup.stamped and setup.bounds is not None and not node.client:
         low, high = setup.first_bounds or setup.bounds
         clock.learn(round((START - 1 + 1_700_000_000.0) * 1000), START - 1 - high, START - 1 - low)
@@ -92,11 +91,12 @@ def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -
         opened = node.opened - node.shift
         clock.learn(stamp(node.opened), opened - setup.bounds[1], opened - setup.bounds[0])
     if setup.forgetful:
-        own._urls = type(own._urls)((url, ids.shortened(0)) for url, ids in own._urls.items())
+        for thing in own.things().values():
+            thing.ids = thing.ids and thing.ids.shortened(0)
     session = SimpleNamespace(
         clock=SimpleNamespace(now=lambda: at),
         server_clock=clock,
-        writes=WriteRegister(own=own, is_of_one_mode=True),
+        writes=own,
     )
     team = run.intent.scope.team
     view: Any = SimpleNamespace(session=session, team_of=lambda _: team)
@@ -110,12 +110,12 @@ def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -
 
 def _learn(
     own: Any, clock: ServerClock, run: Run, event: Event | None
-) -> None:  # Any: OwnWrites, or a broken one
+) -> None:  # Any: a WriteRegister, or a broken one
     """Do what the driver, and what looks for it, do with what they hear."""
     kind, team = kind_of_write(BY_NAME[run.intent.operation]), run.intent.scope.team
     thing = run.line
     if event is None and kind.needs_baseline:
-        own.forget(thing)
+        own.forget_state(thing)
     if not isinstance(event, (Attempt, Reading)):
         return
     if event.stamp is not None:
@@ -124,22 +124,22 @@ def _learn(
         _learn_read(own, thing, team, event)
     elif event.readable and kind.creates:
         if run.line.startswith("url "):
-            own.created(run.line, event.value["id"], event.value["created_at"])
+            own.learn_created(run.line, event.value["id"], event.value["created_at"])
     elif event.readable:
         state = {} if kind.deletes else event.value
         if state is None:
-            own.forget(thing)
+            own.forget_state(thing)
         else:
-            own.learn(thing, state, event.started, event.ended, stamp=event.stamp, written=True, team=team)
+            own.learn_state(team, thing, state, event.started, event.ended, stamp=event.stamp, written=True)
 
 
 def _learn_read(own: Any, thing: str, team: str | None, event: Reading) -> None:
     if isinstance(event.seen, list):
-        own.listed(("webhooks.list", team), event.seen)
+        own.learn_list("webhooks.list", team, event.seen)
     elif event.own_envelope and isinstance(event.seen, dict):
-        own.learn(thing, event.seen, event.started, event.ended, stamp=event.stamp, team=team)
+        own.learn_state(team, thing, event.seen, event.started, event.ended, stamp=event.stamp)
     elif event.own_envelope and event.status == 404 and "/webhooks/" in thing:
-        own.learn(thing, {}, event.started, event.ended, stamp=event.stamp, team=team)
+        own.learn_state(team, thing, {}, event.started, event.ended, stamp=event.stamp)
 
 
 def claims_of(node: Node, run: Run) -> tuple[tuple[str, int, bool, int], ...]:
@@ -196,10 +196,9 @@ def take_up(setup: SetUp, node: Node, run: Run, intent: Intent, crash: Crash, no
     shift = node.shift if setup.runs > 1 and crash.client != "other" else run.shift - setup.jump
     if setup.runs > 1 and crash.client == "same":
         shift = run.shift
-    left_open = LeftOpen()
+    register = WriteRegister(is_of_one_mode=True)
     if crash.client == "same" and run.kept is not None:
-        left_open.add(run.kept, run.line, in_journal=False)
-    register = WriteRegister(left_open=left_open, is_of_one_mode=True)
+        register.leave_open(run.kept, run.line)
     session: Any = SimpleNamespace(writes=register, clock=SimpleNamespace(now=lambda: now - shift))
     gone_since = (now - shift if run.gone_since is None else run.gone_since) if crash.gone else None
     start = taken_up(
@@ -242,12 +241,12 @@ def overtaking(node: Node, run: Run) -> Node:
     ]
     if not open_runs or run.client != node.client:
         return node
-    left_open = LeftOpen()
+    register = WriteRegister(is_of_one_mode=True)
     for each in open_runs:
         assert each.kept is not None
-        left_open.add(each.kept, each.line, in_journal=True)
-    left_open.overtake(run.line, run.intent.identity)
+        register.leave_open(each.kept, each.line)
+    register.overtake(register.thing(run.line), run.intent.identity)
     for each in open_runs:
         if each.taken is None or each.taken.client != "other":
-            node = node.with_run(node.runs[each.number]._replace(kept=left_open.get(each.intent.identity)))
+            node = node.with_run(node.runs[each.number]._replace(kept=register.opened(each.intent.identity)))
     return node

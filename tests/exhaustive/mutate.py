@@ -25,11 +25,10 @@ CHAIN = (
     "kinds",
     "findings",
     "facts",
-    "own_writes",
     "decide",
     "stored_intent",
 )  # each imports from those before it
-AROUND = "invsvc_async.writes.new_intent"
+REGISTER, AROUND = "invsvc_async.writes.register", "invsvc_async.writes.new_intent"
 
 
 @attrs.frozen
@@ -47,12 +46,12 @@ def broken(mutant: Mutant) -> Subject:
     """Load the modules with *mutant* in place of what ships."""
     with _set_aside():
         modules = {name: _load(f"{PACKAGE}.{name}", mutant) for name in CHAIN}
-        around = _load(AROUND, mutant)
+        register, around = _load(REGISTER, mutant), _load(AROUND, mutant)
     return Subject(
         modules["decide"].decide,
         modules["facts"].Known,
         modules["stored_intent"].stored,
-        modules["own_writes"].OwnWrites,
+        register.WriteRegister,
         around.before,
         around.with_before,
     )
@@ -61,7 +60,7 @@ def broken(mutant: Mutant) -> Subject:
 @contextmanager
 def _set_aside() -> Iterator[None]:
     """Restore the modules that ship afterwards."""
-    names = [*(f"{PACKAGE}.{name}" for name in CHAIN), AROUND]
+    names = [*(f"{PACKAGE}.{name}" for name in CHAIN), REGISTER, AROUND]
     shipped = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     try:
         yield

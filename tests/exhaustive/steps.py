@@ -11,8 +11,8 @@ import attrs
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.history import Closed, Done, End, Read, Reading, Send, Tick, Verdict, Wait
 from invsvc_async.reconcile.kinds import KINDS
-from invsvc_async.reconcile.own_writes import OwnWrites
 from invsvc_async.writes.new_intent import before, with_before
+from invsvc_async.writes.register import WriteRegister
 from tests.exhaustive.answers import LATE
 from tests.exhaustive.client import claims_of, closes_at, cut_short, ended, overtaking, take_up
 from tests.exhaustive.judge import ENDING, MOST_STEPS, PROOF, hold, judge, judge_send
@@ -43,7 +43,7 @@ class Subject:
     decide: Callable[..., Any]
     known: Callable[..., Any]
     stored: Callable[..., Any]
-    own_writes: Callable[[], Any] = OwnWrites
+    register: Callable[..., Any] = WriteRegister
     before: Callable[..., Any] = before
     with_before: Callable[..., Any] = with_before
 

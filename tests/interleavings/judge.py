@@ -15,9 +15,9 @@ from tests.interleavings.loop import START
 from tests.interleavings.service import ATTEMPT, CONNECT, LONG
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Iterator
 
-    from invsvc_async.concurrency.keyed_lock import KeyedLock
+    from invsvc_async.writes.register import WriteRegister
     from tests.interleavings.execution import Heard, Member, Stage
     from tests.interleavings.service import Effect, Sent
 
@@ -62,14 +62,14 @@ def _ended(stage: Stage) -> Iterator[str]:
 def _released(stage: Stage, member: Member) -> Iterator[str]:
     """Each line is free once its time has passed, and nothing is kept of it."""
     state, longest = member.state, LONG + ATTEMPT + 2 * SLACK + 3 * BAND
-    for key, line in [*state.writes.lines._lines.items()]:
-        if line is None or line.held or line.waiters:
+    for key, line in state.writes.things().items():
+        if line.held or line.waiters:
             yield f"0: the line {key} of {member.name} is not released"
         elif line.opens_at(None) > stage.loop.now + longest:
             yield f"0: the line {key} of {member.name} stays closed"
         else:
-            _go_through(state.writes.lines, key)
-    if len(state.writes.lines):
+            _go_through(state.writes, key)
+    if any(line.held or line.closed_until for line in state.writes.things().values()):
         yield f"0: {member.name} keeps lines that nobody needs"
     if state.runs or state.writes.listings._under_way or state.writes.listings._next:
         yield f"0: {member.name} keeps a pause or a list"
@@ -85,15 +85,17 @@ class _Later:
         raise AssertionError(seconds)
 
 
-def _go_through(lines: KeyedLock, key: Hashable) -> None:
+def _go_through(writes: WriteRegister, line: str) -> None:
     """Enter a line whose time has passed, and leave it."""
 
     async def pause(_seconds: float) -> bool:
         raise AssertionError
 
+    clock, writes.clock = writes.clock, _Later()
     with contextlib.suppress(StopIteration):
-        lines.wait(key, None, _Later(), pause).send(None)
-    lines.leave(key, _Later())
+        writes.turn(line, writes.thing(line), None, pause).send(None)
+    writes.leave(line, writes.thing(line))
+    writes.clock = clock
 
 
 def _once(stage: Stage) -> Iterator[str]:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.concurrency.keyed_lock import KeyedLock, _Line
-from invsvc_async.transport.write_register import LeftOpen, WriteRegister
-from invsvc_async.writes import driver, recovery, start
+from invsvc_async.writes import driver, new_intent, recovery
 from invsvc_async.writes.driver import Driver
+from invsvc_async.writes.register import Thing, WriteRegister
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,12 +33,12 @@ class Mutant:
 
 
 def _no_lock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(KeyedLock, "enter", lambda _lock, _key: True)
-    patch.setattr(KeyedLock, "leave", lambda _lock, _key, _clock: None)
+    patch.setattr(Thing, "enter", lambda _thing: True)
+    patch.setattr(WriteRegister, "leave", lambda _register, _line, _thing: None)
 
 
 def _released_early(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(KeyedLock, "close", lambda *_: None)
+    patch.setattr(WriteRegister, "close", lambda *_: None)
 
 
 def _settled_without_a_lock(patch: pytest.MonkeyPatch) -> None:
@@ -54,8 +53,8 @@ def _settled_without_a_lock(patch: pytest.MonkeyPatch) -> None:
 
 
 def _held_up_by_itself(patch: pytest.MonkeyPatch) -> None:
-    opens_at = _Line.opens_at
-    patch.setattr(_Line, "opens_at", lambda line, _owner: opens_at(line, None))
+    opens_at = Thing.opens_at
+    patch.setattr(Thing, "opens_at", lambda thing, _owner: opens_at(thing, None))
 
 
 def _guesses_are_certain(patch: pytest.MonkeyPatch) -> None:
@@ -84,17 +83,17 @@ def _taken_up_before_the_lock(patch: pytest.MonkeyPatch) -> None:
 def _leftovers_close_nothing(patch: pytest.MonkeyPatch) -> None:
     async def only_kept(session: Any, journal: Any) -> None:
         async for intent in journal.open_intents():
-            line = start.line_of(start.request_of(intent), intent.scope.team, intent.tag)
-            session.writes.left_open.add_leftover(intent, line)
-        if session.writes.left_open.leftovers is None:
-            session.writes.left_open.leftovers = {}
+            line = new_intent.line_of(new_intent.request_of(intent), intent.scope.team, intent.tag)
+            session.writes.add_leftover(intent, line)
+        if session.writes.leftovers is None:
+            session.writes.leftovers = {}
 
     patch.setattr(driver, "close_lines_of_leftovers", only_kept)
     patch.setattr(recovery, "close_lines_of_leftovers", only_kept)
 
 
 def _not_overtaken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LeftOpen, "overtake", lambda _left, _line, _newest: [])
+    patch.setattr(WriteRegister, "overtake", lambda _register, _thing, _newest: [])
 
 
 def _outcomes_forgotten(patch: pytest.MonkeyPatch) -> None:

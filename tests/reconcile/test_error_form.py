@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from invsvc_async import errors
-from invsvc_async.reconcile.error_form import error_of, plain_error
+from invsvc_async.reconcile.json_form import error_of, plain_error
 
 ERRORS = [
     errors.NotSentError("no route", operation="webhooks.update"),

@@ -27,7 +27,7 @@ from invsvc_async import (
 )
 from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run
-from invsvc_async.reconcile.error_form import plain_error
+from invsvc_async.reconcile.json_form import plain_error
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.faults import KINDS
 from tests.secrets.known_secrets import shown

@@ -95,14 +95,12 @@ class Traffic:
             await kind()
         except InvsvcError:
             self.failed += 1
-        left_open = (
-            self.client._view.session.writes.left_open
-        )  # kept by design, which would look like a leak here
-        if left_open.unsettled:
-            key, intent = next(reversed(left_open.unsettled.items()))
-            left_open.take(key)
+        writes = self.client._view.session.writes
+        if writes.unsettled:  # kept by design, which would look like a leak here
+            key, left = next(reversed(writes.unsettled.items()))
+            writes.take(key)
             if self.chance.random() < SETTLED:
-                await self.client.settle(intent, same_mode=True)
+                await self.client.settle(left.intent, same_mode=True)
 
     async def _read(self) -> None:
         await self.client.webhooks.list()

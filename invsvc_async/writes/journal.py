@@ -57,12 +57,6 @@ class WriteJournal(Protocol):
         ...
 
 
-class RunJournal(WriteJournal, Protocol):
-    """The journal of one run of a write."""
-
-    answer: bytes  # the body of the last answer to the write; set by the run
-
-
 class Journal(WriteJournal, Protocol):
     """A durable store of the intents and verdicts of single writes."""
 
