@@ -142,17 +142,17 @@ def chart(counted: list[tuple[str, int, int]]) -> str:
         row for row in counted if row[0] in {"duplicate effects", "wrong verdicts", "lost writes", "unknown"}
     ]
     most = max(max(row[1:]) for row in wanted)
-    parts, y = [], 40
+    parts, y = [], 26
     for words, *both in wanted:
-        parts.append(f'<text x="112" y="{y + 24}" text-anchor="end">{words}</text>')
+        parts.append(f'<text x="112" y="{y + 16}" text-anchor="end">{words}</text>')
         for number, (count, colour) in enumerate(zip(both, ("#c96f5e", "#3f8f5b"), strict=True)):
-            wide, top = round(250 * count / most), y + 20 * number
-            parts.append(f'<rect x="120" y="{top}" width="{max(wide, 1)}" height="16" fill="{colour}"/>')
-            parts.append(f'<text x="{128 + wide}" y="{top + 13}">{count}</text>')
-        y += 54
-    key = '<rect x="120" y="8" width="14" height="14" fill="#c96f5e"/>'
-    key += '<text x="140" y="20">an ordinary client</text>'
-    key += '<rect x="270" y="8" width="14" height="14" fill="#3f8f5b"/><text x="290" y="20">this one</text>'
+            wide, top = round(250 * count / most), y + 13 * number
+            parts.append(f'<rect x="120" y="{top}" width="{max(wide, 1)}" height="10" fill="{colour}"/>')
+            parts.append(f'<text x="{128 + wide}" y="{top + 10}">{count}</text>')
+        y += 29
+    key = '<rect x="120" y="6" width="12" height="12" fill="#c96f5e"/>'
+    key += '<text x="138" y="17">an ordinary client</text>'
+    key += '<rect x="270" y="6" width="12" height="12" fill="#3f8f5b"/><text x="288" y="17">this one</text>'
     look = 'font-family="sans-serif" font-size="13" fill="#7a8699"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="420" viewBox="0 0 420 {y}" {look}>'
     return f"{head}{key}{''.join(parts)}</svg>\n"
