@@ -21,7 +21,7 @@ release = version = __version__
 
 extensions = [
     "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon",
-    "command_line", "decision_diagram", "figures", "operations_table",
+    "command_line", "decision_diagram", "figures", "operations_table", "phone_tables",
 ]  # fmt: skip
 exclude_patterns = ["_build", "_generated"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
