@@ -14,9 +14,6 @@ pytestmark = pytest.mark.untraced
 
 DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
-REFERENCE = re.compile(r"\]\[([^]]+)\]")
-DEFINITION = re.compile(r"^\[([^]]+)\]: \S+$", re.MULTILINE)  # two in one line are text
 EACH = pytest.mark.parametrize(
     "page", [ROOT / "README.md", *PAGES], ids=lambda page: str(page.relative_to(ROOT))
 )
@@ -37,14 +34,6 @@ def test_links_of_page(page) -> None:
     targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
 
     assert [target for target in targets if not (page.parent / target).exists()] == []
-
-
-@EACH
-def test_references_of_page(page) -> None:
-    """Each `[text][name]` has its line with an address, without which a page shows the brackets."""
-    text = CODE.sub("", page.read_text())
-
-    assert set(REFERENCE.findall(text)) == set(DEFINITION.findall(text))
 
 
 def test_list_of_all_pages() -> None:
