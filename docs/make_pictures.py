@@ -110,10 +110,8 @@ def demo() -> None:
     (HERE / "_static" / "demo.svg").write_text(chart(counted))
     rows = [f"| {words} | {ordinary:,} | {ours:,} |" for words, ordinary, ours in counted]
     table = ["| Seed 1, the default faults | An ordinary client | This one |", "|---|--:|--:|", *rows]
-    picture_of_it = (
-        "![Duplicates, wrong verdicts, lost writes and unknowns of both clients](/_static/demo.svg)"
-    )
-    (HERE / "_generated" / "demo.md").write_text("\n".join([picture_of_it, "", *table, ""]))
+    head = "![Duplicates, wrong verdicts, lost writes and unknowns of both clients](/_static/demo.svg)"
+    (HERE / "_generated" / "demo.md").write_text("\n".join([head, "", *table, ""]))
 
 
 def counts(printed: str) -> list[tuple[str, int, int]]:
