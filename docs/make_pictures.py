@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,23 +50,13 @@ def shown(*arguments: str, width: int) -> str:
     """Run one command in a terminal and give what stands there at its end, colours and all."""
     main, side = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(width), "LINES": "50", "TERM": "xterm-256color"}
-    child = subprocess.Popen(  # noqa: S603 - our own command line
-        [*INVSVC, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=side,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-    )
+    command, nothing = [*INVSVC, *arguments], subprocess.DEVNULL
+    child = subprocess.Popen(command, stdin=nothing, stdout=side, stderr=nothing, env=environment)  # noqa: S603
     os.close(side)
     parts = []
-    while True:
-        try:
-            part = os.read(main, 65536)
-        except OSError:  # Linux: the other end is closed
-            break
-        if not part:
-            break
-        parts.append(part)
+    with suppress(OSError):  # Linux: the other end is closed
+        while part := os.read(main, 65536):
+            parts.append(part)
     os.close(main)
     child.wait()
     return MOVES.sub("", b"".join(parts).decode().replace("\r\n", "\n"))
@@ -136,9 +126,8 @@ def counts(printed: str) -> list[tuple[str, int, int]]:
 
 def chart(counted: list[tuple[str, int, int]]) -> str:
     """Draw what went wrong, for each client, as bars."""
-    wanted = [
-        row for row in counted if row[0] in {"duplicate effects", "wrong verdicts", "lost writes", "unknown"}
-    ]
+    charted = {"duplicate effects", "wrong verdicts", "lost writes", "unknown"}
+    wanted = [row for row in counted if row[0] in charted]
     most = max(max(row[1:]) for row in wanted)
     parts, y = [], 26
     for words, *both in wanted:
