@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ release = version = __version__
 
 extensions = [
     "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon",
-    "command_line", "decision_diagram", "figures", "operations_table",
+    "command_line", "decision_diagram", "figures", "operations_table", "phone_tables",
 ]  # fmt: skip
 exclude_patterns = ["_build", "_generated"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -47,8 +48,8 @@ ALIASES = """
 """
 INNER = (
     r"invsvc_async\.(.*\.)?"
-    r"(\w*Event|AsgiApp|Book|Body|Clock|D|Credential|Delivering|End|H|Items|M|Record|Request|Resource|ScriptedStore|Seeding|T|T_co"
-    r"|ClientOptions)"
+    r"(\w*Event|AsgiApp|Book|_?Body|Clock|D|Credential|Delivering|End|H|Items|M|Record|Request|Resource|ScriptedStore|Seeding|T|T_co"
+    r"|ClientOptions|HandlerOptions)"
 )
 DESCRIBED_BY_PAGES = {f"invsvc_async.{name}" for name in ("errors", "models", "settings")}
 NOT_CONSTRUCTED = {f"invsvc_async.{name}" for name in ("Batch", "Outbox", "Pages", "Write")}
@@ -102,8 +103,24 @@ def adjust_signature(
     return arguments, result
 
 
+def add_navigation(_app: Sphinx, name: str, source: list[str]) -> None:
+    """Add the navigation to the first page, made of its list of all pages."""
+    if name != "index":
+        return
+    groups = re.findall(r"^\*\*(.+?)\*\*: (.+?)\n\n", source[0] + "\n", re.MULTILINE | re.DOTALL)
+    trees = [("", ["tutorial"])]
+    for caption, text in groups:
+        pages = re.findall(r"\]\(([^)]+)\.md\)", text)
+        # Others are below a page of their own.
+        pages = [re.sub(r"^reference/.+", "reference/index", page) for page in pages if page.count("/") < 2]
+        trees.append((f":caption: {caption}\n", list(dict.fromkeys(pages))))
+    for options, pages in trees:
+        source[0] += "\n```{toctree}\n:hidden:\n" + options + "\n" + "\n".join(pages) + "\n```\n"
+
+
 def setup(app: Sphinx) -> None:
     """Connect the hooks, before napoleon's where needed."""
+    app.connect("source-read", add_navigation)
     app.connect("autodoc-process-docstring", keep_colons, priority=100)
     app.connect("autodoc-process-docstring", drop_module_docstrings)
     app.connect("autodoc-process-signature", adjust_signature)

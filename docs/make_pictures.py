@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,23 +50,13 @@ def shown(*arguments: str, width: int) -> str:
     """Run one command in a terminal and give what stands there at its end, colours and all."""
     main, side = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(width), "LINES": "50", "TERM": "xterm-256color"}
-    child = subprocess.Popen(  # noqa: S603 - our own command line
-        [*INVSVC, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=side,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-    )
+    command, nothing = [*INVSVC, *arguments], subprocess.DEVNULL
+    child = subprocess.Popen(command, stdin=nothing, stdout=side, stderr=nothing, env=environment)  # noqa: S603
     os.close(side)
     parts = []
-    while True:
-        try:
-            part = os.read(main, 65536)
-        except OSError:  # Linux: the other end is closed
-            break
-        if not part:
-            break
-        parts.append(part)
+    with suppress(OSError):  # Linux: the other end is closed
+        while part := os.read(main, 65536):
+            parts.append(part)
     os.close(main)
     child.wait()
     return MOVES.sub("", b"".join(parts).decode().replace("\r\n", "\n"))
@@ -110,10 +100,8 @@ def demo() -> None:
     (HERE / "_static" / "demo.svg").write_text(chart(counted))
     rows = [f"| {words} | {ordinary:,} | {ours:,} |" for words, ordinary, ours in counted]
     table = ["| Seed 1, the default faults | An ordinary client | This one |", "|---|--:|--:|", *rows]
-    picture_of_it = (
-        "![Duplicates, wrong verdicts, lost writes and unknowns of both clients](/_static/demo.svg)"
-    )
-    (HERE / "_generated" / "demo.md").write_text("\n".join([picture_of_it, "", *table, ""]))
+    head = "![Duplicates, wrong verdicts, lost writes and unknowns of both clients](/_static/demo.svg)"
+    (HERE / "_generated" / "demo.md").write_text("\n".join([head, "", *table, ""]))
 
 
 def counts(printed: str) -> list[tuple[str, int, int]]:
@@ -138,21 +126,20 @@ def counts(printed: str) -> list[tuple[str, int, int]]:
 
 def chart(counted: list[tuple[str, int, int]]) -> str:
     """Draw what went wrong, for each client, as bars."""
-    wanted = [
-        row for row in counted if row[0] in {"duplicate effects", "wrong verdicts", "lost writes", "unknown"}
-    ]
+    charted = {"duplicate effects", "wrong verdicts", "lost writes", "unknown"}
+    wanted = [row for row in counted if row[0] in charted]
     most = max(max(row[1:]) for row in wanted)
-    parts, y = [], 40
+    parts, y = [], 26
     for words, *both in wanted:
-        parts.append(f'<text x="112" y="{y + 24}" text-anchor="end">{words}</text>')
+        parts.append(f'<text x="112" y="{y + 16}" text-anchor="end">{words}</text>')
         for number, (count, colour) in enumerate(zip(both, ("#c96f5e", "#3f8f5b"), strict=True)):
-            wide, top = round(250 * count / most), y + 20 * number
-            parts.append(f'<rect x="120" y="{top}" width="{max(wide, 1)}" height="16" fill="{colour}"/>')
-            parts.append(f'<text x="{128 + wide}" y="{top + 13}">{count}</text>')
-        y += 54
-    key = '<rect x="120" y="8" width="14" height="14" fill="#c96f5e"/>'
-    key += '<text x="140" y="20">an ordinary client</text>'
-    key += '<rect x="270" y="8" width="14" height="14" fill="#3f8f5b"/><text x="290" y="20">this one</text>'
+            wide, top = round(250 * count / most), y + 13 * number
+            parts.append(f'<rect x="120" y="{top}" width="{max(wide, 1)}" height="10" fill="{colour}"/>')
+            parts.append(f'<text x="{128 + wide}" y="{top + 10}">{count}</text>')
+        y += 29
+    key = '<rect x="120" y="6" width="12" height="12" fill="#c96f5e"/>'
+    key += '<text x="138" y="17">an ordinary client</text>'
+    key += '<rect x="270" y="6" width="12" height="12" fill="#3f8f5b"/><text x="288" y="17">this one</text>'
     look = 'font-family="sans-serif" font-size="13" fill="#7a8699"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="420" viewBox="0 0 420 {y}" {look}>'
     return f"{head}{key}{''.join(parts)}</svg>\n"

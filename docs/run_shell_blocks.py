@@ -22,15 +22,9 @@ from blocks import TO_THE_LETTER, blocks_of
 NAMED = re.compile(r"# (\w+\.py)\n")
 ROOT = Path(__file__).parents[1]
 KEPT = (
-    "PATH",
-    "LANG",
-    "PIP_INDEX_URL",
-    "PIP_EXTRA_INDEX_URL",
-    "PIP_FIND_LINKS",
-    "PIP_CONFIG_FILE",
-    "PYENV_VERSION",
-    "PYENV_ROOT",
-)
+    "PATH", "LANG", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CONFIG_FILE",
+    "PYENV_VERSION", "PYENV_ROOT",
+)  # fmt: skip
 
 
 def copied(to: Path) -> Path:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from examples.shop import STATUS, Shop
+from examples.shop import STATUS, Shop, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -30,7 +30,7 @@ def create_app(_arguments: Sequence[str] = ()) -> web.Application:
         outcome = await shop.client.journeys.update(journey, name=name).outcome()
         status = STATUS.get(outcome.verdict, 409)  # 202: it is not known yet
         return web.Response(
-            text=outcome.to_json(), content_type="application/json", status=status
+            body=shown(outcome), content_type="application/json", status=status
         )
 
     async def register(request: web.Request) -> web.Response:

@@ -14,7 +14,7 @@ from django.core.asgi import get_asgi_application
 from django.http import HttpResponse
 from django.urls import path
 
-from examples.shop import STATUS, Shop
+from examples.shop import STATUS, Shop, shown
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -36,9 +36,7 @@ async def rename(request: HttpRequest, journey: str) -> HttpResponse:
         journey, name=request.GET["name"]
     ).outcome()
     status = STATUS.get(outcome.verdict, 409)
-    return HttpResponse(
-        outcome.to_json(), content_type="application/json", status=status
-    )
+    return HttpResponse(shown(outcome), content_type="application/json", status=status)
 
 
 async def register(_: HttpRequest, name: str) -> HttpResponse:

@@ -40,9 +40,5 @@ def rename(request: HttpRequest, journey: str) -> JsonResponse:
     """Write, and answer the verdict; 202 means that it is not known yet."""
     write = portal.client.journeys.update(journey, name=request.POST["name"])
     outcome = portal.call(write.outcome())
-    shown = {
-        "verdict": outcome.verdict,
-        "message": outcome.message,
-        "intent": outcome.intent.to_json(),
-    }
+    shown = {"verdict": outcome.verdict, "message": outcome.message}
     return JsonResponse(shown, status=STATUS.get(outcome.verdict, 409))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from litestar import Litestar, Request, Response, asgi, get, post, put
 
-from examples.shop import STATUS, Shop
+from examples.shop import STATUS, Shop, shown
 from invsvc_async import enc_hook
 from invsvc_async.models.portable import Portable
 
@@ -30,8 +30,10 @@ def create_app() -> Litestar:
     async def rename(request: Request[Any, Any, Any]) -> Response[Any]:
         journey, name = request.path_params["journey"], request.query_params["name"]
         outcome = await shop.client.journeys.update(journey, name=name).outcome()
-        # 202: it is not known yet.
-        return Response(outcome, status_code=STATUS.get(outcome.verdict, 409))
+        status = STATUS.get(outcome.verdict, 409)  # 202: it is not known yet
+        return Response(
+            shown(outcome), media_type="application/json", status_code=status
+        )
 
     @post("/customers/{name:str}", status_code=202)
     async def register(request: Request[Any, Any, Any]) -> None:

@@ -11,21 +11,24 @@ import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
 from sqlalchemy import update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from invsvc_async import Client, Outbox, ReconcilePolicy, Verdict
+from invsvc_async import Client, Outbox, ReconcilePolicy, Verdict, enc_hook
 from invsvc_async.events import InboxPolicy, Receiver, ResourceEvent, SharedHeader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from invsvc_async import Webhook
+    from invsvc_async import Journey, Outcome, Webhook
     from invsvc_async.batch import Result
 
 STATUS = {Verdict.APPLIED: 200, Verdict.UNKNOWN: 202}  # otherwise 409
+# What callers see of an outcome: its intent has the address of the service, and the policy.
+SHOWN = {"verdict", "message", "value"}
 # Web callers should not wait 90 s for a verdict. With 45 s or less, no write whose answer
 # was lost could be sent again: it is proven absent after 15 s, and a second one needs 30 s.
 POLICY = ReconcilePolicy(deadline=50.0)
@@ -52,6 +55,12 @@ class Handled(Base):
     __tablename__ = "events"
     key: Mapped[str] = mapped_column(primary_key=True)
     body: Mapped[str]
+
+
+def shown(outcome: Outcome[Journey]) -> bytes:
+    """Return what callers see of *outcome*, as JSON with all digits."""
+    found = {name: getattr(outcome, name) for name in SHOWN}
+    return msgspec.json.encode(found, enc_hook=enc_hook)
 
 
 class Shop:

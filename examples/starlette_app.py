@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from examples.shop import STATUS, Shop
+from examples.shop import STATUS, Shop, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -36,7 +36,7 @@ def create_app() -> Starlette:
         outcome = await shop.client.journeys.update(journey, name=name).outcome()
         status = STATUS.get(outcome.verdict, 409)  # 202: it is not known yet
         return Response(
-            outcome.to_json(), media_type="application/json", status_code=status
+            shown(outcome), media_type="application/json", status_code=status
         )
 
     async def register(request: Request) -> Response:

@@ -14,6 +14,7 @@ import logging
 import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -176,10 +177,12 @@ def load(portal: Portal, pipeline: dlt.Pipeline) -> None:
 
 
 def main(file: str) -> None:
-    """Load into the DuckDB *file*."""
+    """Load into the DuckDB *file*.  The folder beside it has dlt's state of it, and of no other file."""
+    place = Path(file).resolve()
     pipeline = dlt.pipeline(
-        "invsvc", destination=dlt.destinations.duckdb(file), dataset_name="invsvc"
-    )
+        "invsvc", pipelines_dir=f"{place}.dlt",
+        destination=dlt.destinations.duckdb(str(place)), dataset_name="invsvc",
+    )  # fmt: skip
     with Portal(Client.from_env) as portal:
         load(portal, pipeline)
 

@@ -132,7 +132,7 @@ def test_numbers_of_the_table_add_up(capsys):
     )
     assert rows["  in the wrong order"] == rows["  denied, but took effect"] == 1
     assert rows["webhooks left in the service"] == 0
-    assert rows["  left over"] == 4
+    assert rows["  difference"] == 4
 
 
 @pytest.mark.parametrize(("number", "colour"), [("0", "green"), ("3", "red")])

@@ -120,7 +120,7 @@ def test_warehouse_that_is_killed(service, here):
 
     for record in invoices[::50]:
         change(service, record, status="canceled", total=Decimal("0.000000000001"), owner="usr_2")
-    killed_when(lambda: [*here.glob("dlt/pipelines/*/load/normalized/*/started_jobs/*.*")])
+    killed_when(lambda: [*here.glob("*.dlt/*/load/normalized/*/started_jobs/*.*")])
 
     service.seed_invoices(5, idempotency_key=None)
     change(service, invoices[7], total=Decimal("98765432109876543210987654.000000000001"))
@@ -149,6 +149,17 @@ def test_change_within_the_lookback(service, here):
     assert {each["uuid"] for each in rows("invoices") if each["status"] == "changed"} == {
         egress[0]["uuid"], egress[-2]["uuid"],
     }  # fmt: skip
+
+
+def test_two_files(service, here, monkeypatch):
+    """Each is where its loads were run, and has all invoices, although the loads take turns."""
+    (here / "other").mkdir()
+    for folder in (here, here / "other", here, here / "other"):
+        monkeypatch.chdir(folder)
+        service.seed_invoices(5, created_at=service.clock.now_ms())
+        loaded(lookback=0.0)
+
+        same_as(service)
 
 
 def test_more_invoices_of_one_moment_than_a_load_has(service, here):

@@ -1,0 +1,32 @@
+"""On phones, a table whose rows are longer than a screen is shown as a card for each row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from docutils import nodes
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+LONGEST = 110  # characters of a row that a phone shows as one
+
+
+def label_cells(_app: Sphinx, doctree: nodes.document) -> None:
+    """Put the title of its column into each cell of a long table; ``pages.css`` hides it on wide screens."""
+    for table in doctree.findall(nodes.table):
+        head, body = next(table.findall(nodes.thead), None), next(table.findall(nodes.tbody))
+        if head is None or max(len(row.astext()) for row in body) < LONGEST:
+            continue
+        table["classes"].append("cards")
+        titles = [entry.astext() for entry in head[0]]
+        for row in body:
+            for title, entry in list(zip(titles, row, strict=True))[1:]:
+                if entry.astext():
+                    entry[0].insert(0, nodes.inline("", f"{title}: ", classes=["column"]))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect the hook."""
+    app.connect("doctree-read", label_cells)
+    return {"parallel_read_safe": True}
