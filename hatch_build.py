@@ -20,14 +20,14 @@ class BillOfMaterials(BuildHookInterface):
     The same source and the same ``SOURCE_DATE_EPOCH`` give the same bytes.
     """
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's arguments
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Write the bill, and name it to the builder."""
         path = Path(self.directory) / f"{self.metadata.core.name}.cdx.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self._bill(), indent=2) + "\n", encoding="utf-8")
         build_data["sbom_files"].append(str(path))
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 - the same
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the file: the wheel has it now."""
         for name in build_data["sbom_files"]:
             Path(name).unlink()

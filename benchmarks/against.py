@@ -57,7 +57,7 @@ def compare(commit: str, files: Sequence[str], *, runs: int) -> list[Change]:
         subprocess.CalledProcessError: *commit* does not exist, or its package cannot be measured.
     """
     sides: dict[str, list[Row]] = {"before": [], "after": []}
-    order = random.Random(runs)  # noqa: S311 - an order that repeats, no secret
+    order = random.Random(runs)
     with _package_of(commit) as folder:
         paths = {"before": [folder, ROOT], "after": [ROOT]}
         for place in (folder, ROOT):

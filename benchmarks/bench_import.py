@@ -55,7 +55,7 @@ def rows(*, rounds: int = 11) -> list[Row]:
         settings = _settings(base)
         for name in samples:
             _spent(name, settings)  # so that all are compiled
-        order = random.Random(rounds)  # noqa: S311 - an order that repeats, no secret
+        order = random.Random(rounds)
         for _ in range(rounds):
             for name in order.sample(list(samples), len(samples)):
                 samples[name].append(_spent(name, settings))

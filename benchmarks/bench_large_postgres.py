@@ -49,7 +49,7 @@ _INDEXED = (
 )
 _UNDO = f"""
 UPDATE invoicing_batch_{_BATCH}.entries SET state = 2, verdict = 'unknown', done_at = 1 WHERE done_at IS NULL
-"""  # noqa: S608 - our own text
+"""
 
 
 async def make(address: str, rows: int, made: str = _MADE) -> None:

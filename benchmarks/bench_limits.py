@@ -194,7 +194,7 @@ async def windows() -> None:
 
 async def _rate(at_once: int, lost: float) -> tuple[float, float, float]:
     """Return writes applied a second, requests for each, and by how many seconds a lost one takes longer."""
-    random, loop, verdicts = Random(7), asyncio.get_running_loop(), Counter[str]()  # noqa: S311 - no secret
+    random, loop, verdicts = Random(7), asyncio.get_running_loop(), Counter[str]()
     extra: list[float] = []
     async with (
         Simulator(seed=7, clock=service_clock(), latency=_LATENCY) as service,

@@ -227,7 +227,7 @@ async def measure(port: int, ways: dict[str, str], rounds: int) -> dict[str, dic
     numbers = itertools.count()
     kinds = ("CPU", "wall", "client", "with aiohttp")
     found: dict[str, dict[str, list[float]]] = {kind: {way: [] for way in ways} for kind in kinds}
-    chance = random.Random(rounds)  # noqa: S311 - an order that repeats, no secret
+    chance = random.Random(rounds)
 
     async def spent() -> int:
         request = b"POST /spent HTTP/1.1\r\nHost: me\r\nContent-Length: 0\r\n\r\n"

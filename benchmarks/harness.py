@@ -74,7 +74,7 @@ class Row:
 def ratio_of(samples: Samples, way: str, base: str) -> Ratio:
     """Compare two ways of one run, round by round."""
     ratios = [one / other for one, other in zip(samples[way], samples[base], strict=True)]
-    chance = random.Random(len(ratios))  # noqa: S311 - draws that repeat, no secret
+    chance = random.Random(len(ratios))
     medians = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(_RESAMPLED))
     cut = _RESAMPLED // 40
     return Ratio(statistics.median(ratios), medians[cut], medians[-cut - 1])
@@ -136,5 +136,5 @@ async def spend(way: Callable[[], Awaitable[object]], *, calls: int, together: i
 
 
 def _orders(ways: Mapping[str, object], rounds: int) -> Sequence[list[str]]:
-    chance = random.Random(rounds)  # noqa: S311 - an order that repeats, no secret
+    chance = random.Random(rounds)
     return [chance.sample(list(ways), len(ways)) for _ in range(rounds)]

@@ -37,6 +37,7 @@ from invsvc_async.writes.register import WriteRegister
 if TYPE_CHECKING:
     import ssl as tls
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from decimal import Decimal
     from pathlib import Path
     from types import TracebackType
 
@@ -107,20 +108,19 @@ class Client:
         ConfigurationError: A setting cannot work.
 
     Spec: Authentication.
-
     """
 
     @takes_secrets
-    def __init__(  # noqa: PLR0913 - each is a setting of its own
+    def __init__(
         self,
         base_url: str,
         credential: Credential,
         *,
         team: str | None = None,
-        timeout: Timeouts = Timeouts(),  # noqa: B008 - frozen
-        reads: ReadRetries = ReadRetries(),  # noqa: B008 - frozen
-        reconcile: ReconcilePolicy = ReconcilePolicy(),  # noqa: B008 - frozen
-        names: ParameterNames = ParameterNames(),  # noqa: B008 - frozen
+        timeout: Timeouts = Timeouts(),
+        reads: ReadRetries = ReadRetries(),
+        reconcile: ReconcilePolicy = ReconcilePolicy(),
+        names: ParameterNames = ParameterNames(),
         max_concurrency: int | Literal["adaptive"] = 100,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         journal: str | Path | Journal | None = None,
@@ -190,11 +190,10 @@ class Client:
 
         Raises:
             ConfigurationError: A setting is missing or contradicts another.
-
         """
         from invsvc_async.profiles import FILE, from_environment
 
-        found: dict[str, Any] = {**from_environment(os.environ, profile), **settings}  # Any: as above
+        found: dict[str, Any] = {**from_environment(os.environ, profile), **settings}
         if "base_url" not in found:
             raise ConfigurationError(
                 f"base_url: is not set. Set INVSVC_BASE_URL, or base_url in a profile of {FILE}."
@@ -227,12 +226,9 @@ class Client:
 
         Raises:
             ConfigurationError: An option has the wrong type.
-
         """
         asked = {"timeouts": timeout, "reads": reads, "reconcile": reconcile, "names": names, "team": team}
-        changed: dict[str, Any] = {  # Any: each has the type of its argument
-            name: value for name, value in asked.items() if value is not UNSET
-        }
+        changed: dict[str, Any] = {name: value for name, value in asked.items() if value is not UNSET}
         view = _checked(msgspec.structs.replace(self._view, **changed))
         if not {"timeouts", "reconcile"}.isdisjoint(changed):
             warn_if_never_sent_again(view.reconcile, view.timeouts)
@@ -313,7 +309,7 @@ class Client:
         method: str,
         path: str,
         *,
-        params: Mapping[str, Any] | None = None,  # Any: texts, whole numbers, booleans
+        params: Mapping[str, str | int | Decimal] | None = None,
         json: Wire = UNSET,
         team: str | None = None,
         options: CallOptions | None = None,
@@ -329,7 +325,6 @@ class Client:
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints.
-
         """
         return await self._unlisted.read(method, path, params, json, team, options)
 
@@ -338,12 +333,12 @@ class Client:
         method: str,
         path: str,
         *,
-        params: Mapping[str, Any] | None = None,  # Any: texts, whole numbers, booleans
+        params: Mapping[str, str | int | Decimal] | None = None,
         json: Wire = UNSET,
         reader: Reader | None = None,
         team: str | None = None,
         options: CallOptions | None = None,
-    ) -> Write[Any]:  # Any: the payload, plain
+    ) -> Write[Wire]:
         """
         Make any other write, under the rules of all writes. Its value is the payload as plain data.
 
@@ -358,7 +353,6 @@ class Client:
             AmbiguousWriteError: The answer was lost, and no read shows the outcome.
 
         Spec: Endpoints.
-
         """
         return self._unlisted.write(method, path, params, json, reader, team, options)
 
@@ -373,7 +367,6 @@ class Client:
         Raises:
             InvalidRequestError: It is no such line, or its arguments break the specification.
             ConfigurationError: The operation does not accept the client's kind of credential.
-
         """
         from invsvc_async.resources.by_name import write_from
 
@@ -383,7 +376,7 @@ class Client:
         self,
         path: str,
         *,
-        params: Mapping[str, Any] | None = None,  # Any: texts, whole numbers, booleans
+        params: Mapping[str, str | int | Decimal] | None = None,
         team: str | None = None,
         options: CallOptions | None = None,
     ) -> ByteStream:
@@ -398,7 +391,6 @@ class Client:
             ServiceError, NotSentError, ResponseLostError: While it is read.
 
         Spec: Endpoints, Invoices.
-
         """
         return self._unlisted.download(path, params, team, options)
 
@@ -432,7 +424,6 @@ class Client:
         Raises:
             InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
             ConfigurationError: The client belongs to another event loop.
-
         """
         from invsvc_async.writes.recovery import settled
 
@@ -449,7 +440,6 @@ class Client:
 
         Raises:
             InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
-
         """
         from invsvc_async.writes.recovery import resumed
 
@@ -464,7 +454,6 @@ class Client:
         Raises:
             ConfigurationError: The client has no journal, or the namespace of its keys is not certain.
             JournalError: The journal cannot be used.
-
         """
         found: Outcome[Any] | None = await self._keys("outcome_of").outcome_of(key, self._view.team)
         return found
@@ -479,7 +468,6 @@ class Client:
         Raises:
             ConfigurationError: As :meth:`outcome_of`.
             JournalError: The write may have been sent and has no verdict, or the journal cannot be used.
-
         """
         return bool(await self._keys("forget").forget(key, self._view.team))
 
@@ -492,7 +480,6 @@ class Client:
         Raises:
             ConfigurationError: The client has no journal.
             JournalError: The journal cannot be used.
-
         """
         return int(await self._keys("prune").prune(older_than))
 
@@ -522,7 +509,6 @@ class Client:
             ConfigurationError: The client has no journal.
             JournalError: Another process uses the file, it is damaged or of a newer version, or the database
                 stayed away.
-
         """
         journal = self._checked_journal("recover")
         await journal.open()
@@ -548,7 +534,6 @@ class Client:
         Raises:
             ConfigurationError: The client has no journal.
             JournalError: As :meth:`recover`, when the block begins.
-
         """
         journal = self._checked_journal("recovering")
         await journal.open()

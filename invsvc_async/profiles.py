@@ -39,7 +39,6 @@ def from_environment(
 
     Raises:
         ConfigurationError: The profile does not exist, or the file has an invalid setting.
-
     """
     found = _from_file(environment, profile or environment.get("INVSVC_PROFILE"))
     if environment.get("INVSVC_BASE_URL"):
@@ -128,7 +127,6 @@ def write_profile(environment: Mapping[str, str], name: str, settings: dict[str,
     Raises:
         ConfigurationError: As :func:`with_profile`.
         OSError: The file cannot be written.
-
     """
     path = Path(environment.get("INVSVC_CONFIG") or FILE).resolve()  # of a link, what it points to
     text = with_profile(_read(path) if path.exists() else "", name, settings, str(path))
@@ -152,7 +150,6 @@ def with_profile(text: str, name: str, settings: dict[str, Any], place: str = FI
     Raises:
         ConfigurationError: The file is invalid; or its profile is of another base URL; or it has a form that
             this function does not change, such as an inline table.
-
     """
     whole, where = _parsed(text, place), f"{place}, profile {name!r}"
     profiles = whole.setdefault("profiles", {})
@@ -213,5 +210,5 @@ def _is_header(line: str, path: list[str]) -> bool:
         return False
 
 
-def _quoted(value: Any) -> str:  # Any: text or a boolean
+def _quoted(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)  # TOML escapes like JSON, but has no surrogates

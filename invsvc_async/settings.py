@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast
 
 import attrs
 
@@ -30,18 +30,24 @@ _MOST = sys.float_info.max  # an integer above it cannot be added to a time
 
 # The folders below `client` cannot import Client, so this is untyped; `readers.Reader` has the types.
 AnyReader: TypeAlias = "Callable[[Any, Any], Awaitable[Any]]"
+OnSecret: TypeAlias = "Callable[[str, Any], Awaitable[None] | None]"  # the same; of a key and a Webhook
 
 # Stands for a user-supplied journey reader in a stored intent.  Any: used in place of a reader
 JOURNEY_READER: Any = "journey_reader"
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether *value* is a number, and not so large that no time can be added to it."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
+
+
 def _positive(_settings: object, field: attrs.Attribute[float], value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST:
+    if not is_number(value) or value <= 0:
         raise ConfigurationError(f"{field.name}: must be a number of seconds above 0, not {value!r}.")
 
 
 def _not_negative(_settings: object, field: attrs.Attribute[float], value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MOST:
+    if not is_number(value) or value < 0:
         raise ConfigurationError(f"{field.name}: must be a number, 0 or above, not {value!r}.")
 
 
@@ -58,9 +64,8 @@ def check_count(name: str, value: object, *, least: int) -> None:
 
     Raises:
         ConfigurationError: It is not an integer, or below *least*.
-
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not (is_number(value) and isinstance(value, int) and value >= least):
         raise ConfigurationError(f"{name}: must be an integer, {least} or above, not {value!r}.")
 
 
@@ -70,7 +75,6 @@ def check_hooks(**hooks: object) -> None:
 
     Raises:
         ConfigurationError: One is async, or not a function.
-
     """
     for name, hook in hooks.items():
         if hook is not None and not is_plain_function(hook):
@@ -85,7 +89,6 @@ def check_on_secret(on_secret: object) -> None:
 
     Raises:
         ConfigurationError: It is not a function.
-
     """
     if on_secret is not None and not callable(on_secret):
         raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")
@@ -131,7 +134,7 @@ _SET_FOR_CALLS = _SET_BY_CLIENT | {
     "upgrade", "x-http-method", "x-http-method-override", "x-method-override",
 }  # fmt: skip
 _HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
-_SECRET_NAME = r"(?i)cookie|auth|token|secret|password|api-?key|credential"  # noqa: S105 - a pattern
+_SECRET_NAME = r"(?i)cookie|auth|token|secret|password|api-?key|credential"
 
 
 def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
@@ -140,7 +143,6 @@ def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
 
     Raises:
         ConfigurationError: They are no mapping of texts, or the client sets one of them itself.
-
     """
     if not isinstance(given, Mapping):
         raise ConfigurationError("headers: must be a mapping of names to values, both strings.")
@@ -273,8 +275,9 @@ def warn_if_never_sent_again(policy: ReconcilePolicy, timeouts: Timeouts) -> Non
         warnings.warn(
             f"deadline: {policy.deadline:g} s leave no time to send a write again after a lost answer, so "
             f"resend='proven' cannot work. Use more than {least:g} s, or pass resend='never'.",
-            UserWarning, stacklevel=3,
-        )  # fmt: skip
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 @attrs.frozen(kw_only=True)

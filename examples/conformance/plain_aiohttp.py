@@ -29,7 +29,7 @@ async def main() -> None:
         async def write(task: lines.Task) -> tuple[str, str]:
             for tried in range(lines.TRIES):
                 if tried:
-                    jitter = 0.5 + random.random()  # noqa: S311
+                    jitter = 0.5 + random.random()
                     await asyncio.sleep(0.2 * 2 ** (tried - 1) * jitter)
                 try:
                     status, body = await once(task)

@@ -55,7 +55,6 @@ def check(
 
     Raises:
         InvalidRequestError: At least one argument is invalid.  It lists every problem.
-
     """
     problems: Problems = [*others]
     checked = Checked(path={}, query={}, body={})

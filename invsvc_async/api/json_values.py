@@ -7,7 +7,7 @@ The result is a copy: changing the original values later does not change what is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -19,11 +19,10 @@ from invsvc_async.models.common import Model
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
 
-__all__ = ["Problems", "check_graph", "check_members", "is_list", "is_object", "kind_of", "to_wire"]
+__all__ = ["GRAPH", "MEMBERS", "Form", "Problems", "check_form", "is_list", "is_object", "kind_of", "to_wire"]
 
 Problems: TypeAlias = list[str]
 Given: TypeAlias = Any  # what a caller gave
-Check: TypeAlias = "Callable[[Given, str, Problems], None]"
 
 _DEEPEST = DEEPEST - 56  # levels: leaves room for what is written around an argument in intents and reports
 _WIDEST = 8192  # bits of an integer: Python formats up to about 14,000
@@ -107,72 +106,32 @@ def _number(value: float | Decimal, address: str, problems: Problems) -> int | f
 
 # --- objects in which the specification allows no other keys
 
+# By name, what each member is; one whose name ends in "?" may be null or absent.  A list has one item's form.
+Form: TypeAlias = "Mapping[str, Form] | list[Form] | str"
 
-def _named(value: Any, address: str, problems: Problems) -> None:
-    if not isinstance(value, str):
-        problems.append(f"{address}: is {kind_of(value)}, not text")
-    elif not value:
-        problems.append(f"{address}: must not be empty")
-
-
-def _text_or_null(value: Any, address: str, problems: Problems) -> None:
-    if value is not None and not isinstance(value, str):
-        problems.append(f"{address}: is {kind_of(value)}, neither text nor null")
+_PLACE = {"x": "a number", "y": "a number"}
+_NODE: Form = {"id": "text", "type": "text", "position": _PLACE, "data": {"config?": "an object"}}
+_EDGE: Form = {"id": "text", "source": "text", "target": "text", "sourceHandle?": "text"}
+GRAPH: Form = {"nodes": [_NODE], "edges": [_EDGE], "viewport?": {**_PLACE, "zoom": "a number"}}
+MEMBERS: Form = [{"id": "text", "role": "text"}]
 
 
-def _coordinate(value: Any, address: str, problems: Problems) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        problems.append(f"{address}: is {kind_of(value)}, not a number")
-
-
-def _free_or_null(value: Any, address: str, problems: Problems) -> None:
-    if value is not None and not is_object(value):
-        problems.append(f"{address}: is {kind_of(value)}, neither an object nor null")
-
-
-def _closed(required: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
-    known = {**required, **(optional or {})}
-
-    def check(value: Any, address: str, problems: Problems) -> None:
-        if not is_object(value):
-            problems.append(f"{address}: is {kind_of(value)}, not an object")
-            return
-        problems.extend(f"{address}.{key}: is required" for key in required if key not in value)
+def check_form(form: Form, value: Given, address: str, problems: Problems) -> None:
+    """Add what *value* has beside *form*, and what it lacks of it.  Text that must be there is not empty."""
+    if is_object(form) and is_object(value):
+        known = {name.removesuffix("?"): name for name in form}
+        missing = (key for key, name in known.items() if key == name and key not in value)
+        problems.extend(f"{address}.{key}: is required" for key in missing)
         problems.extend(f"{address}.{key}: is not allowed here" for key in value if key not in known)
-        for key, check_member in known.items():
-            if key in value:
-                check_member(value[key], f"{address}.{key}", problems)
-
-    return check
-
-
-def _list_of(check_item: Check) -> Check:
-    def check(value: Any, address: str, problems: Problems) -> None:
-        if not is_list(value):
-            problems.append(f"{address}: is {kind_of(value)}, not a list")
-            return
+        for key, name in known.items():
+            if key == name and value.get(key) == "":
+                problems.append(f"{address}.{key}: must not be empty")
+            elif key in value and (key == name or value[key] is not None):
+                check_form(form[name], value[key], f"{address}.{key}", problems)
+    elif isinstance(form, list) and is_list(value):
         for at, item in enumerate(value):
-            check_item(item, f"{address}[{at}]", problems)
-
-    return check
-
-
-def _nullable(check: Check) -> Check:
-    return lambda value, address, problems: None if value is None else check(value, address, problems)
-
-
-_NODE = _closed(
-    {
-        "id": _named,
-        "type": _named,
-        "position": _closed({"x": _coordinate, "y": _coordinate}),
-        "data": _closed({}, {"config": _free_or_null}),
-    }
-)
-_EDGE = _closed({"id": _named, "source": _named, "target": _named}, {"sourceHandle": _text_or_null})
-_VIEWPORT = _closed({"x": _coordinate, "y": _coordinate, "zoom": _coordinate})
-
-check_graph: Check = _closed(
-    {"nodes": _list_of(_NODE), "edges": _list_of(_EDGE)}, {"viewport": _nullable(_VIEWPORT)}
-)
-check_members: Check = _list_of(_closed({"id": _named, "role": _named}))
+            check_form(form[0], item, f"{address}[{at}]", problems)
+    else:
+        wanted = form if isinstance(form, str) else kind_of(form)
+        if kind_of(value) != wanted:
+            problems.append(f"{address}: is {kind_of(value)}, not {wanted}")

@@ -7,13 +7,86 @@ types and kinds of writes are given by name and resolved where they are used, so
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
 
 from invsvc_async.api.event_types import EVENT_TYPES
-from invsvc_async.api.schema import Form, Kind, Operation, Parameter
 from invsvc_async.codec.envelope import Shape
 
 __all__ = ["BY_NAME", "EVENT_TYPES", "TABLE", "Form", "Kind", "Operation", "Parameter"]
+
+
+class Kind(StrEnum):
+    """Whether an operation may change anything."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class Form(StrEnum):
+    """What a parameter accepts; it determines the check."""
+
+    ID = "id"  # text that becomes a segment of the path; for some parameters also the object with that id
+    TEXT = "text"
+    FOLIO = "text or whole number"
+    INTEGER = "whole number"
+    NUMBER = "number"
+    FLAG = "boolean"
+    TIME = "aware datetime, date or epoch ms"
+    OBJECT = "object"
+    GRAPH = "journey graph"
+    MEMBERS = "list of {id, role}"
+    EVENTS = "list of event types"
+    URL = "absolute URL"
+    METADATA = "object of texts"
+
+
+class Parameter(Struct, frozen=True, kw_only=True):
+    """A path, query or body parameter with its constraint, as the specification states it."""
+
+    name: str  # in Python
+    where: Literal["path", "query", "body"]
+    form: Form = Form.TEXT
+    wire: str | None = None  # on the wire; None: the specification does not show the name
+    assumed: str | None = None  # in that case, the attribute of settings.ParameterNames with the assumed name
+    constraint: str = ""  # in words, beyond the fields below
+    bearer: str | None = None  # the model that may be passed instead of its `id`
+    pattern: str | None = None
+    choices: tuple[str, ...] = ()
+    minimum: int | None = None  # of a number, or of the length of a text
+    maximum: int | None = None
+    nullable: bool = False
+    required: bool = False
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """One operation: a row of the table."""
+
+    name: str  # "webhooks.create": the resource and its method
+    method: str
+    path: str  # "/webhooks/{id}"
+    kind: Kind = Kind.READ
+    shape: Shape = Shape.STANDARD
+    result: str  # the name of a class of invsvc_async.models
+    many: bool = False  # the payload is a list of them
+    authority: str = ""
+    # The kinds that the specification allows.  If empty, no credential is sent.
+    credentials: tuple[str, ...] = ("api_key", "oauth_token", "person_token")
+    connect: bool = True  # has the query parameter `team`
+    listed: bool = True  # in the specification's list of operations
+    parameters: tuple[Parameter, ...] = ()
+    # Where the specification mentions further parameters without naming them.
+    extra: tuple[Literal["query", "body"], ...] = ()
+    # A body without any is surely a mistake, although the specification allows it, and no read could show it.
+    needs_field: bool = False
+    reserved: tuple[str, ...] = ()  # keys of the body that the service sets itself
+    reader: str | None = None  # the operation whose answer settles this write
+    write_kind: str | None = None  # of a write: the key in reconcile.kinds.KINDS of what decides about it
+    settled: str = ""  # in words, for the docs
+    section: str = ""  # of the specification
+
 
 _TEAM_ID = r"[A-Za-z0-9_-]{1,128}"
 _WEBHOOK_ID = r"wh_[^/\s]+"
@@ -57,6 +130,8 @@ _LISTING = (
 )
 _STATUS = ("active", "inactive")
 
+# The table has several fields to a line.
+# fmt: off
 JOURNEYS_UPDATE = Operation(
     name="journeys.update", method="PUT", path="/journeys/{id}", kind=Kind.WRITE, result="Journey",
     authority="admin in the selected team",
@@ -71,12 +146,12 @@ JOURNEYS_UPDATE = Operation(
     needs_field=True, reader="journeys.get", write_kind="update of a journey",
     settled="The journey is read back; its fields and its `last_updated` decide.",
     section="Endpoints, Journeys",
-)  # fmt: skip
+)
 JOURNEYS_GET = Operation(
     name="journeys.get", method="GET", path="/journeys/{id}", result="Journey", listed=False,
     parameters=(_path("journey_id"),),
     section="not in the list of operations",
-)  # fmt: skip
+)
 INVOICES_EGRESS = Operation(
     name="invoices.egress", method="GET", path="/invoices/egress", shape=Shape.LIST, result="Invoice",
     many=True,
@@ -91,19 +166,19 @@ INVOICES_EGRESS = Operation(
         _unnamed("page", Form.INTEGER, minimum=1, constraint="only with metadata filters"),
     ),
     section="Endpoints, Invoices",
-)  # fmt: skip
+)
 INVOICES_PAYMENT_COMPLEMENTS = Operation(
     name="invoices.payment_complements", method="GET", path="/invoices/payment", shape=Shape.LIST,
     result="Invoice", many=True,
     parameters=_LISTING,
     section="Endpoints, Invoices",
-)  # fmt: skip
+)
 INVOICES_DOWNLOAD_STATUS = Operation(
     name="invoices.download_status", method="GET", path="/invoices/download/status/{request_id}",
     result="DownloadRequest",
     parameters=(_path("request_id", "request_id"),),
     section="Endpoints, Invoices",
-)  # fmt: skip
+)
 RETENTIONS_FILES = Operation(
     name="retentions.files", method="GET", path="/retentions/{id}/files", result="RetentionFile", many=True,
     parameters=(
@@ -111,7 +186,7 @@ RETENTIONS_FILES = Operation(
         _query("file_type", choices=("pdf", "xml"), constraint="both if left out"),
     ),
     section="Endpoints, Retentions",
-)  # fmt: skip
+)
 TEAMS_CREATE = Operation(
     name="teams.create", method="POST", path="/teams", kind=Kind.WRITE, result="Team",
     authority="a plan with `multipleIssuerAccounts` (else 403) and suppliers (else 401)",
@@ -132,7 +207,7 @@ TEAMS_CREATE = Operation(
     extra=("body",), reserved=("team", "livemode", "owner"),
     write_kind="write without a read", settled=_NO_READ,
     section="Endpoints, Teams",
-)  # fmt: skip
+)
 TEAMS_DBTABLE_WEBHOOKS = Operation(
     name="teams.dbtable_webhooks", method="GET", path="/teams/{id}/integrations/dbtable/webhooks",
     result="DbtableWebhooks",
@@ -145,7 +220,7 @@ TEAMS_DBTABLE_WEBHOOKS = Operation(
         _unnamed("limit", Form.INTEGER, assumed="dbtable_limit", **_PAGE_SIZE),
     ),
     extra=("query",), section="Endpoints, Teams",
-)  # fmt: skip
+)
 TEAMS_DBTABLE_TABLES = Operation(
     name="teams.dbtable_tables", method="GET", path="/teams/{id}/integrations/dbtable/bases/{baseId}/tables",
     result="DbtableTables",
@@ -153,12 +228,12 @@ TEAMS_DBTABLE_TABLES = Operation(
     credentials=_PERSON,
     parameters=(_path("team_id", pattern=_TEAM_ID), _path("base_id", "baseId", pattern=_TEAM_ID)),
     extra=("query",), section="Endpoints, Teams",
-)  # fmt: skip
+)
 USERS_GET = Operation(
     name="users.get", method="GET", path="/users/{id}", result="User",
     parameters=(_path("user_id"),),
     section="Endpoints, Users",
-)  # fmt: skip
+)
 USERS_UPDATE_PREFERENCES = Operation(
     name="users.update_preferences", method="PATCH", path="/users/me/preferences/{teamId}", kind=Kind.WRITE,
     result="Preferences",
@@ -171,13 +246,13 @@ USERS_UPDATE_PREFERENCES = Operation(
     extra=("body",),
     write_kind="write without a read", settled=_NO_READ,
     section="Endpoints, Users",
-)  # fmt: skip
+)
 PAYMENTS_LINK = Operation(
     name="payments.link", method="GET", path="/payments/links/{linkId}", result="PaymentLink",
     authority="the payment module",
     parameters=(_path("link_id", "linkId", pattern=r"plink[A-Za-z0-9_-]{1,155}"),),
     section="Endpoints, Payments",
-)  # fmt: skip
+)
 PAYMENTS_REMINDER_OPERATION = Operation(
     name="payments.reminder_operation", method="GET",
     path="/payments/{paymentId}/reminder-operations/{operationId}", result="ReminderOperation",
@@ -186,7 +261,7 @@ PAYMENTS_REMINDER_OPERATION = Operation(
         _path("operation_id", "operationId", pattern=_UUID4),
     ),
     extra=("query",), section="Endpoints, Payments",
-)  # fmt: skip
+)
 SHEETS_SAVE_MAPPING = Operation(
     name="sheets.save_mapping", method="PUT", path="/sheets/mapping", kind=Kind.WRITE,
     result="SheetConnection",
@@ -195,7 +270,7 @@ SHEETS_SAVE_MAPPING = Operation(
     extra=("body",),
     write_kind="write without a read", settled=_NO_READ,
     section="Endpoints, Spreadsheet import",
-)  # fmt: skip
+)
 WEBHOOKS_LIST = Operation(
     name="webhooks.list", method="GET", path="/webhooks", result="Webhook", many=True,
     shape=Shape.OPEN,  # the standard envelope, but what says that the list is cut off must be seen
@@ -204,12 +279,12 @@ WEBHOOKS_LIST = Operation(
         _query("status", choices=_STATUS),
     ),
     section="Endpoints, Webhooks",
-)  # fmt: skip
+)
 WEBHOOKS_GET = Operation(
     name="webhooks.get", method="GET", path="/webhooks/{id}", result="Webhook",
     parameters=(_path("webhook_id", pattern=_WEBHOOK_ID),),
     section="Endpoints, Webhooks",
-)  # fmt: skip
+)
 WEBHOOKS_CREATE = Operation(
     name="webhooks.create", method="POST", path="/webhooks", kind=Kind.WRITE, result="Webhook",
     parameters=(
@@ -221,7 +296,7 @@ WEBHOOKS_CREATE = Operation(
     extra=("body",), reader="webhooks.list", write_kind="create of a webhook",
     settled="The webhooks are listed; the tag decides, or equal content created at the time of the send.",
     section="Endpoints, Webhooks",
-)  # fmt: skip
+)
 WEBHOOKS_UPDATE = Operation(
     name="webhooks.update", method="PUT", path="/webhooks/{id}", kind=Kind.WRITE, shape=Shape.OPEN,
     result="Webhook",
@@ -235,7 +310,7 @@ WEBHOOKS_UPDATE = Operation(
     extra=("body",), needs_field=True, reader="webhooks.get", write_kind="update of a webhook",
     settled="The webhook is read back and compared with its state before the write (the baseline).",
     section="Endpoints, Webhooks",
-)  # fmt: skip
+)
 WEBHOOKS_DELETE = Operation(
     name="webhooks.delete", method="DELETE", path="/webhooks/{id}", kind=Kind.WRITE, shape=Shape.OPEN,
     result="Deleted",
@@ -243,24 +318,24 @@ WEBHOOKS_DELETE = Operation(
     reader="webhooks.get", write_kind="delete of a webhook",
     settled="The webhook is read back; a 404 means that it was deleted.",
     section="Endpoints, Webhooks",
-)  # fmt: skip
+)
 WEBHOOKS_HEALTH = Operation(
     name="webhooks.health", method="GET", path="/webhooks/health", shape=Shape.BARE, result="Health",
     credentials=(), connect=False, section="Endpoints, Webhooks",
-)  # fmt: skip
+)
 
 # Requests that the specification does not list: method and path come with the request.
 CLIENT_REQUEST = Operation(
     name="client.request", method="GET", path="", shape=Shape.OPEN, result="Envelope", listed=False,
-)  # fmt: skip
+)
 CLIENT_DOWNLOAD = Operation(
     name="client.download", method="GET", path="", shape=Shape.BARE, result="bytes", listed=False,
-)  # fmt: skip
+)
 CLIENT_WRITE = Operation(
     name="client.write", method="POST", path="", kind=Kind.WRITE, shape=Shape.OPEN, result="object",
     listed=False,
     write_kind="write without a read", settled=_NO_READ,
-)  # fmt: skip
+)
 
 TABLE: tuple[Operation, ...] = (
     JOURNEYS_UPDATE, JOURNEYS_GET,
@@ -272,5 +347,6 @@ TABLE: tuple[Operation, ...] = (
     SHEETS_SAVE_MAPPING,
     WEBHOOKS_LIST, WEBHOOKS_GET, WEBHOOKS_CREATE, WEBHOOKS_UPDATE, WEBHOOKS_DELETE, WEBHOOKS_HEALTH,
     CLIENT_REQUEST, CLIENT_DOWNLOAD, CLIENT_WRITE,
-)  # fmt: skip
+)
+# fmt: on
 BY_NAME: dict[str, Operation] = {operation.name: operation for operation in TABLE}

@@ -16,16 +16,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
-from invsvc_async.api.json_values import (
-    Given,
-    Problems,
-    check_graph,
-    check_members,
-    is_list,
-    is_object,
-    kind_of,
-    to_wire,
-)
+from invsvc_async.api import json_values
+from invsvc_async.api.json_values import Given, Problems, is_list, is_object, kind_of, to_wire
 from invsvc_async.api.operations import Form, Parameter
 from invsvc_async.errors import FieldError
 from invsvc_async.models.common import Model
@@ -168,12 +160,10 @@ def _object(parameter: Parameter, value: Given, problems: Problems) -> Wire:
     return wire
 
 
-def _checked_by(
-    check: Callable[[Wire, str, Problems], None],
-) -> Callable[[Parameter, Given, Problems], Wire]:
+def _formed(form: json_values.Form) -> Callable[[Parameter, Given, Problems], Wire]:
     def convert(parameter: Parameter, value: Given, problems: Problems) -> Wire:
         wire = to_wire(value, parameter.name, problems)
-        check(wire, parameter.name, problems)
+        json_values.check_form(form, wire, parameter.name, problems)
         return wire
 
     return convert
@@ -264,8 +254,8 @@ FORMS: dict[Form, Callable[[Parameter, Given, Problems], Wire]] = {
     Form.FLAG: _flag,
     Form.TIME: _time,
     Form.OBJECT: _object,
-    Form.GRAPH: _checked_by(check_graph),
-    Form.MEMBERS: _checked_by(check_members),
+    Form.GRAPH: _formed(json_values.GRAPH),
+    Form.MEMBERS: _formed(json_values.MEMBERS),
     Form.EVENTS: _events,
     Form.URL: _url,
     Form.METADATA: _metadata,

@@ -28,7 +28,7 @@ from invsvc_async.transport.session import NO_TOKEN, Request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.session import ClientOptions
     from invsvc_async.transport.transport import Exchange
 
@@ -64,7 +64,7 @@ class Cause(NamedTuple):
     stops: bool = False  # a pause does not help: the run ends
 
 
-def cause_of(outcome: Outcome[Any], outage: Cause | None) -> Cause | None:  # Any: of any operation
+def cause_of(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
     """
     Return what explains *outcome*: the service, the network or the credential. ``None`` if nothing does.
 
@@ -91,7 +91,7 @@ def cause_of(outcome: Outcome[Any], outage: Cause | None) -> Cause | None:  # An
     return None
 
 
-def _cause_of_doubt(outcome: Outcome[Any], outage: Cause | None) -> Cause | None:  # Any: of any operation
+def _cause_of_doubt(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
     """Return what explains that no read showed whether the write was applied."""
     reading = _last(outcome, Reading)
     sent = _last(outcome, Attempt)
@@ -109,7 +109,7 @@ def _last(outcome: Outcome[Any], kind: type[Any]) -> Any:  # Any: an event of th
     return next((event for event in reversed(outcome.history) if isinstance(event, kind)), None)
 
 
-def _lacking_plan(outcome: Outcome[Any]) -> str | None:  # Any: of any operation
+def _lacking_plan(outcome: AnyOutcome) -> str | None:
     """
     Return in words that the plan lacks what every write of that operation needs; otherwise ``None``.
 
@@ -199,7 +199,7 @@ class CircuitBreaker:
         if self._trying or len(self._failing) >= IN_A_ROW:
             self._open(Cause(_failure(exchange)))
 
-    def holds_back(self, outcome: Outcome[Any], times: int) -> bool:  # Any: of any operation
+    def holds_back(self, outcome: AnyOutcome, times: int) -> bool:
         """
         Return whether a write with *outcome* is to be run again, because the write is not the reason for it.
 
@@ -237,7 +237,7 @@ class CircuitBreaker:
             )
         )
 
-    def _outage(self, outcome: Outcome[Any]) -> Cause | None:  # Any: of any operation
+    def _outage(self, outcome: AnyOutcome) -> Cause | None:
         """Return the pause during which a write ran, if there was one."""
         if self.why is not None:
             return Cause(self.why)

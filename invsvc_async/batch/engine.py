@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Resumed
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientState
+    from invsvc_async.writes.driver import AnyDriver
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Engine"]
@@ -389,7 +390,7 @@ class Engine:
             del self.held[item.key]
         self._changed.set()
 
-    def _taken_up(self, item: Item) -> Driver[Any]:  # Any: of any operation
+    def _taken_up(self, item: Item) -> AnyDriver:
         assert item.intent is not None
         check_scope(self._anywhere, item.intent, same_mode=self._same_mode, in_doubt=item.in_doubt)
         intent, begin = item.intent, None

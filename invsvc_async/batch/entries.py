@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 import attrs
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store import Store
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Cell, Script
 
 __all__ = [
     "BEGUN", "Added", "BatchEntries", "Known", "checkpoint_at", "entries_of", "name_of", "summary_of",
@@ -45,8 +45,8 @@ _LOOKED_AT = 5000  # of which one transaction of a prune looks at the rows
 _CHECKPOINT = "checkpoint"  # the fact that says how far the latest input was taken in
 _INPUT = "input "  # a fact for each input that is being read, by the member that reads it
 _ANY_OPEN = "SELECT 1 FROM {s}entries WHERE done_at IS NULL LIMIT 1"
-_OPEN = f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE state < {State.DONE:d}"  # noqa: S608 - our own text
-_INPUTS = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"  # noqa: S608 - our own text
+_OPEN = f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE state < {State.DONE:d}"
+_INPUTS = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"
 _BEGIN = """
 INSERT INTO {s}facts (name, value) VALUES ($1, CAST({now} AS text)) ON CONFLICT (name) DO NOTHING
 """
@@ -55,7 +55,7 @@ _OF_DEAD = f"""
 SELECT f.name FROM {{s}}facts AS f
     WHERE f.name LIKE '{_INPUT}%' AND CAST(f.value AS float8) <= {{arg 2 float8}}
     AND {dead(f"(substr(f.name, {len(_INPUT) + 1}) || '.')")}
-"""  # noqa: S608 - our own text
+"""
 _FORGET = "DELETE FROM {s}facts WHERE name {any 1 text}"
 # Those that gave no sign of life since $2, and are not silent for so long that they count as dead.
 _UNDECIDED = f"""
@@ -63,7 +63,7 @@ SELECT m.name FROM {{s}}members AS m WHERE m.seen < {{arg 2 float8}} AND m.sends
     AND NOT {dead("(m.name || '.')")} AND (
         EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.taker LIKE m.name || '.%')
         OR EXISTS (SELECT 1 FROM {{s}}facts AS f WHERE f.name = '{_INPUT}' || m.name)) LIMIT 1
-"""  # noqa: S608 - our own text
+"""
 _MEMBERS = """
 SELECT status, begun, seen, {now} - seen, sends FROM {s}members WHERE status IS NOT NULL ORDER BY begun, name
 """
@@ -205,7 +205,7 @@ class BatchEntries(Entries):
         return count
 
 
-def summary_of(rows: Iterable[Sequence[Any]], open_inputs: int) -> Summary:  # Any: as the columns
+def summary_of(rows: Iterable[Sequence[Cell]], open_inputs: int) -> Summary:
     """Return the summary of rows of the counts."""
     states: Counter[int] = Counter()
     verdicts: Counter[Verdict] = Counter()
@@ -236,7 +236,7 @@ async def workers_of(entries: Entries) -> list[Worker]:
     return [_worker(row, _SILENT * entries.store.silence) for row in rows]
 
 
-def _worker(row: Sequence[Any], silence: float) -> Worker:  # Any: as the columns
+def _worker(row: Sequence[Cell], silence: float) -> Worker:
     status, begun, seen, silent, sends = row
     return Worker(
         **msgspec.json.decode(status),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from invsvc_async.client import Client
+    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.writes.write import Write
 
 __all__ = [
@@ -57,7 +58,7 @@ class Line:
 
     number: int
     operation: str
-    arguments: dict[str, Any]  # Any: JSON as Python values
+    arguments: WireObject
     key: str | None = None
 
 

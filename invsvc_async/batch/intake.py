@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.entries import BatchEntries, Known
     from invsvc_async.batch.sending import Sending
     from invsvc_async.writes.spec import WriteSpec
+    from invsvc_async.writes.write import AnyWrite
 
 __all__ = ["Intake", "chunks"]
 
@@ -42,7 +43,7 @@ _CUT = (
 
 
 async def chunks(
-    writes: Iterable[Write[Any]] | AsyncIterable[Write[Any]],  # Any: of any operation
+    writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite],
 ) -> AsyncGenerator[list[Write[Any]], None]:
     """Yield *writes* in lists of what is available, at most 128 each."""
     if isinstance(writes, AsyncIterable):

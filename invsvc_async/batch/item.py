@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.records import Record
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.kinds import Kind
-    from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.settings import AnyReader
+    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
+    from invsvc_async.settings import AnyReader, OnSecret
     from invsvc_async.transport.session import Request
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.register import WriteRegister
@@ -64,10 +64,10 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     number: int = 0  # of its entry: once that is dropped, another write may have its key
     thing: str | None
     writes: WriteRegister  # what the client's answers showed
-    on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None  # Any: a Webhook
+    on_secret: OnSecret | None = None
     spec: WriteSpec | None = None
     intent: Intent | None = None
-    finished: tuple[Entry, Record, Outcome[Any]] | None = None  # Any: of any operation
+    finished: tuple[Entry, Record, AnyOutcome] | None = None
     storing: Future[None] | None = None  # done once the result is stored
     slots: Slots | None = None
     in_slot: bool = False
@@ -208,16 +208,16 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         self.storing = self._lane.put(entry, left)
         self.finished = entry, record, outcome
 
-    async def _secret_passed_on(self, outcome: Outcome[Any]) -> Outcome[Any]:  # Any: of any operation
+    async def _secret_passed_on(self, outcome: AnyOutcome) -> AnyOutcome:
         """Pass the secret on, and return the outcome, which says who has it."""
         if self.on_secret is discard_secret and outcome.secret is not None:
-            return attrs.evolve(outcome, secret="not stored")  # noqa: S106 - a state
+            return attrs.evolve(outcome, secret="not stored")
         if self.on_secret is None:
-            lost = outcome.secret == "returned" and not self.secret_in_results  # noqa: S105 - the same
-            return attrs.evolve(outcome, secret="lost") if lost else outcome  # noqa: S106 - the same
+            lost = outcome.secret == "returned" and not self.secret_in_results
+            return attrs.evolve(outcome, secret="lost") if lost else outcome
         return await secret_passed_on(outcome, self.key, self.on_secret)
 
-    def _stored(self, outcome: Outcome[Any], record: Record) -> str:  # noqa: ARG002 - for subclasses
+    def _stored(self, outcome: Outcome[Any], record: Record) -> str:
         return encoded(record)
 
     def result(self) -> Result:
@@ -225,7 +225,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         assert self.finished is not None
         return Result.of(*self.finished)
 
-    def _put_back(self, outcome: Outcome[Any]) -> None:  # Any: of any operation
+    def _put_back(self, outcome: AnyOutcome) -> None:
         """Store the write as open: to do if it provably had no effect, otherwise to be settled first."""
         in_doubt = outcome.verdict is Verdict.UNKNOWN
         intent = outcome.intent

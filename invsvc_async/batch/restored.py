@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.durable.facts import Facts
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome
 
 __all__ = ["Restored", "restored_of"]
 
@@ -70,9 +70,7 @@ class Restored:
         if row.thing not in self._left:
             self._note(row.thing, row.state)
 
-    def judged(
-        self, outcome: Outcome[Any], left: Left | None
-    ) -> tuple[Outcome[Any], Left | None]:  # Any: of any operation
+    def judged(self, outcome: AnyOutcome, left: Left | None) -> tuple[AnyOutcome, Left | None]:
         """
         Return the outcome of a write, and what it *left* of its thing.
 

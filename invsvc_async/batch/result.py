@@ -74,7 +74,7 @@ class Result:
     @property
     def secret_lost(self) -> bool:
         """Whether a webhook was created whose secret nobody has."""
-        return self.secret == "lost"  # noqa: S105 - a state, no password
+        return self.secret == "lost"
 
     @classmethod
     def of(

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.history import Verdict
     from invsvc_async.writes.spec import WriteSpec
-    from invsvc_async.writes.write import Write
+    from invsvc_async.writes.write import AnyWrite
 
 __all__ = ["Run"]
 
@@ -153,7 +153,7 @@ class Run:
             return None
         self._last, result = found, Result.of(found)
         # "not stored" is a state: a run that is over had the secret
-        return attrs.evolve(result, secret="lost") if result.secret == "not stored" else result  # noqa: S105, S106
+        return attrs.evolve(result, secret="lost") if result.secret == "not stored" else result
 
     async def _decided(self) -> None:
         """Wait until it is certain which other runs have ended: most end together."""
@@ -291,8 +291,8 @@ class Run:
     # --- the input
 
     async def _give(
-        self, engine: Engine, writes: Iterable[Write[Any]] | AsyncIterable[Write[Any]], summary: Summary
-    ) -> None:  # Any: of any operation
+        self, engine: Engine, writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite], summary: Summary
+    ) -> None:
         entries, name = self._batch.entries, self._dispatcher.leases.name
         before = writes.checkpoint if isinstance(writes, FileWrites) else None
         intake = self._intake = Intake(self._batch.sending, entries, on_met=self._keep_readers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -12,11 +12,9 @@ from invsvc_async.errors import ConfigurationError
 from invsvc_async.settings import check_count, check_on_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from invsvc_async.batch.restored import Restored
     from invsvc_async.client import Client
-    from invsvc_async.settings import ReconcilePolicy
+    from invsvc_async.settings import OnSecret, ReconcilePolicy
 
 __all__ = ["Sending", "waiting"]
 
@@ -34,7 +32,7 @@ class Sending:
     concurrency: int
     rate: float | None
     tag: bool = True
-    on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None  # Any: a Webhook
+    on_secret: OnSecret | None = None
     same_mode: bool = False
     stop_after: float | None = None
     epoch: str = ""

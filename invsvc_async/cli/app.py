@@ -82,11 +82,11 @@ class Commands(TyperGroup):
         finally:
             self._lists_only = False
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Any: the same
+    def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of the help."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the same
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Load a command; return ``None`` if the name is unknown."""
         if cmd_name not in COMMANDS:
             return None

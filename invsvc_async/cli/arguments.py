@@ -21,7 +21,7 @@ from invsvc_async.resources.by_name import did_you_mean, names_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from invsvc_async.api.schema import Parameter
+    from invsvc_async.api.operations import Parameter
 
 __all__ = [
     "arguments_of",

@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from invsvc_async.cli.visible_text import HIDDEN, visible
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
     from rich.console import Console
+
+    from invsvc_async.codec.exact_json import Wire
 
 __all__ = [
     "DONE",
@@ -168,7 +170,7 @@ def _print_words(styled: str, rest: str, style: str) -> None:
     out.print(text, soft_wrap=True)
 
 
-def emit_json(plain: Any) -> None:  # Any: JSON values
+def emit_json(plain: Wire) -> None:
     """Print one JSON value on one line; decimals keep their digits, control characters are escaped."""
     sys.stdout.write(_json_line(plain))
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from invsvc_async.codec import decode_fast
-from invsvc_async.codec.envelope import split
+from invsvc_async.codec.envelope import Answer, split
 from invsvc_async.codec.exact_json import MEMBERS, UNREADABLE, utc
 from invsvc_async.codec.fields import is_model
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
@@ -66,15 +66,9 @@ def structure(cls: type[T], plain: object, *, meta: Meta | None = None) -> T:
     return with_meta(structure_item(cls, plain), meta)
 
 
-class _PlainPage(msgspec.Struct):
+class _PlainPage(Answer, kw_only=True):
+    success: bool = True
     data: list[Any]
-    next: str | None = None
-    has_more: bool | None = None
-    total_results: int | None = None
-    page: int | None = None
-    per_page: int | None = None
-    message: str | None = None
-    timestamp: int | None = None
 
 
 def page_from(cls: type[P], plain: Mapping[str, Any], model: type[Model] | None) -> P:
@@ -86,15 +80,14 @@ def page_from(cls: type[P], plain: Mapping[str, Any], model: type[Model] | None)
     """
     try:
         found = msgspec.convert(plain, _PlainPage)
-        moment = None if found.timestamp is None else utc(found.timestamp)
-    except (msgspec.ValidationError, OverflowError) as error:
+    except msgspec.ValidationError as error:
         raise InvalidRequestError(f"{cls.__name__}: {error}") from None
-    given: dict[str, Any] = msgspec.structs.asdict(found)  # Any: as the fields
-    items = given.pop("data")
+    given = msgspec.structs.asdict(found)
+    items, stamp = given.pop("data"), given.pop("timestamp")
+    del given["success"]
     if is_model(model):  # not an alias or a type variable
         items = [structure(model, item) for item in items]
-    given.update(items=tuple(items), has_more=found.has_more is True, timestamp=moment)
-    return cls(**given)
+    return cls(items=tuple(items), timestamp=None if stamp is None else utc(stamp), **given)
 
 
 def member(raw: Raw | bytes, name: str) -> Raw:

@@ -31,6 +31,7 @@ __all__ = [
 
 
 Wire: TypeAlias = Any  # JSON as Python values, in a shape that the service determines
+WireObject: TypeAlias = dict[str, Wire]
 
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -20,6 +20,8 @@ from invsvc_async.simulator.json_records import is_object, read_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from invsvc_async.codec.exact_json import Wire
+
 __all__ = ["POLICY", "Answer", "NaiveClient"]
 
 ATTEMPTS = 3
@@ -47,7 +49,7 @@ class NaiveClient:
         self, base_url: str, api_key: str, *, concurrency: int, attempt_timeout: float, seed: int
     ) -> None:
         self._base_url = base_url
-        self._jitter = random.Random(seed)  # noqa: S311 - jitter, no secret
+        self._jitter = random.Random(seed)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=concurrency),
             timeout=aiohttp.ClientTimeout(total=attempt_timeout),
@@ -58,7 +60,7 @@ class NaiveClient:
         """Close the session."""
         await self._session.close()
 
-    async def write(self, request: Mapping[str, Any]) -> Answer:  # Any: JSON
+    async def write(self, request: Mapping[str, Wire]) -> Answer:
         """Send *request*, as ``tasks.request_of`` returns it, up to three times."""
         for attempt in range(ATTEMPTS):
             if attempt:

@@ -28,6 +28,8 @@ from invsvc_async.transport.credentials import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from invsvc_async.codec.exact_json import WireObject
+
 __all__ = ["SETTLE", "Conformance", "conform"]
 
 _UNREPORTED = "not reported"
@@ -73,7 +75,7 @@ class Conformance(ClientRun):
 class Task:
     """One write: the line for the client, and its form in the ledger."""
 
-    line: dict[str, Any]  # Any: JSON
+    line: WireObject
     asked: Asked
 
     @property

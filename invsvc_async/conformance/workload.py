@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import attrs
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["Step", "Unit", "checked", "from_lines", "made_up", "plan_for", "request_of", "respelt", "values"]
@@ -40,7 +41,7 @@ class Step:
 
     key: str
     operation: str
-    arguments: dict[str, Any]  # Any: JSON values
+    arguments: WireObject
     tagged: bool = True
 
 
@@ -204,7 +205,7 @@ def _target(step: Step) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def request_of(intent: Intent, key: str) -> dict[str, Any]:  # Any: JSON
+def request_of(intent: Intent, key: str) -> WireObject:
     """Return the request of *intent* as data, with the header that names its write to the ledger."""
     row = BY_NAME[intent.operation]
     return {

@@ -13,6 +13,7 @@ import attrs
 
 from invsvc_async.api.json_values import is_object
 from invsvc_async.api.operations import CLIENT_REQUEST, INVOICES_EGRESS
+from invsvc_async.codec.exact_json import WireObject
 from invsvc_async.errors import InvsvcError, ServiceError
 from invsvc_async.reads import retry
 from invsvc_async.transport.session import Request
@@ -20,6 +21,7 @@ from invsvc_async.transport.session import Request
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.transport.session import ClientOptions
 
 __all__ = ["CANDIDATES", "IMPORTS", "Answer", "Named", "Prober", "ReadList", "find_names"]
@@ -77,7 +79,7 @@ class Answer:
     """
 
     status: int | None
-    items: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])  # Any: JSON, as below
+    items: list[WireObject] = attrs.field(factory=list[WireObject])
     next: str | None = None
     own: bool = True  # the service's own envelope
     error: str = ""
@@ -131,7 +133,7 @@ class Prober:
         return Answer(status=200, items=_objects(envelope.data), next=envelope.next)
 
 
-def _objects(payload: Any) -> list[dict[str, Any]]:  # Any: JSON as it came
+def _objects(payload: Wire) -> list[WireObject]:
     listed = payload.get("data") if is_object(payload) else payload  # some listings are nested in the payload
     return [dict(each) for each in listed if is_object(each)] if isinstance(listed, list) else []
 

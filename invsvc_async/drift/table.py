@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
@@ -83,7 +83,7 @@ _MISS = f"""
 UPDATE things SET kind = CASE WHEN times THEN '{Kind.NOT_IN_SERVICE}' END, fields = NULL,
 shown = CASE WHEN times = 0 THEN 0 WHEN kind = '{Kind.NOT_IN_SERVICE}' THEN shown + 1 ELSE 1 END
 WHERE seen < :reading AND inside AND key IS NOT NULL AND (shown = 1 OR :reading = 1)
-"""  # noqa: S608 - of its own text
+"""
 # A second is added on both sides, because the service may compare in seconds.
 _SPAN = """
 SELECT earliest, latest FROM (
@@ -113,7 +113,7 @@ class Table:
         kind, shown = (Kind.NO_KEY, 2 * inside) if key is None else (None, 0)
         self._db.execute(_ADD, (key, line, envelope.dumps(cells), inside, kind, shown))
 
-    def find(self, key: str) -> tuple[int, Any, int]:  # Any: JSON values
+    def find(self, key: str) -> tuple[int, Wire, int]:
         """Return how many rows have the key, the fields of the first, and `shown`."""
         asked = "SELECT times, cells, shown FROM things WHERE key = ?"
         times, cells, shown = self._db.execute(asked, (key,)).fetchone() or (0, None, 0)

@@ -22,7 +22,7 @@ SELECT count(*), {{ms}} - min(added_at) FROM (
     SELECT e.added_at FROM {{s}}entries AS e WHERE e.done_at IS NULL AND e.state < {State.DONE:d}
     LIMIT {{arg 1 bigint}}
 ) AS chosen
-"""  # noqa: S608 - our own text
+"""
 _UNTOLD: Final = "SELECT count(*) FROM (SELECT 1 FROM {s}%s LIMIT {arg 1 bigint}) AS chosen"
 # A journal keeps there who returns a secret; its verdicts are deleted once the application has had them.
 _OF_JOURNAL: Final = f"entries WHERE done_at IS NULL AND state = {State.DONE:d}"

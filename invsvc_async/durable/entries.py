@@ -9,7 +9,7 @@ import sys
 from functools import partial
 from hashlib import blake2b
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.facts import Facts
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store import Store
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["Entries", "JournalEntries", "Owner", "attempts_of"]
@@ -59,7 +59,7 @@ SELECT count(*), min(added_at) FROM (
 """
 _COUNTS = f"""
 SELECT state, coalesce(verdict, ''), {flags_in("e")}, count(*) FROM {{s}}entries AS e GROUP BY 1, 2, 3
-"""  # noqa: S608 - our own text
+"""
 _KEPT_COUNTS = """
 SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
 """
@@ -184,7 +184,7 @@ class Entries:
         """Count the writes that the store does not have yet."""
         return 0
 
-    async def counts(self) -> Sequence[Any]:  # Any: as the columns
+    async def counts(self) -> Sequence[Cell]:
         """Count all entries by state, verdict (or "") and flags."""
         text = _COUNTS if self.store.part is None else _KEPT_COUNTS
         return [*await self.store.rows(text), (int(State.TO_DO), "", 0, await self.waiting())]
@@ -372,7 +372,7 @@ def _do_again(keys: list[str], verdicts: list[str], again: set[str], *, newest: 
     yield from reopen([key for (key,) in mine], verdicts, again, part=None, newest=newest)
     if newest:  # the next claim of each thing has to look at them
         yield _LOOK_AGAIN, (sorted(again),)
-    text = f"UPDATE {{s}}entries SET lane = {FREED} WHERE key {{any 1 text}} AND state = {State.TO_DO:d}"  # noqa: S608 - our own text
+    text = f"UPDATE {{s}}entries SET lane = {FREED} WHERE key {{any 1 text}} AND state = {State.TO_DO:d}"
     yield text, (sorted(again),)
 
 

@@ -13,6 +13,8 @@ from invsvc_async.errors import InvalidRequestError, JournalError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from invsvc_async.storage.dialect import Cell
+
 __all__ = [
     "ANSWERED", "ENTRY", "SENT", "Entry", "LostLaneError", "State", "columns_of", "entry_in", "unreadable",
 ]  # fmt: skip
@@ -78,7 +80,7 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
     digest: str = ""
 
 
-def entry_in(row: Sequence[Any]) -> Entry:  # Any: as the columns
+def entry_in(row: Sequence[Cell]) -> Entry:
     """
     Return the entry in *row*, which has the columns ``ENTRY``.
 

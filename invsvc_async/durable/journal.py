@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
-    from invsvc_async.writes.driver import Driver
+    from invsvc_async.writes.driver import AnyDriver
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["ClientJournal"]
@@ -124,7 +124,7 @@ class ClientJournal:
         """Make this the journal of the client of *session*."""
         self.session = session
 
-    def run_keyed(self, spec: WriteSpec) -> Awaitable[Driver[Any]]:  # Any: of any operation
+    def run_keyed(self, spec: WriteSpec) -> Awaitable[AnyDriver]:
         """Run a write under its key, once for all processes; return the run that has its verdict."""
         return self.keys.run(spec)
 
@@ -290,7 +290,7 @@ class ClientJournal:
             await write.lane.put(entry)
         except JournalError as error:
             name, key = outcome.started_as.operation, outcome.started_as.key
-            log.error("%s %s: its verdict is not stored: %s", name, key, error)  # noqa: TRY400 - the message says all
+            log.error("%s %s: its verdict is not stored: %s", name, key, error)
 
     def heard(self, identity: str) -> None:
         """
@@ -390,7 +390,7 @@ class ClientJournal:
                 intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same
             yield in_doubt(intent) if entry.seq <= through else intent
 
-    async def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: the operation says what its value is
+    async def unheard(self) -> AsyncIterator[AnyOutcome]:
         """Iterate over the verdicts that were taken over, oldest first; unreadable ones are logged."""
         async for entry, outcome in self._walk(_DONE, outcome_of):
             self._writes[entry.key].done = True
@@ -412,7 +412,7 @@ class ClientJournal:
                 except JournalError as error:
                     if not self.is_shared:
                         raise
-                    log.error("left in the journal: %s", error)  # noqa: TRY400 - the message is enough
+                    log.error("left in the journal: %s", error)
                 else:
                     yield entry, found
 

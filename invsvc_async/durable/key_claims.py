@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.durable.store import Store
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Cell, Script
 
 __all__ = ["ENDED", "FREED", "Claims", "Found"]
 
@@ -44,7 +44,7 @@ _FOUND: Final = f"""
 SELECT {ENTRY}, l.owner, CASE WHEN l.owner IS NULL OR {dead("l.owner")} THEN 0 ELSE 1 END AS lives,
     CASE WHEN u.seq IS NULL THEN 0 WHEN {dead("u.taker")} THEN 2 ELSE 1 END AS untold
 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq
-"""  # noqa: S608 - our own text
+"""
 _LOOK: Final = f"{_FOUND} WHERE e.key {{any 2 text}}"
 _NEW: Final = """key:text thing:text digest:text operation:text state:smallint common:bigint intent:text
     taker:text"""
@@ -83,11 +83,11 @@ new AS MATERIALIZED (
 SELECT given.key, made.seq, given.thing IS NULL OR is_next, found
 FROM {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
     LEFT JOIN ({_FOUND}) AS found ON found.key = given.key
-"""  # noqa: S608 - our own text
+"""
 _INSERT: Final = f"""
 INSERT INTO {{s}}entries (place, lane, {_COLUMNS})
     SELECT 0, $2, {_COLUMNS} FROM {{rows 1 {_NEW}}} WHERE true ON CONFLICT (key) DO NOTHING RETURNING key, seq
-"""  # noqa: S608 - our own text
+"""
 # The same, in the transaction that has inserted them.
 _NEXT: Final = f"""
 SELECT given.seq FROM {{rows 1 seq:bigint thing:text}} LEFT JOIN {{s}}states AS s USING (thing)
@@ -98,8 +98,8 @@ SELECT given.seq FROM {{rows 1 seq:bigint thing:text}} LEFT JOIN {{s}}states AS 
     ) AND NOT EXISTS (
         SELECT 1 FROM {{s}}entries AS e WHERE e.thing = given.thing AND e.verdict = '{Verdict.UNKNOWN}'
     )
-"""  # noqa: S608 - our own text
-_NOT_YET: Final = f"UPDATE {{s}}entries SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}}"  # noqa: S608 - our own text
+"""
+_NOT_YET: Final = f"UPDATE {{s}}entries SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}}"
 _PLACE: Final = "UPDATE {s}entries SET place = seq WHERE seq {any 1 bigint}"
 _TAKER: Final = """
 INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
@@ -114,11 +114,11 @@ _TAKEN: Final = "SELECT seq FROM {s}entries WHERE seq = $1 AND lane = $2 AND don
 _REOPEN: Final = f"""
 UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL
     WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
-"""  # noqa: S608 - our own text
+"""
 _FREE: Final = f"""
 UPDATE {{s}}entries SET lane = {FREED} WHERE seq = $1 AND lane = $2 AND done_at IS NULL
     AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
-"""  # noqa: S608 - our own text
+"""
 
 
 class Found(NamedTuple):
@@ -356,7 +356,7 @@ class Claims:
             self._hearing.cancel()
 
 
-def _found_in(row: Sequence[Any]) -> Found:  # Any: as the columns
+def _found_in(row: Sequence[Cell]) -> Found:
     *entry, owner, lives, untold = row
     return Found(entry_in(entry), owner, bool(lives), untold)
 
@@ -366,8 +366,8 @@ def _lost() -> LostLaneError:
 
 
 def _insert(
-    rows: Sequence[tuple[Any, ...]], commons: Sequence[tuple[int, str]], lane: Lane, silence: float
-) -> Script[dict[str, Found | _Made]]:  # Any: as the columns
+    rows: Sequence[tuple[Cell, ...]], commons: Sequence[tuple[int, str]], lane: Lane, silence: float
+) -> Script[dict[str, Found | _Made]]:
     """Insert entries in a file; return as ``Claims._inserted``."""
     yield COMMONS, (commons,)
     made: dict[str, int] = dict(map(tuple, (yield _INSERT, (rows, lane.number))))

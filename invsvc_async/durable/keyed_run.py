@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.session import ClientOptions
     from invsvc_async.writes.spec import WriteSpec
 
@@ -62,7 +62,7 @@ class KeyedRun:
     sent: Packed | None = None  # the intent as it was stored before the last send
     over: bool = False
     overtaken: bool = False  # a later write to its thing may have had an effect
-    outcome: Outcome[Any] | None = None  # Any: of any operation; once it is stored
+    outcome: AnyOutcome | None = None
 
     @classmethod
     def of(cls, spec: WriteSpec, keys: Keys, lane: Lane, name: str, digest: str) -> KeyedRun:

@@ -69,8 +69,9 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.models.webhooks import Webhook
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.session import ClientOptions, ClientState
+    from invsvc_async.writes.driver import AnyDriver
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Keys"]
@@ -91,7 +92,7 @@ FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING 
     SELECT key, place FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place < $4 AND place > $5
         ORDER BY place LIMIT 1
 ) AS earlier ON true
-"""  # noqa: S608 - our own text
+"""
 _PART: Final = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT 200) AS e"
 _LEFT_OPEN: Final = f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
 _NO_SECRETS = (
@@ -107,7 +108,7 @@ class _Turn:
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     users: int = 0
     rounds: int = 0  # how many have ended with an outcome
-    given: Outcome[Any] | None = None  # Any: of any operation; the last of these
+    given: AnyOutcome | None = None
     digest: str = ""
 
 
@@ -147,7 +148,7 @@ class Keys:
 
     # --- what users call
 
-    async def run(self, spec: WriteSpec) -> Driver[Any]:  # Any: of any operation
+    async def run(self, spec: WriteSpec) -> AnyDriver:
         """
         Run a write under its key, and return the driver that has its verdict.
 
@@ -164,7 +165,7 @@ class Keys:
         await self.journal.open()
         return await self._names.name(key, team, self.session)
 
-    async def outcome_of(self, key: str, team: str | None) -> Outcome[Any] | None:  # Any: as in run
+    async def outcome_of(self, key: str, team: str | None) -> AnyOutcome | None:
         """Return the stored outcome under *key*, or ``None`` if there is none."""
         found = await self.claims.look(await self._name(key, team))
         return None if found is None or found.entry.state is not State.DONE else await self._outcome(found)
@@ -481,7 +482,7 @@ class Keys:
         await self._load(entry)
         outcome = outcome_of(replace(entry, key=key_in(entry.key)), self.store.commons)
         if '"had":"returned"' in (entry.outcome or "") and await self._was_returned(found):
-            outcome = attrs.evolve(outcome, secret="not stored")  # noqa: S106 - a state
+            outcome = attrs.evolve(outcome, secret="not stored")
         return attrs.evolve(outcome, replayed=True)
 
     async def _was_returned(self, found: Found) -> bool:
@@ -497,7 +498,7 @@ class Keys:
 def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
     """Return a run that has the outcome of another one."""
     changes: dict[str, Any] = {"replayed": True}
-    if outcome.secret == "returned":  # noqa: S105 - a state
+    if outcome.secret == "returned":
         value = attrs.evolve(cast("Webhook", outcome.value), secret=None)
         changes |= {"value": value, "secret": "not stored"}
     driver, session = new_run(spec), spec.options.session

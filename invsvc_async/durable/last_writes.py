@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.kinds import Kind
-    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.writes.register import WriteRegister
 
 __all__ = [
@@ -41,7 +41,7 @@ _RECENT = 600.0  # s for which the state of a webhook counts
 _IN_FLIGHT = f"""
 SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_at IS NULL
     AND state = {State.SENDING:d} AND thing NOT LIKE 'url %' GROUP BY thing
-"""  # noqa: S608 - our own text
+"""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -67,7 +67,7 @@ class LastWrite(Left, frozen=True, kw_only=True):
 
 def left_by(
     thing: str | None,
-    outcome: Outcome[Any],  # Any: of any operation
+    outcome: AnyOutcome,
     writes: WriteRegister,
 ) -> Left | None:
     """

@@ -58,7 +58,7 @@ _PAUSE: Final = 0.2  # s between checks whether a lease is valid again
 # Others may count a process as living for a shorter time than it does itself: the longer one holds.
 _LIVES: Final = """sends >= 0
     AND seen > {now} - CASE WHEN silence > {arg 1 float8} THEN silence ELSE {arg 1 float8} END"""
-_LIVING: Final = f"SELECT name FROM {{s}}members WHERE name {{any 2 text}} AND {_LIVES}"  # noqa: S608 - our own text
+_LIVING: Final = f"SELECT name FROM {{s}}members WHERE name {{any 2 text}} AND {_LIVES}"
 _SEEN: Final = """
 INSERT INTO {s}members (name, seen, begun, silence, sends)
     VALUES ({arg 1 text}, {now}, {now}, {arg 2 float8}, 0)
@@ -73,7 +73,7 @@ INSERT INTO {s}members (name, seen, begun, silence, sends, hungry, status)
 _SENDING: Final = f"""
 SELECT count(*), count(CASE WHEN hungry = 1 AND name <> {{arg 2 text}} THEN 1 END) FROM {{s}}members
     WHERE sends = 1 AND {_LIVES}
-"""  # noqa: S608 - our own text
+"""
 _END: Final = """
 UPDATE {s}members SET sends = -1, hungry = 0, seen = {now}, status = coalesce({arg 2 text}, status)
     WHERE name = {arg 1 text}
@@ -96,13 +96,13 @@ def pause_of(silence: float) -> float:
 
 def dead(owner: str) -> str:
     """Return the condition that the process of a token in the column *owner* is silent longer than $1 s."""
-    return f"NOT EXISTS (SELECT 1 FROM {{s}}members WHERE {owner} LIKE name || '.%' AND {_LIVES})"  # noqa: S608 - our own text
+    return f"NOT EXISTS (SELECT 1 FROM {{s}}members WHERE {owner} LIKE name || '.%' AND {_LIVES})"
 
 
 _FREE: Final = f"""
 SELECT id, owner FROM {{s}}lanes AS l WHERE (owner IS NULL OR {dead("l.owner")}) AND credential LIKE $3
     ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
-"""  # noqa: S608 - our own text
+"""
 
 
 def status_of(done: int, rate: float, lanes: int) -> str:

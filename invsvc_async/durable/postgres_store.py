@@ -8,7 +8,7 @@ import re
 from functools import partial
 from hashlib import blake2b
 from random import randrange
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 import attrs
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Cell, Connection, Script
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["PostgresStore"]
@@ -69,7 +69,7 @@ stored AS (
     INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored WHERE done_at IS NOT NULL {{told}}
         ON CONFLICT DO NOTHING
 )
-"""  # noqa: S608 - our own text
+"""
 # What the entries were before tells what to count.  It may be outdated, if somebody reopens one now; then it
 # is not stored.
 _BEFORE = "JOIN {s}entries AS b ON b.seq = given.seq"
@@ -158,7 +158,7 @@ class PostgresStore(Pool):
         super().__init__(plain, f"the {kind}'s database", size=6, patience=patience)  # one of them listens
         self._kind, self._it, self._create, self._reading = kind, it, create and not reading, reading
         self.lanes: int = lanes
-        self.part: int | None = randrange(_PARTS) if counted else None  # noqa: S311 - no secret
+        self.part: int | None = randrange(_PARTS) if counted else None
         if not self._create:  # it is looked at
             self.to_open = AT_ONCE
         self._restored, self._moved = restored, moved  # until the place is checked: they are about one start
@@ -192,9 +192,7 @@ class PostgresStore(Pool):
                 await self.aclose()
                 raise
 
-    async def _prepare(
-        self, connection: Any, *, session: ClientState | None, same_mode: bool
-    ) -> None:  # Any: asyncpg's
+    async def _prepare(self, connection: Connection, *, session: ClientState | None, same_mode: bool) -> None:
         prefix = f"invoicing_{self._kind}_{self._called}"
         await connection.execute(_LOCK, prefix)
         if self._create and await connection.fetchval("SHOW transaction_read_only") == "on":
@@ -218,9 +216,9 @@ class PostgresStore(Pool):
                 await connection.execute(f"CREATE SCHEMA {self.schema}")
             counted = self.part is not None
             await self._dialect.run(connection, create(lanes=self.lanes, counted=counted, **facts))
-        text = f"SELECT value FROM {self.schema}.facts WHERE name = 'schema'"  # noqa: S608 - our own text
+        text = f"SELECT value FROM {self.schema}.facts WHERE name = 'schema'"
         check_version(self._name, await connection.fetchval(text))
-        text = f"SELECT count(*) FROM {self.schema}.lanes"  # noqa: S608 - our own text
+        text = f"SELECT count(*) FROM {self.schema}.lanes"
         check_lanes(self._name, await connection.fetchval(text), self.lanes)
         if mine is not None:
             await connection.execute(_CREDENTIAL.format(schema=self.schema), f"credential {mine}")
@@ -284,7 +282,7 @@ class PostgresStore(Pool):
             raise self._none_here(" of this base URL and credential" if others else "")
         return None
 
-    async def connected(self, connection: Any) -> None:  # Any: asyncpg's
+    async def connected(self, connection: Connection) -> None:
         """
         Check a new connection: the address may lead to another server meanwhile.
 
@@ -304,7 +302,7 @@ class PostgresStore(Pool):
         async with connection.transaction(isolation="read_committed"):
             self._place = await self._checked_place(connection)
 
-    async def _place_now(self, connection: Any) -> dict[str, str]:  # Any: asyncpg's
+    async def _place_now(self, connection: Connection) -> dict[str, str]:
         return await place_of(connection, f"{self.schema}.entries")
 
     async def check_place(self) -> None:
@@ -330,7 +328,7 @@ class PostgresStore(Pool):
         """Note that nothing is sent any more."""
         self._place = None
 
-    async def _checked_place(self, connection: Any) -> dict[str, str]:  # Any: asyncpg's
+    async def _checked_place(self, connection: Connection) -> dict[str, str]:
         place = await self._place_now(connection)
         run = partial(self._dialect.run, connection)
         text = "SELECT name, value FROM {s}facts WHERE name LIKE 'place %' {update}"
@@ -341,12 +339,12 @@ class PostgresStore(Pool):
             await run(note_fact(f"place {name}", value))
         if is_copy:
             self.marks += 1
-            text = f"SELECT value FROM {self.schema}.facts WHERE name = $1"  # noqa: S608 - our own text
+            text = f"SELECT value FROM {self.schema}.facts WHERE name = $1"
             noted = await connection.fetchval(text, await self._note(connection))
             await run(restored.mark_restored(None if noted is None else int(noted)))
         return place
 
-    async def _note(self, connection: Any) -> str:  # Any: asyncpg's
+    async def _note(self, connection: Connection) -> str:
         """Return the name of the note of the last entry that may have been sent before this place."""
         return f"{_NOTED}{sorted((await self._place_now(connection)).items())}"
 
@@ -382,13 +380,13 @@ class PostgresStore(Pool):
         """Run a new *script* in a transaction; again while the database is away."""
         return await super().run(self._dialect, script)
 
-    async def rows(self, text: str, *values: Any) -> Sequence[Any]:  # Any: as the columns
+    async def rows(self, text: str, *values: Cell) -> Sequence[Cell]:
         """Run one statement, which is its own transaction, and return its rows."""
         return await self.fetch(*self._dialect.translated(text, values))
 
-    async def entries(self, where: str, *values: Any) -> list[Entry]:  # Any: as the columns
+    async def entries(self, where: str, *values: Cell) -> list[Entry]:
         """Select entries; *where* is our own text, and calls the table *e*."""
-        text = f"SELECT {ENTRY}, e.tableoid::text FROM {{s}}entries AS e WHERE {where}"  # noqa: S608 - our own text
+        text = f"SELECT {ENTRY}, e.tableoid::text FROM {{s}}entries AS e WHERE {where}"
         found = await self.rows(text, *values)
         if found and self._place is not None and self._place.get("entries") not in (None, found[0][-1]):
             await self.reconnect()  # new connections check what it means that the table is another one
@@ -500,7 +498,7 @@ class PostgresStore(Pool):
             ]
             lanes = list({each.lane.number for each in sent})
             left = [(each.entry.seq, *astuple(each.left)) for each in sent if each.left is not None]
-            text = f"{_PUT[self.part is not None]}{_LEFT if left else ''} SELECT seq FROM stored"  # noqa: S608 - our own text
+            text = f"{_PUT[self.part is not None]}{_LEFT if left else ''} SELECT seq FROM stored"
             seqs = {seq for (seq,) in await self.rows(text, rows, lanes, *([left] if left else []))}
             stored.update((each.entry.key, each.entry.seq) for each in sent if each.entry.seq in seqs)
         return stored

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.intents import Commons
     from invsvc_async.reconcile.history import Basis, Cause
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
 
 __all__ = [
     "Record", "encoded", "intent_of", "is_answered", "may_be_sent", "outcome_of", "record_of",
@@ -85,7 +85,7 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 _decode = msgspec.json.Decoder(Record, float_hook=exact).decode
 
 
-def record_of(outcome: Outcome[Any]) -> Record:  # Any: of any operation
+def record_of(outcome: AnyOutcome) -> Record:
     """Return the record of *outcome* that a batch stores."""
     history, evidence, error = outcome.history, outcome.evidence, outcome.error
     took = time_of(history[-1]) - _start(history[0]) if history else 0.0
@@ -185,7 +185,7 @@ def intent_of(entry: Entry, commons: Commons) -> Intent:
     return attrs.evolve(intent, key=entry.key.removesuffix(f" {intent.nonce}"))
 
 
-def outcome_of(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the operation says what its value is
+def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
     """
     Rebuild the outcome of an entry that is done, without its history.
 

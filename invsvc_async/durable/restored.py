@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 import msgspec
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Connection, Script
 
 __all__ = [
     "FACT", "SETTLED", "Epoch", "Mark", "PlaceError", "Standing", "close_restored", "fact", "last_of",
@@ -108,7 +108,7 @@ def wrong_with_place(before: Mapping[str, str], place: Mapping[str, str]) -> str
     return None
 
 
-async def place_of(connection: Any, entries: str) -> dict[str, str]:  # Any: asyncpg has no types
+async def place_of(connection: Connection, entries: str) -> dict[str, str]:
     """
     Return the place of the table *entries*.
 

@@ -52,7 +52,7 @@ _COLUMNS: Final = "seq, place, key, lane, thing, digest, operation, state, commo
 _ADD: Final = f"""
 INSERT INTO {{s}}entries ({_COLUMNS}) SELECT {_COLUMNS} FROM {{rows 1 {_NEW}}} WHERE true
     ON CONFLICT (key) DO NOTHING RETURNING seq
-"""  # noqa: S608 - our own text
+"""
 COMMONS: Final = """
 INSERT INTO {s}commons (number, text) SELECT * FROM {rows 1 number:bigint text:text} WHERE true
     ON CONFLICT DO NOTHING
@@ -61,32 +61,32 @@ INSERT INTO {s}commons (number, text) SELECT * FROM {rows 1 number:bigint text:t
 _UNHEARD: Final = f"""
 SELECT u.seq, u.taker FROM {{s}}unheard AS u WHERE u.taker IS NULL OR u.taker = $3 OR {dead("u.taker")}
     ORDER BY u.seq LIMIT {{arg 2 bigint}} {{skip}}
-"""  # noqa: S608 - our own text
+"""
 _GIVE: Final = "UPDATE {s}unheard SET taker = $1 WHERE seq {any 2 bigint}"
 _HEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"
 _MAY_REOPEN: Final = f"""
 SELECT e.seq, e.key, e.lane, e.verdict, e.intent, {flags_in("e")} FROM {{s}}entries AS e
     WHERE e.key {{any 1 text}} AND e.verdict {{any 2 text}} AND e.state = {State.DONE:d}
     AND e.verdict <> 'applied' AND e.intent IS NOT NULL ORDER BY e.seq {{update}}
-"""  # noqa: S608 - our own text
+"""
 _REOPEN: Final = f"""
 UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL,
     intent = given.intent, place = coalesce(given.place, e.place)
     FROM {{rows 1 seq:bigint intent:text place:bigint}} WHERE e.seq = given.seq
-"""  # noqa: S608 - our own text
+"""
 _OLD: Final = f"""
 e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
     AND ({{arg 2 smallint}} = 1 OR NOT EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.seq = e.seq))
-"""  # noqa: S608 - our own text
-_FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"  # noqa: S608 - our own text
+"""
+_FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"
 _PRUNE: Final = f"""
 DELETE FROM {{s}}entries AS e WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place
-"""  # noqa: S608 - our own text
+"""
 _EMPTY: Final = f"""
 UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL WHERE {_OLD}
     AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL) AND e.seq > $3 AND e.seq <= $4
     RETURNING seq, thing, place
-"""  # noqa: S608 - our own text
+"""
 _EMPTY_STATES: Final = """
 UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
     FROM {rows 1 thing:text place:bigint} WHERE s.thing = given.thing AND s.place = given.place
@@ -187,7 +187,7 @@ def reopen(
 
 def may_drop(key: str, *, done: bool = True) -> Script[int | None]:
     """Return the number of the entry of *key*, if nothing of it was sent, or it is *done*; and lock it."""
-    found = yield f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE e.key = $1 {{update}}", (key,)  # noqa: S608 - our own text
+    found = yield f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE e.key = $1 {{update}}", (key,)
     if not found:
         return None
     entry = entry_in(found[0])

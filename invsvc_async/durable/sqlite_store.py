@@ -8,7 +8,7 @@ import threading
 from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import astuple
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["DIALECT", "SqliteStore"]
@@ -61,7 +61,7 @@ _STORE: Final = f"""
 UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent = given.intent,
     claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
 FROM {{rows 1 seq:bigint {SENT}}} WHERE e.seq = given.seq AND e.done_at IS NULL {{changed}}
-"""  # noqa: S608 - our own text
+"""
 _STATES: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
 _LEFT: Final = """
 INSERT INTO {s}states AS s (thing, place, team, state, stamp)
@@ -149,15 +149,15 @@ class SqliteStore:
         """Run a new *script* in a transaction, after all earlier requests."""
         return await self._open_writer.run(DIALECT, script)
 
-    async def rows(self, text: str, *values: Any) -> Sequence[Any]:  # Any: as the columns
+    async def rows(self, text: str, *values: Cell) -> Sequence[Cell]:
         """Run one statement, and return its rows."""
         return await self.ask(
             lambda connection: connection.execute(*DIALECT.translated(text, values)).fetchall()
         )
 
-    async def entries(self, where: str, *values: Any) -> list[Entry]:  # Any: as the columns
+    async def entries(self, where: str, *values: Cell) -> list[Entry]:
         """Select entries; *where* is our own text, and calls the table *e*."""
-        text = f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE {where}"  # noqa: S608 - our own text
+        text = f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE {where}"
         made = [entry_in(row) for row in await self.rows(text, *values)]
         if any(entry.common not in self.commons.texts for entry in made if entry.common is not None):
             await self.ask(self._load_commons)  # another process has the file

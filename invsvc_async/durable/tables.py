@@ -22,7 +22,7 @@ the fill factor leaves room on the row's page for its second version, so such an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.entry import State
 from invsvc_async.errors import JournalError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Cell, Script
 
 __all__ = ["TAKER", "check_lanes", "count", "create", "flags_in", "keep"]
 
@@ -62,7 +62,7 @@ ON CONFLICT (key) DO UPDATE SET state = excluded.state, common = excluded.common
     verdict = excluded.verdict, outcome = excluded.outcome, done_at = excluded.done_at
     WHERE e.lane = excluded.lane
 RETURNING key
-"""  # noqa: S608 - our own text
+"""
 
 
 def flags_in(table: str) -> str:
@@ -120,7 +120,7 @@ _SENDS: Final = tuple(
     f"""
     {{sqlite}}CREATE TRIGGER {name} AFTER {event} ON entries WHEN NEW.state = {State.SENDING:d}
         BEGIN UPDATE facts SET value = value + 1 WHERE name = 'sends'; END
-    """  # noqa: S608 - our own text
+    """
     for name, event in (("sent_first", "INSERT"), ("sent_again", "UPDATE OF state"))
 )
 _TELLS: Final = f"""
@@ -129,7 +129,7 @@ _TELLS: Final = f"""
     BEGIN
         INSERT INTO unheard (seq, taker) VALUES (NEW.seq, (SELECT value FROM facts WHERE name = '{TAKER}'));
     END
-"""  # noqa: S608 - our own text
+"""
 
 
 def _counting(event: str, when: str, **changes: int) -> str:
@@ -139,7 +139,7 @@ def _counting(event: str, when: str, **changes: int) -> str:
         INSERT INTO counts (part, state, verdict, flags, many)
             VALUES (0, {row}.state, coalesce({row}.verdict, ''), {flags_in(row)}, {many})
             ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = many + excluded.many;
-        """  # noqa: S608 - our own text
+        """
         for row, many in changes.items()
     )
     name = f"count_{event.partition(' ')[0]}"
@@ -180,7 +180,7 @@ def check_lanes(name: str, found: int, wanted: int) -> None:
         )
 
 
-def keep(given: Sequence[tuple[Entry, Lane]]) -> tuple[str, Sequence[Any]]:  # Any: as the columns
+def keep(given: Sequence[tuple[Entry, Lane]]) -> tuple[str, Sequence[Cell]]:
     """
     Return the statement that inserts or updates entries by their keys, and its values.
 

@@ -180,12 +180,12 @@ class _Event(Portable):
         """
         return self.raw.decode() if self.is_test == self.body_says_test else super().to_json()
 
-    def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:  # noqa: ARG002 - plain already
+    def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
         mark = {} if self.is_test == self.body_says_test else {"test": True}
         return {**_plain_of(self.raw, self.raw), **mark}
 
     @classmethod
-    def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - none
+    def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:
         from invsvc_async.codec.exact_json import dumps
 
         return cls.from_json(dumps(plain))
@@ -261,7 +261,7 @@ class ResourceEvent(_Event):
     version: Literal["v1", "v1.1", "v2"]
 
     @classmethod
-    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:  # noqa: ARG003 - none
+    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
         texts = dict.fromkeys(("event", "type", "id", "team", "webhook"), (str | None, False))
         return {
             **texts, "livemode": (bool | None, False), "created": (int | None, False),
@@ -365,7 +365,7 @@ class _SignedEvent(_Event, Generic[D]):
         return {**super()._to_plain(convert), "data": convert(self.data)}
 
     @classmethod
-    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:  # noqa: ARG003 - none
+    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
         return {
             "id": (str, True), "event": (str, True), "created_at": (int | None, False),
             "data": (cls._model(), True), "test": (bool | None, False),

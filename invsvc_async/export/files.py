@@ -94,7 +94,7 @@ class TextSink:
         self._file.truncate(mark)
         self._file.seek(mark)
 
-    def write(self, items: Sequence[Model], *, last: bool) -> int:  # noqa: ARG002 - part of the protocol
+    def write(self, items: Sequence[Model], *, last: bool) -> int:
         """Write a page and return the file size."""
         line = _json_line if self.form == "jsonl" else self._csv_line
         self._file.write(b"".join(map(line, items)))

@@ -24,6 +24,7 @@ from invsvc_async.storage.private_file import errors_naming, write_private
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.reads.pages import Pages
 
 __all__ = ["Exported", "format_of", "invoices", "is_finished"]
@@ -49,7 +50,7 @@ class _Note:
     token: str
     mark: Annotated[int, msgspec.Meta(ge=0)]
     rows: int
-    shape: dict[str, Any]  # Any: JSON; format and scale, which must not change
+    shape: WireObject
 
 
 async def invoices(
@@ -89,7 +90,7 @@ async def invoices(
         raise ConfigurationError("on_page: must be a function that is not async.")
     path = Path(target)
     form = format_of(path, format)
-    shape: dict[str, Any] = {"form": form, "precision": precision, "scale": scale}  # Any: JSON
+    shape: WireObject = {"form": form, "precision": precision, "scale": scale}
     if escape_formulas:
         if form != "csv":
             raise ConfigurationError(f"escape_formulas: {form} has no formulas. Use it with csv only.")

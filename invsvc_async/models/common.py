@@ -306,7 +306,7 @@ def add_flaws(model: Model) -> Flaws:
     return flaws
 
 
-def _models_in(value: Any) -> Iterator[tuple[str, Model]]:  # Any: what a slot holds
+def _models_in(value: object) -> Iterator[tuple[str, Model]]:
     parts: Iterable[tuple[str, object]] = [("", value)]
     if isinstance(value, tuple):
         parts = ((f"[{at}]", item) for at, item in enumerate(cast("Sequence[object]", value)))
@@ -389,9 +389,7 @@ class Page(Items[T_co]):
         beside: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
         if self.next is not None or not beside:
             beside = {"next": self.next, **beside}
-        more = {
-            "total_results": self.total_results, "message": self.message, "timestamp": self.timestamp
-        }  # fmt: skip
+        more = {"total_results": self.total_results, "message": self.message, "timestamp": self.timestamp}
         return {
             "success": True,
             "data": [convert(item) for item in self.items],

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import CoreSchema
 
+    from invsvc_async.codec.exact_json import WireObject
+
 __all__ = ["FieldName", "Portable", "hide_fields", "html_table", "keep_arguments"]
 
 _LONGEST_CELL = 200  # characters
@@ -61,7 +63,8 @@ def hide_fields(cls: type[Portable]) -> None:
     Hide the attrs fields of *cls* from msgspec.
 
     It would encode an instance of any attrs class by its Python names, secrets included, and not ask
-    ``enc_hook``.
+    ``enc_hook``.  It has no documented way to leave a class to that hook.  It looks for the attribute in the
+    class itself, where attrs uses inheritance.
     """
     fields = cls.__dict__.get("__attrs_attrs__")
     if fields is not None:
@@ -87,7 +90,7 @@ class Portable:
         super().__init_subclass__()
         hide_fields(cls)
 
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON as Python values
+    def to_dict(self) -> WireObject:
         """
         Return the wire form as plain data: numbers are ``int`` or exact ``Decimal``, times epoch ms.
 
@@ -186,7 +189,8 @@ class Portable:
             """
             The wire form with numbers that survive conversion to floats.
 
-            FastAPI takes what ``vars`` returns of a value whose endpoint has no return annotation.
+            FastAPI takes what ``vars`` returns of a value whose endpoint has no return annotation.  A class
+            cannot say otherwise how it is encoded there: its encoders are a setting of each application.
             """
             from invsvc_async.codec.pydantic_schema import jsonable
 

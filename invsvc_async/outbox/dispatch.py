@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.sending import Sending
     from invsvc_async.durable.records import Record
     from invsvc_async.outbox.entries import OutboxEntries
-    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
 
 __all__ = ["dispatch"]
 
@@ -41,7 +41,7 @@ class OutboxItem(Item, kw_only=True, eq=False):
     secret_in_results = False
     keeps_applied = True
 
-    async def settled(self, outcome: Outcome[Any]) -> None:  # Any: of any operation
+    async def settled(self, outcome: AnyOutcome) -> None:
         """Pass the secret on, then store the outcome; or put the write back."""
         policy = outcome.started_as.policy
         absent = outcome.verdict is Verdict.NOT_APPLIED and outcome.evidence.cause == "absent"
@@ -51,7 +51,7 @@ class OutboxItem(Item, kw_only=True, eq=False):
         else:
             await super().settled(outcome)
 
-    def _stored(self, outcome: Outcome[Any], record: Record) -> str:  # noqa: ARG002 - it makes a fuller one
+    def _stored(self, outcome: Outcome[Any], record: Record) -> str:
         return verdict_record(outcome)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from invsvc_async.batch.identity import content_of, thing_of
 from invsvc_async.durable.entries import Entries
@@ -15,7 +15,7 @@ from invsvc_async.writes.new_intent import intent_of
 if TYPE_CHECKING:
     from invsvc_async.durable.intents import Commons
     from invsvc_async.outbox.caller_connections import Database
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
 
@@ -71,11 +71,11 @@ class OutboxEntries(Entries, ABC):
         """
 
     @abstractmethod
-    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Any, ...]]:  # Any: as the columns
+    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Cell, ...]]:
         """Return the statement that inserts *new* at *place*. It returns no row if the key is not new."""
 
     @abstractmethod
-    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]: ...  # Any: as above
+    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Cell, ...]]: ...
 
     def enqueue(self, place: str, new: NewWrite) -> Script[bool]:
         """

@@ -365,7 +365,7 @@ class Outbox:
             try:
                 await act()
             except InvsvcError as error:
-                log.error("outbox: %s: %s", what, error)  # noqa: TRY400 - the message says all
+                log.error("outbox: %s: %s", what, error)
             except Exception:
                 log.exception("outbox: %s, because of an unexpected error", what)
             lasted = asyncio.get_running_loop().time() - begun

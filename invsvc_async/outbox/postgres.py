@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from invsvc_async.outbox.caller_connections import run
 from invsvc_async.outbox.entries import OutboxEntries, not_there
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.outbox.entries import NewWrite
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["PostgresOutbox"]
@@ -65,7 +65,7 @@ class PostgresOutbox(OutboxEntries):
         yield _COMMON.format(schema=schema), (new.common, new.common_text)
         return schema
 
-    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Any, ...]]:  # Any: as the columns
+    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Cell, ...]]:
         lane = self.lane_of(new.key, new.thing)
         text = _INSERT.format(schema=place, lock=_NO_LOCK if new.thing is None else _LOCK)
         return text, (
@@ -73,5 +73,5 @@ class PostgresOutbox(OutboxEntries):
             int.from_bytes(blake2b(f"{place} {new.thing}".encode(), digest_size=8).digest(), signed=True),
         )  # fmt: skip
 
-    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]:  # Any: as above
-        return f"SELECT digest FROM {place}.entries WHERE key = CAST($1 AS text)", (key,)  # noqa: S608 - our own text
+    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Cell, ...]]:
+        return f"SELECT digest FROM {place}.entries WHERE key = CAST($1 AS text)", (key,)

@@ -13,7 +13,7 @@ from functools import partial
 from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, State
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.outbox.entries import NewWrite
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["SqliteOutbox"]
@@ -169,12 +169,12 @@ class SqliteOutbox(OutboxEntries):
             raise JournalError(f"outbox {self._path}: it is not open. Use it with `async with`.")
         return self._writer
 
-    async def _do(self, text: str, *values: Any) -> list[Any]:  # Any: as the columns
+    async def _do(self, text: str, *values: Cell) -> list[Cell]:
         return await self.table.act(
             lambda connection: connection.execute(*DIALECT.translated(text, values)).fetchall()
         )
 
-    async def _rows(self, where: str, *values: Any) -> list[Entry]:  # Any: as above
+    async def _rows(self, where: str, *values: Cell) -> list[Entry]:
         """Select rows as entries that are to do; ``seq`` is that of the row, without an intent if moved."""
         entries: list[Entry] = []
         for seq, key, thing, digest, operation, number, common, intent in await self._do(
@@ -215,13 +215,13 @@ class SqliteOutbox(OutboxEntries):
             raise not_there(session)
         return session.base_url
 
-    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Any, ...]]:  # Any: as the columns
+    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Cell, ...]]:
         # SQLite has one writer at a time, so the numbers are in the order of the commits.
         return _INSERT, (
             place, new.key, new.thing, new.digest, new.operation, new.common, new.common_text, new.intent,
         )  # fmt: skip
 
-    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Any, ...]]:  # Any: as above
+    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Cell, ...]]:
         return _DIGEST, (place, key)
 
     # --- sending

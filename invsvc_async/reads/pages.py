@@ -28,6 +28,7 @@ from invsvc_async.models.portable import html_table
 from invsvc_async.reads import retry
 from invsvc_async.reads.filter_check import filters_of, first_mismatch
 from invsvc_async.reads.resume_token import FIRST, Place, Position, digest_of, read_token, write_token
+from invsvc_async.settings import is_number
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -124,7 +125,7 @@ class Pages(Generic[T]):
         Spec: Resources, Response envelopes.
 
         """
-        if max is not None and (isinstance(max, bool) or not isinstance(max, int) or max < 1):
+        if max is not None and not (is_number(max) and isinstance(max, int) and max >= 1):
             raise InvalidRequestError("max: must be a whole number, 1 or more")
         items: list[T] = []
         walk = self.by_page()

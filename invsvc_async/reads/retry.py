@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import sys
 from math import inf
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -24,6 +23,7 @@ from invsvc_async.errors import (
     UnreadableResponseError,
 )
 from invsvc_async.reconcile.enums import End
+from invsvc_async.settings import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -120,9 +120,7 @@ def wait_problems(*, timeout: float, poll: float, until: object) -> list[str]:
     problems = [
         f"{name}: must be a number of seconds, more than 0"
         for name, value in times.items()
-        if isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not (0 < value <= sys.float_info.max or value == inf)
+        if value != inf and not (is_number(value) and value > 0)
     ]
     return problems if is_plain_function(until) else [*problems, f"until: {NOT_A_CONDITION}"]
 
@@ -192,6 +190,8 @@ class _Call:
         """Retry after *first*, which counts as the first attempt."""
         from tenacity import AsyncRetrying, retry_if_exception
 
+        # As tenacity's documentation shows it, with plain functions for what to retry, when and how often.
+        # The first request is sent without it, because most succeed; its failure is raised as attempt 1.
         retrying = AsyncRetrying(
             sleep=self.view.session.clock.sleep,
             wait=self._pause,

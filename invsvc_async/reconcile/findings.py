@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from invsvc_async.reconcile.compare import is_time, reworded, rounded, same, url_key
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded
@@ -18,7 +18,7 @@ from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, S
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.codec.exact_json import Wire, WireObject
     from invsvc_async.reconcile.facts import Known, Sending
     from invsvc_async.reconcile.history import Finding, Reading
     from invsvc_async.reconcile.kinds import Kind, ShownBy
@@ -205,7 +205,7 @@ def _by_list(known: Known, reading: Reading) -> Finding:
     return _with_decay(known, reading, Absent())
 
 
-def _is_hook(item: Wire) -> TypeGuard[dict[str, Any]]:  # Any: wire data
+def _is_hook(item: Wire) -> TypeGuard[WireObject]:
     return isinstance(item, dict)
 
 

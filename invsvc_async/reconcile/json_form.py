@@ -242,7 +242,13 @@ def _seconds(plain: Wire) -> float | None:
 
 @cache
 def _converter() -> Converter:
-    """Return the converter.  It is strict about types, because its input may be damaged."""
+    """
+    Return the converter.  It is strict about types, because its input may be damaged.
+
+    cattrs refuses unknown keys (``forbid_extra_keys``) and generates a function for each class, with hooks of
+    single fields (``override``).  Its own hooks of texts and numbers would convert: ``int("3")`` is 3.
+    Findings are no tagged union of its strategies: their values may be models, which the codec converts.
+    """
     from cattrs import Converter
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
@@ -344,7 +350,7 @@ def _plain(value: Any) -> Wire:  # Any: whatever a reader of the caller's found
         return repr(value)
 
 
-def _finding(plain: Any, _: object) -> Finding | None:  # Any: parsed JSON
+def _finding(plain: Wire, _: object) -> Finding | None:
     if plain is None:
         return None
     cls = _FINDINGS[plain["finding"]]

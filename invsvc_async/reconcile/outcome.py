@@ -127,7 +127,7 @@ class OutcomeBase(Portable, Generic[T_co]):
     @property
     def secret_lost(self) -> bool:
         """Whether a webhook was created whose secret nobody has."""
-        return self.secret == "lost"  # noqa: S105 - a state, no password
+        return self.secret == "lost"
 
     def unwrap(self) -> T_co:
         """
@@ -197,7 +197,7 @@ class OutcomeBase(Portable, Generic[T_co]):
         return {**summary(self, convert), "schema": SCHEMA, "intent": intent_to_json(self.intent)}
 
     @classmethod
-    def _from_plain(cls, plain: dict[str, Wire], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - the operation says
+    def _from_plain(cls, plain: dict[str, Wire], arguments: tuple[Any, ...]) -> Self:
         return cls(**_arguments_of(plain))
 
     @classmethod
@@ -251,7 +251,7 @@ else:
 
 def read_back(secret: Secret | None) -> Secret | None:
     """Return what an outcome that is read back says of a secret, which no stored form contains."""
-    return "not stored" if secret == "returned" else secret  # noqa: S105 - a state, no password
+    return "not stored" if secret == "returned" else secret
 
 
 def summary(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) -> dict[str, Wire]:
@@ -307,3 +307,6 @@ def _arguments_of(plain: dict[str, Wire]) -> dict[str, Any]:  # Any: the fields 
         "started_as": intent,
         "history": history,
     }
+
+
+AnyOutcome: TypeAlias = Outcome[Any]  # Any: the operation says what its value is

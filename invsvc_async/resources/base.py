@@ -23,11 +23,10 @@ from invsvc_async.writes.spec import WriteSpec
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.models import Meta
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import ClientOptions
 
@@ -50,7 +49,6 @@ class Resource:
 
         Raises:
             InvalidRequestError: They are no ``CallOptions``.
-
         """
         if options is None:
             return self
@@ -70,14 +68,9 @@ class Resource:
     ) -> Request:
         """Check *arguments* and the kind of credential, and make the request."""
         checked = checks.check(
-            operation,
-            arguments,
-            names=self._view.names,
-            team=team,
-            extra_query=extra_query,
-            extra_body=extra_body,
-            others=others,
-        )
+            operation, arguments, names=self._view.names, team=team,
+            extra_query=extra_query, extra_body=extra_body, others=others,
+        )  # fmt: skip
         self._view.check_authority(operation)
         has_body = operation.method in {"POST", "PUT", "PATCH"}
         body = checked.body if has_body else None
@@ -90,18 +83,51 @@ class Resource:
             team=team,
         )
 
-    async def _read(self, model: type[T], request: Request, *, deadline: float | None = None) -> T:
-        return codec.one(model, await retry.read(self._view, request, deadline=deadline))
+    async def _read(
+        self,
+        model: type[T],
+        operation: Operation,
+        arguments: Mapping[str, object],
+        team: str | None = None,
+        extra_query: Mapping[str, object] | None = None,
+    ) -> T:
+        request = self._request(operation, arguments, extra_query=extra_query, team=team)
+        return codec.one(model, await retry.read(self._view, request))
 
-    async def _read_state(self, model: type[T], request: Request) -> T:
+    async def _wait_for(
+        self,
+        model: type[T],
+        operation: Operation,
+        arguments: Mapping[str, object],
+        team: str | None,
+        extra_query: Mapping[str, object] | None = None,
+        *,
+        until: Callable[[T], bool],
+        timeout: float,
+        poll: float,
+        what: str,
+    ) -> T:
+        """Read every *poll* seconds until the condition holds, for at most *timeout* seconds."""
+        others = retry.wait_problems(timeout=timeout, poll=poll, until=until)
+        request = self._request(operation, arguments, extra_query=extra_query, team=team, others=others)
+
+        async def look(deadline: float) -> T:
+            return codec.one(model, await retry.read(self._view, request, deadline=deadline))
+
+        return await retry.poll(self._view, look, until=until, timeout=timeout, every=poll, what=what)
+
+    async def _read_state(
+        self, model: type[T], operation: Operation, arguments: Mapping[str, object], team: str | None
+    ) -> T:
         """
         Read one thing, and keep its state for the writes that follow.
 
         Raises:
             UnreadableResponseError: The answer is about another thing. (And the errors of all reads.)
-
         """
-        view, session = self._view, self._view.session
+        view = self._view
+        session = view.session
+        request = self._request(operation, arguments, team=team)
         begun = session.clock.now()
         envelope = await retry.read(view, request)
         state = codec.one(model, envelope)
@@ -118,10 +144,6 @@ class Resource:
             weight=len(envelope.content),
         )
         return state
-
-    async def _read_many(self, model: type[T], request: Request) -> tuple[tuple[T, ...], Meta]:
-        envelope = await retry.read(self._view, request)
-        return codec.many(model, envelope), codec.meta_of(envelope)
 
     def _pages(
         self,
@@ -148,7 +170,7 @@ class Resource:
         baseline: object = None,
         reader: AnyReader | None = None,
         tag: bool | str = False,
-        on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
+        on_lost_secret: Literal["raise", "keep"] = "raise",
     ) -> Write[Any]:  # Any: the row names the model, the resource's method types it
         """Make a write. A *baseline* that is an object, not an id, is the last known state."""
         known = None if isinstance(baseline, str) else baseline

@@ -18,6 +18,7 @@ from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from invsvc_async.codec.exact_json import Wire, WireObject
     from invsvc_async.writes.write import Write
 
 __all__ = ["WriteByName", "as_write", "called", "did_you_mean", "names_of", "parsed", "write_from"]
@@ -31,7 +32,7 @@ class WriteByName(NamedTuple):
     """One write as data. Its arguments are not checked yet."""
 
     operation: str
-    arguments: dict[str, Any]  # Any: JSON as Python values
+    arguments: WireObject
     key: str | None = None
 
 
@@ -47,7 +48,6 @@ def parsed(line: Mapping[str, Any] | str | bytes) -> WriteByName:
 
     Raises:
         InvalidRequestError: It is not such an object.
-
     """
     plain: object = line
     if isinstance(line, (str, bytes)):
@@ -75,7 +75,6 @@ def as_write(
         InvalidRequestError: There is no such write, an argument is unknown or missing, or a value breaks the
             specification.
         ConfigurationError: The operation does not accept the client's kind of credential.
-
     """
     if operation not in _WRITES:
         is_read = operation in BY_NAME
@@ -90,14 +89,13 @@ def called(
     client: object,
     operation: str,
     arguments: Mapping[str, Any],
-    **settings: Any,  # Any: of the method
+    **settings: object,
 ) -> Any:  # Any: a write, a read or a list
     """
     Call the method *operation* with *arguments*, which are data, and *settings*, which are not.
 
     Raises:
         InvalidRequestError: An argument is unknown, missing or not valid.
-
     """
     method = _method(client, operation)
     takes = _data_of(method)
@@ -139,7 +137,7 @@ def _data_of(method: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {name: each for name, each in parameters.items() if name not in _NOT_DATA}
 
 
-def _problem(line: Mapping[Any, Any]) -> str | None:  # Any: JSON as Python values
+def _problem(line: Mapping[Wire, Wire]) -> str | None:
     unknown = [str(name) for name in line if name not in _MEMBERS]
     if unknown == ["check"]:  # as `batch report --failed` writes it
         return "has check: find out what it says, then delete the member to send the write, or the line"

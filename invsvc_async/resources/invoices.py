@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 from invsvc_async import models
 from invsvc_async.api import operations
 from invsvc_async.models.common import UNSET
-from invsvc_async.reads import retry
 from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ class Invoices(Resource):
     Spec: Endpoints, Invoices.
     """
 
-    def egress(  # noqa: PLR0913 - the filters of the specification
+    def egress(
         self,
         *,
         limit: int | Unset = UNSET,
@@ -66,7 +65,6 @@ class Invoices(Resource):
             ServiceError, TransportError, DeadlineExceededError: While iterating, as of any read.
 
         Spec: Endpoints, Invoices.
-
         """
         on = self._on(options)
         arguments = {
@@ -102,7 +100,6 @@ class Invoices(Resource):
             ServiceError, TransportError, DeadlineExceededError: While iterating, as of any read.
 
         Spec: Endpoints, Invoices.
-
         """
         on = self._on(options)
         arguments = {
@@ -128,11 +125,11 @@ class Invoices(Resource):
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Invoices.
-
         """
-        on = self._on(options)
-        request = on._request(operations.INVOICES_DOWNLOAD_STATUS, {"request_id": request_id}, team=team)
-        return await on._read(models.DownloadRequest, request)
+        arguments = {"request_id": request_id}
+        return await self._on(options)._read(
+            models.DownloadRequest, operations.INVOICES_DOWNLOAD_STATUS, arguments, team
+        )
 
     async def wait_for_download(
         self,
@@ -155,20 +152,11 @@ class Invoices(Resource):
             ServiceError: The service refused the read. Transient failures are retried.
 
         Spec: States and transitions.
-
         """
-        on = self._on(options)
-        others = retry.wait_problems(timeout=timeout, poll=poll, until=until or _is_completed)
-        operation = operations.INVOICES_DOWNLOAD_STATUS
-        request = on._request(operation, {"request_id": request_id}, team=team, others=others)
-        return await retry.poll(
-            on._view,
-            lambda deadline: on._read(models.DownloadRequest, request, deadline=deadline),
-            until=until or _is_completed,
-            timeout=timeout,
-            every=poll,
-            what="invoices.wait_for_download",
-        )
+        return await self._on(options)._wait_for(
+            models.DownloadRequest, operations.INVOICES_DOWNLOAD_STATUS, {"request_id": request_id}, team,
+            until=until or _is_completed, timeout=timeout, poll=poll, what="invoices.wait_for_download",
+        )  # fmt: skip
 
 
 def _is_completed(request: DownloadRequest) -> bool:

@@ -11,8 +11,8 @@ from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models import Journey, JourneyGraph, Unset
     from invsvc_async.settings import CallOptions
     from invsvc_async.writes.write import Write
@@ -33,7 +33,7 @@ class Journeys(Resource):
         *,
         name: str | Unset = UNSET,
         description: str | Unset | None = UNSET,
-        graph: JourneyGraph | Mapping[str, Any] | Unset | None = UNSET,  # Any: JSON
+        graph: JourneyGraph | Mapping[str, Wire] | Unset | None = UNSET,
         trigger_type: str | Unset | None = UNSET,
         replaces_defaults: bool | Unset | None = UNSET,
         team: str | None = None,
@@ -61,7 +61,6 @@ class Journeys(Resource):
             AmbiguousWriteError: No read shows the outcome.
 
         Spec: Endpoints, Journeys.
-
         """
         on = self._on(options)
         arguments = {
@@ -89,8 +88,7 @@ class Journeys(Resource):
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: none; see Endpoints, Journeys, for the object.
-
         """
-        on = self._on(options)
-        request = on._request(operations.JOURNEYS_GET, {"journey_id": journey_id}, team=team)
-        return await on._read_state(models.Journey, request)
+        return await self._on(options)._read_state(
+            models.Journey, operations.JOURNEYS_GET, {"journey_id": journey_id}, team
+        )

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 
 from invsvc_async import models
 from invsvc_async.api import operations
-from invsvc_async.reads import retry
 from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from invsvc_async.models import PaymentLink, ReminderOperation
     from invsvc_async.settings import CallOptions
-    from invsvc_async.transport.session import Request
 
 __all__ = ["Payments"]
 
@@ -40,11 +38,9 @@ class Payments(Resource):
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Payments.
-
         """
-        on = self._on(options)
-        request = on._request(operations.PAYMENTS_LINK, {"link_id": link_id}, team=team)
-        return await on._read(models.PaymentLink, request)
+        arguments = {"link_id": link_id}
+        return await self._on(options)._read(models.PaymentLink, operations.PAYMENTS_LINK, arguments, team)
 
     async def reminder_operation(
         self,
@@ -68,11 +64,12 @@ class Payments(Resource):
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Payments.
-
         """
-        on = self._on(options)
-        request = on._reminder(payment_id, operation_id, extra_query, team)
-        return await on._read(models.ReminderOperation, request)
+        arguments = {"payment_id": payment_id, "operation_id": operation_id}
+        operation = operations.PAYMENTS_REMINDER_OPERATION
+        return await self._on(options)._read(
+            models.ReminderOperation, operation, arguments, team, extra_query
+        )
 
     async def settle_reminder(
         self,
@@ -97,28 +94,9 @@ class Payments(Resource):
             ServiceError: The service refused the read. Transient failures are retried.
 
         Spec: Endpoints, Payments.
-
         """
-        on = self._on(options)
-        times = retry.wait_problems(timeout=timeout, poll=poll, until=until)
-        request = on._reminder(payment_id, operation_id, extra_query, team, times)
-        return await retry.poll(
-            on._view,
-            lambda deadline: on._read(models.ReminderOperation, request, deadline=deadline),
-            until=until,
-            timeout=timeout,
-            every=poll,
-            what="payments.settle_reminder",
-        )
-
-    def _reminder(
-        self,
-        payment_id: str,
-        operation_id: str,
-        extra_query: Mapping[str, str | int] | None,
-        team: str | None,
-        others: Sequence[str] = (),
-    ) -> Request:
         arguments = {"payment_id": payment_id, "operation_id": operation_id}
-        operation = operations.PAYMENTS_REMINDER_OPERATION
-        return self._request(operation, arguments, extra_query=extra_query, team=team, others=others)
+        return await self._on(options)._wait_for(
+            models.ReminderOperation, operations.PAYMENTS_REMINDER_OPERATION, arguments, team, extra_query,
+            until=until, timeout=timeout, poll=poll, what="payments.settle_reminder",
+        )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote, unquote
 
 import attrs
@@ -23,6 +23,7 @@ from invsvc_async.transport.session import ClientOptions, Request, error_of
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
     from contextlib import AbstractAsyncContextManager
+    from decimal import Decimal
     from types import TracebackType
 
     from invsvc_async.api.operations import Operation
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ByteStream", "Unlisted"]
 
-Params: TypeAlias = "Mapping[str, Any] | None"  # Any: texts, whole numbers, booleans
+Params: TypeAlias = "Mapping[str, str | int | Decimal] | None"
 
 _SAFE = "/%:@!$&'()*+,;=~"  # not quoted in a path; existing escapes stay
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -67,7 +68,7 @@ class Unlisted(Resource):
         reader: AnyReader | None,
         team: str | None,
         options: CallOptions | None,
-    ) -> Write[Any]:  # Any: the payload, plain
+    ) -> Write[Wire]:
         """Make a write, as ``Client.write``."""
         request = _asked(operations.CLIENT_WRITE, method, _WRITES, path, params, json, team)
         return self._on(options)._write(request, reader=reader)
@@ -164,7 +165,6 @@ class ByteStream:
             ServiceError, NotSentError, ResponseLostError: As when iterating.
 
         Spec: Endpoints, Invoices.
-
         """
         async with self._opened() as body:
             return await body.read()

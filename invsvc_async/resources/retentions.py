@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from invsvc_async import codec, models
 from invsvc_async.api import operations
 from invsvc_async.models.common import UNSET
+from invsvc_async.reads import retry
 from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
@@ -42,10 +43,10 @@ class Retentions(Resource):
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Retentions.
-
         """
         on = self._on(options)
         arguments = {"retention_id": retention_id, "file_type": UNSET if file_type is None else file_type}
         request = on._request(operations.RETENTIONS_FILES, arguments, team=team)
-        items, meta = await on._read_many(models.RetentionFile, request)
-        return [codec.with_meta(item, meta) for item in items]
+        envelope = await retry.read(on._view, request)
+        meta = codec.meta_of(envelope)
+        return [codec.with_meta(item, meta) for item in codec.many(models.RetentionFile, envelope)]

@@ -9,8 +9,8 @@ from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models import SheetConnection
     from invsvc_async.settings import AnyReader, CallOptions
     from invsvc_async.writes.write import Write
@@ -27,9 +27,9 @@ class Sheets(Resource):
 
     def save_mapping(
         self,
-        fields: Mapping[str, Any],  # Any: JSON, here and below
+        fields: Mapping[str, Wire],
         *,
-        extra_body: Mapping[str, Any] | None = None,
+        extra_body: Mapping[str, Wire] | None = None,
         reader: AnyReader | None = None,
         team: str | None = None,
         options: CallOptions | None = None,
@@ -50,7 +50,6 @@ class Sheets(Resource):
             AmbiguousWriteError: The answer was lost, and no read shows the outcome.
 
         Spec: Endpoints, Spreadsheet import.
-
         """
         on = self._on(options)
         operation = operations.SHEETS_SAVE_MAPPING

@@ -12,8 +12,8 @@ from invsvc_async.resources.base import Resource
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from decimal import Decimal
-    from typing import Any
 
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models import Address, Brand, DbtableTables, DbtableWebhooks, Member, Team, Unset
     from invsvc_async.settings import AnyReader, CallOptions
     from invsvc_async.writes.write import Write
@@ -28,22 +28,22 @@ class Teams(Resource):
     Spec: Endpoints, Teams.
     """
 
-    def create(  # noqa: PLR0913 - the fields of the specification
+    def create(
         self,
         *,
         legal_name: str | Unset = UNSET,
         tax_id: str | Unset = UNSET,
         tax_system: str | Unset = UNSET,
-        address: Address | Mapping[str, Any] | Unset = UNSET,  # Any: JSON, here and below
-        brand: Brand | Mapping[str, Any] | Unset = UNSET,
+        address: Address | Mapping[str, Wire] | Unset = UNSET,
+        brand: Brand | Mapping[str, Wire] | Unset = UNSET,
         support_email: str | Unset = UNSET,
         support_phone: str | Unset = UNSET,
         generate_onboarding_url: bool | Unset = UNSET,
-        metadata: Mapping[str, Any] | Unset = UNSET,
-        add_members: Sequence[Member | Mapping[str, Any]] | Unset = UNSET,
+        metadata: Mapping[str, Wire] | Unset = UNSET,
+        add_members: Sequence[Member | Mapping[str, Wire]] | Unset = UNSET,
         add_master_team_members: bool | Unset = UNSET,
         credit_limit: int | Decimal | Unset | None = UNSET,
-        extra_body: Mapping[str, Any] | None = None,
+        extra_body: Mapping[str, Wire] | None = None,
         reader: AnyReader | None = None,
         team: str | None = None,
         options: CallOptions | None = None,
@@ -66,7 +66,6 @@ class Teams(Resource):
             AmbiguousWriteError: The answer was lost, and no read shows the outcome.
 
         Spec: Endpoints, Teams.
-
         """
         on = self._on(options)
         arguments = {
@@ -103,13 +102,10 @@ class Teams(Resource):
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Teams.
-
         """
-        on = self._on(options)
+        on, operation = self._on(options), operations.TEAMS_DBTABLE_WEBHOOKS
         arguments = {"team_id": team_id, "scope": scope, "state": state, "limit": limit}
-        operation = operations.TEAMS_DBTABLE_WEBHOOKS
-        request = on._request(operation, arguments, extra_query=extra_query, team=team)
-        return await on._read(models.DbtableWebhooks, request)
+        return await on._read(models.DbtableWebhooks, operation, arguments, team, extra_query)
 
     async def dbtable_tables(
         self,
@@ -131,10 +127,7 @@ class Teams(Resource):
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Teams.
-
         """
-        on = self._on(options)
+        on, operation = self._on(options), operations.TEAMS_DBTABLE_TABLES
         arguments = {"team_id": team_id, "base_id": base_id}
-        operation = operations.TEAMS_DBTABLE_TABLES
-        request = on._request(operation, arguments, extra_query=extra_query, team=team)
-        return await on._read(models.DbtableTables, request)
+        return await on._read(models.DbtableTables, operation, arguments, team, extra_query)

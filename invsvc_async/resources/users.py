@@ -10,8 +10,8 @@ from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models import Preferences, User
     from invsvc_async.settings import AnyReader, CallOptions
     from invsvc_async.writes.write import Write
@@ -36,18 +36,16 @@ class Users(Resource):
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Users.
-
         """
-        on = self._on(options)
-        request = on._request(operations.USERS_GET, {"user_id": user_id}, team=team)
-        return await on._read(models.User, request)
+        arguments = {"user_id": user_id}
+        return await self._on(options)._read(models.User, operations.USERS_GET, arguments, team)
 
     def update_preferences(
         self,
         team_id: str,
         *,
         testmode: bool,
-        extra_body: Mapping[str, Any] | None = None,  # Any: JSON
+        extra_body: Mapping[str, Wire] | None = None,
         reader: AnyReader | None = None,
         team: str | None = None,
         options: CallOptions | None = None,
@@ -68,7 +66,6 @@ class Users(Resource):
             AmbiguousWriteError: The answer was lost, and no read shows the outcome.
 
         Spec: Endpoints, Users; Authentication.
-
         """
         on = self._on(options)
         arguments = {"team_id": team_id, "testmode": testmode}

@@ -13,9 +13,9 @@ from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set as AbstractSet
-    from typing import Any
 
     from invsvc_async.api.event_types import EventName
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models import Deleted, Health, Webhook, WebhookList
     from invsvc_async.settings import CallOptions
     from invsvc_async.writes.write import Write
@@ -50,7 +50,6 @@ class Webhooks(Resource):
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Webhooks.
-
         """
         on = self._on(options)
         request = on._request(operations.WEBHOOKS_LIST, {"limit": limit, "status": status}, team=team)
@@ -75,11 +74,9 @@ class Webhooks(Resource):
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Webhooks.
-
         """
-        on = self._on(options)
-        request = on._request(operations.WEBHOOKS_GET, {"webhook_id": webhook_id}, team=team)
-        return await on._read_state(models.Webhook, request)
+        arguments = {"webhook_id": webhook_id}
+        return await self._on(options)._read_state(models.Webhook, operations.WEBHOOKS_GET, arguments, team)
 
     def create(
         self,
@@ -89,8 +86,8 @@ class Webhooks(Resource):
         description: str | Unset = UNSET,
         status: Literal["active", "inactive"] | Unset = UNSET,
         tag: bool | str = False,
-        on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
-        extra_body: Mapping[str, Any] | None = None,  # Any: JSON
+        on_lost_secret: Literal["raise", "keep"] = "raise",
+        extra_body: Mapping[str, Wire] | None = None,
         team: str | None = None,
         options: CallOptions | None = None,
     ) -> Write[Webhook]:
@@ -119,7 +116,6 @@ class Webhooks(Resource):
             AmbiguousWriteError: No read shows the outcome: several webhooks match, or the list is full.
 
         Spec: Endpoints, Webhooks.
-
         """
         on = self._on(options)
         arguments = {"url": url, "events": events, "description": description, "status": status}
@@ -136,7 +132,7 @@ class Webhooks(Resource):
         events: Sequence[EventName] | AbstractSet[EventName] | Unset = UNSET,
         description: str | Unset = UNSET,
         status: Literal["active", "inactive"] | Unset = UNSET,
-        extra_body: Mapping[str, Any] | None = None,  # Any: JSON
+        extra_body: Mapping[str, Wire] | None = None,
         team: str | None = None,
         options: CallOptions | None = None,
     ) -> Write[Webhook]:
@@ -155,7 +151,6 @@ class Webhooks(Resource):
             AmbiguousWriteError: No read shows the outcome.
 
         Spec: Endpoints, Webhooks.
-
         """
         on = self._on(options)
         arguments = {
@@ -185,7 +180,6 @@ class Webhooks(Resource):
             AmbiguousWriteError: All reads failed until the deadline.
 
         Spec: Endpoints, Webhooks.
-
         """
         on = self._on(options)
         request = on._request(operations.WEBHOOKS_DELETE, {"webhook": webhook}, team=team)
@@ -199,10 +193,8 @@ class Webhooks(Resource):
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Webhooks.
-
         """
-        on = self._on(options)
-        return await on._read(models.Health, on._request(operations.WEBHOOKS_HEALTH, {}))
+        return await self._on(options)._read(models.Health, operations.WEBHOOKS_HEALTH, {})
 
 
 def _settling_problems(tag: object, on_lost_secret: object) -> list[str]:

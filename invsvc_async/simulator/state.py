@@ -25,7 +25,7 @@ PAST_KEPT = 60.0  # seconds for which past states are kept for stale reads
 
 def seeded(seed: int, part: str) -> random.Random:
     """Return a random generator for one *part* of a simulator, independent of the others."""
-    return random.Random(f"{seed}/{part}")  # noqa: S311 - made-up records and faults, not secrets
+    return random.Random(f"{seed}/{part}")
 
 
 @dataclass(slots=True)

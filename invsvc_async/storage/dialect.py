@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 Values: TypeAlias = Sequence[Any]  # Any: as the columns
 Rows: TypeAlias = Sequence[Any]  # Any: tuples, or records of asyncpg
+Cell: TypeAlias = Any  # as its column
+Connection: TypeAlias = Any  # asyncpg has no types
 Script: TypeAlias = Generator[tuple[str, Values], Rows, T]
 
 MOST: Final = 256  # rows of a list
@@ -118,7 +120,7 @@ def run_script(script: Script[T], execute: Callable[[str, Values], Rows]) -> T:
 
 async def await_script(script: Script[T], execute: Callable[[str, Values], Awaitable[Rows]]) -> T:
     """Run *script* as :func:`run_script` does, with statements that are awaited."""
-    rows: Any = None  # Any: as above
+    rows: Cell = None
     while True:
         try:
             text, values = script.send(rows)
@@ -136,11 +138,11 @@ class PostgresDialect(_Dialect):
     def __init__(self, **names: str) -> None:
         super().__init__(changed="RETURNING true", **_LOCKS, **names)
 
-    async def run(self, connection: Any, script: Script[T]) -> T:  # Any: asyncpg has no types
+    async def run(self, connection: Connection, script: Script[T]) -> T:
         """Run *script* in the open transaction of *connection*."""
         return await await_script(script, partial(self._execute, connection))
 
-    async def _execute(self, connection: Any, text: str, values: Values) -> Rows:  # Any: the same
+    async def _execute(self, connection: Connection, text: str, values: Values) -> Rows:
         if _parsed(text).only not in {None, self.only}:
             return ()
         found: Rows = await connection.fetch(*self.translated(text, values))
@@ -149,7 +151,7 @@ class PostgresDialect(_Dialect):
     def translated(self, text: str, values: Values) -> Values:
         """Return the statement, followed by its values."""
         statement = _parsed(text)
-        given: list[Any] = [text]  # Any: as the columns
+        given: list[Cell] = [text]
         firsts = [0]
         for number, value in enumerate(values, 1):
             firsts.append(len(given))
@@ -198,7 +200,7 @@ class SqliteDialect(_Dialect):
     def translated(self, text: str, values: Values) -> tuple[str, Values]:
         """Return the statement, and its values."""
         statement = _parsed(text)
-        given: list[Any] = []  # Any: as the columns
+        given: list[Cell] = []
         known: tuple[Any, ...] = (text,)  # Any: the text, and the sizes of its lists
         times: dict[str, float] = {}
         for word, number, columns in statement.parts:
@@ -227,7 +229,7 @@ class SqliteDialect(_Dialect):
         if part.word == "rows":
             rows = "), (".join([", ".join("?" * len(part.columns))] * next(sizes))
             named = ", ".join(f"column{at} AS {name}" for at, (name, _) in enumerate(part.columns, 1))
-            return f"(SELECT {named} FROM (VALUES ({rows})) LIMIT ?) AS given"  # noqa: S608 - our own text
+            return f"(SELECT {named} FROM (VALUES ({rows})) LIMIT ?) AS given"
         if part.word == "any":
             return f"IN ({', '.join('?' * next(sizes))})"
         return "?" if part.number or part.word in self._clocks else self._names[part.word]

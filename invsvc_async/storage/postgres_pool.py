@@ -17,7 +17,7 @@ from invsvc_async.errors import ConfigurationError, JournalError, without_frames
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from invsvc_async.storage.dialect import PostgresDialect, Script
+    from invsvc_async.storage.dialect import Connection, PostgresDialect, Script
 
 __all__ = ["AWAY", "DURABLY", "PATIENCE", "Pool"]
 
@@ -100,15 +100,13 @@ class Pool:
         self._name = name
         self._size = size
         self._retry = retry
-        self._pool: Any = None  # Any: asyncpg has no types
+        self._pool: Connection = None
         self._loop: asyncio.AbstractEventLoop | None = None  # that of the pool
         self.patience: float = patience
         self.to_open: float = _TO_OPEN
         self._usual_patience: float | None = None  # if it is shorter now
 
-    async def connect(
-        self, prepare: Callable[[Any], Awaitable[None]], **server_settings: str
-    ) -> None:  # Any: asyncpg's connection
+    async def connect(self, prepare: Callable[[Connection], Awaitable[None]], **server_settings: str) -> None:
         """
         Connect, and run *prepare* on a connection, in a transaction. Tries on while the database is away.
 
@@ -147,7 +145,7 @@ class Pool:
                 log.warning("%s cannot be reached yet (%s); trying on", self._name, _why(failed))
             await asyncio.sleep(min(self.patience, _PAUSE))
 
-    async def connected(self, connection: Any) -> None:  # Any: asyncpg's connection
+    async def connected(self, connection: Connection) -> None:
         """Prepare a new connection. A subclass may check it, and raise JournalError."""
         await connection.execute(_DURABLE)
 
@@ -181,7 +179,7 @@ class Pool:
         if self._pool is not None:
             await self._pool.expire_connections()
 
-    async def ask(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
+    async def ask(self, act: Callable[[Connection], Awaitable[T]]) -> T:
         """Run *act* on a connection, in a transaction of its own; again while the database is away."""
         return await self.steadily(lambda connection: _in_transaction(connection, act))
 
@@ -189,11 +187,11 @@ class Pool:
         """Run a new *script* in a transaction, as :meth:`ask` does."""
         return await self.ask(lambda connection: dialect.run(connection, script()))
 
-    async def fetch(self, text: str, *values: object) -> list[Any]:  # Any: asyncpg's rows
+    async def fetch(self, text: str, *values: object) -> list[Connection]:
         """Run one statement, which is its own transaction, as :meth:`ask` does; return its rows."""
         return await self.steadily(lambda connection: connection.fetch(text, *values))
 
-    async def steadily(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
+    async def steadily(self, act: Callable[[Connection], Awaitable[T]]) -> T:
         """
         Run *act* on a connection, again while the database is away, or ends it because of others.
 
@@ -255,7 +253,7 @@ class Pool:
             raise JournalError(f"{self._name} is away. {_REACHED}") from without_frames(error)
 
     @asynccontextmanager
-    async def lent(self) -> AsyncGenerator[Any]:  # Any: asyncpg's connection
+    async def lent(self) -> AsyncGenerator[Connection]:
         """Lend a connection; cut it off if the borrower is cancelled, because returning it would wait."""
         if self._pool is None:
             raise JournalError(f"{self._name} is not open. Open it first.")
@@ -284,7 +282,7 @@ class Pool:
             )
 
 
-async def _in_transaction(connection: Any, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's
+async def _in_transaction(connection: Connection, act: Callable[[Connection], Awaitable[T]]) -> T:
     """
     Run *act* in a transaction.
 

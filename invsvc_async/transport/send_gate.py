@@ -79,7 +79,7 @@ class Gate(aiohttp.Payload):
         """Send head and body, as :meth:`write_with_length`."""
         await self.write_with_length(writer, None)
 
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """
         Send head and body, unless something prevents it at this moment.
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.retry_quota import RetryQuota
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.settings import CallOptions, ParameterNames, ReadRetries, ReconcilePolicy
+    from invsvc_async.settings import CallOptions, OnSecret, ParameterNames, ReadRetries, ReconcilePolicy
     from invsvc_async.transport.credentials import Credential
     from invsvc_async.transport.response_body import Download
     from invsvc_async.writes.journal import WriteJournal
@@ -69,7 +69,7 @@ log: logging.Logger = logging.getLogger("invsvc_async")
 
 T = TypeVar("T")
 
-NO_TOKEN = "TokenProvider's source returned no token in time"  # noqa: S105 - words, no token
+NO_TOKEN = "TokenProvider's source returned no token in time"
 HEADERS_KEPT = 16
 _SHORTEST_TOKEN = 10  # characters: shorter ones are test values, and could be part of any word
 _ANY = "surrogateescape"  # as aiohttp reads headers
@@ -157,7 +157,7 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     on_attempt: Callable[[AttemptReport], None] | None = None
     on_decision: Callable[[DecisionReport], None] | None = None
     on_unsettled: Callable[[Intent], None] | None = None
-    on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None  # Any: a Webhook
+    on_secret: OnSecret | None = None
     on_replay: Callable[[Outcome[Any]], None] | None = None
     on_call: Around | None = None
     trace: Callable[[], dict[str, str]] | None = None  # the headers of the trace context of a call

@@ -10,14 +10,14 @@ from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.findings import is_unique
 
 if TYPE_CHECKING:
-    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.codec.exact_json import Wire, WireObject
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["arguments_of", "line_of_write"]
 
 
-def line_of_write(spec: WriteSpec, intent: Intent) -> dict[str, Any]:  # Any: JSON values
+def line_of_write(spec: WriteSpec, intent: Intent) -> WireObject:
     """
     Return *spec*, whose intent is *intent*, as a line.
 
@@ -53,7 +53,7 @@ def _what_a_line_lacks(spec: WriteSpec) -> list[str]:
     return [problem for problem, found in lacks.items() if found]
 
 
-def arguments_of(intent: Intent) -> dict[str, Any]:  # Any: JSON values
+def arguments_of(intent: Intent) -> WireObject:
     """Return the arguments of the method call that made *intent*, without a reader and a generated tag."""
     operation, body = BY_NAME[intent.operation], intent.body
     arguments: dict[str, Any] = {}
@@ -80,7 +80,7 @@ def arguments_of(intent: Intent) -> dict[str, Any]:  # Any: JSON values
     return arguments
 
 
-def _take_tag_out(tag: str, body: dict[str, Any], arguments: dict[str, Any]) -> None:  # Any: JSON values
+def _take_tag_out(tag: str, body: WireObject, arguments: WireObject) -> None:
     """Move *tag* from the end of the description to the argument; a generated tag is left out."""
     text = str(body.pop("description", ""))
     rest = text.removesuffix(tag).removesuffix(" ")

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import attrs
 from msgspec.structs import replace
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.reconcile.history import Decision, History
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.session import ClientState
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.journal import WriteJournal
@@ -245,7 +245,7 @@ class Driver(Generic[T]):
         ):
             self.keep(ended)
 
-    def keep(self, outcome: Outcome[Any]) -> None:  # Any: of the same operation
+    def keep(self, outcome: AnyOutcome) -> None:
         """Use *outcome*, which another run found or which says more, as that of this run."""
         self.result.keep(outcome)
         self._intent = outcome.started_as
@@ -489,7 +489,7 @@ class Driver(Generic[T]):
             self.session.tell(hook, report)
 
 
-def new_run(spec: WriteSpec, intent: Intent | None = None) -> Driver[Any]:  # Any: the operation says
+def new_run(spec: WriteSpec, intent: Intent | None = None) -> AnyDriver:
     """Return the first run of a write. *intent* is the one that its user has read, if any."""
     intent_or_maker = intent or partial(intent_of, spec)
     if spec.tag is not None:
@@ -507,3 +507,6 @@ def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of De
             return "read", f"{reader}: {why}", None
         case Wait(seconds):
             return "wait", f"{seconds:.3f} s", None
+
+
+AnyDriver: TypeAlias = Driver[Any]  # Any: the operation says what its value is

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
 
 __all__ = ["Journal", "WriteJournal"]
 
@@ -68,7 +68,7 @@ class Journal(WriteJournal, Protocol):
         """Iterate over the intents without a verdict that an earlier process stored."""
         ...
 
-    def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: each intent's operation says what its value is
+    def unheard(self) -> AsyncIterator[AnyOutcome]:
         """
         Iterate over the verdicts of an earlier process that no application has had.
 

@@ -20,9 +20,10 @@ from invsvc_async.writes.write import Write
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import ClientOptions
+    from invsvc_async.writes.driver import AnyDriver
     from invsvc_async.writes.journal import Journal
 
 __all__ = ["recover_on", "recovered", "resumed", "settled"]
@@ -34,7 +35,7 @@ AT_ONCE = 1000  # intents that are settled at the same time: most only wait for 
 
 async def settled(
     view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool
-) -> Outcome[Any]:  # Any: the intent's operation says what the value is
+) -> AnyOutcome:
     """Find out by reads alone what became of *intent*."""
     check_scope(view, intent, same_mode=same_mode)
     driver = _run_of(view, with_reader(intent, reader), reader=reader)
@@ -44,9 +45,7 @@ async def settled(
     return outcome
 
 
-async def recovered(
-    view: ClientOptions, journal: Journal, *, same_mode: bool
-) -> list[Outcome[Any]]:  # Any: as in settled
+async def recovered(view: ClientOptions, journal: Journal, *, same_mode: bool) -> list[AnyOutcome]:
     """Settle the open intents of dead processes, and return their verdicts, delivered ones excepted."""
     loop, found = asyncio.get_running_loop(), await _found(view, journal, same_mode=same_mode, given=True)
     for outcome in found:
@@ -60,7 +59,7 @@ async def recover_on(
     *,
     every: float,
     same_mode: bool,
-    on_outcome: Callable[[Outcome[Any]], Awaitable[None] | None] | None,  # Any: as in settled
+    on_outcome: Callable[[AnyOutcome], Awaitable[None] | None] | None,
 ) -> None:
     """Recover again and again, until cancelled. Verdicts that *on_outcome* does not take stay."""
     while True:
@@ -73,7 +72,7 @@ async def recover_on(
                         await handed
                     journal.heard(outcome.started_as.identity)
         except InvsvcError as error:
-            log.error("recovering: %s", error)  # noqa: TRY400 - the message says all
+            log.error("recovering: %s", error)
         except (Exception, asyncio.CancelledError):  # of what on_outcome awaits, unless this was cancelled
             raise_if_cancelled()
             log.exception("recovering: on_outcome failed; it gets this verdict again")
@@ -81,9 +80,7 @@ async def recover_on(
         await asyncio.sleep(every)
 
 
-async def _found(
-    view: ClientOptions, journal: Journal, *, same_mode: bool, given: bool
-) -> list[Outcome[Any]]:  # Any: as in settled
+async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, given: bool) -> list[AnyOutcome]:
     """Settle what dead processes left open; return the outcomes, and with *given* also older verdicts."""
     # A journal that processes share takes over from those that are dead, of which some may only be stopped.
     # One that a single process owns has what the process before it left: that one is dead.
@@ -113,7 +110,7 @@ async def _found(
                 try:
                     check_scope(view, intent, same_mode=same_mode)
                 except InvalidRequestError as error:
-                    log.error("left in the journal: %s", error)  # noqa: TRY400 - the message is enough
+                    log.error("left in the journal: %s", error)
                 else:
                     tasks.append(group.create_task(one(intent)))
     except ExceptionGroup as several:  # the first cancelled the others, whose intents stay in the journal
@@ -131,7 +128,7 @@ def _run_of(
     reader: AnyReader | None = None,
     journaled: bool = False,
     gone_since: float | None = None,
-) -> Driver[Any]:  # Any: as in settled
+) -> AnyDriver:
     begin = partial(
         taken_up,
         view.session,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
     from invsvc_async.reconcile.history import Reading, Secret, Send
-    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.session import Request
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.spec import WriteSpec
@@ -202,7 +202,7 @@ class Result(Generic[T]):
 
     # --- the outcome
 
-    def keep(self, outcome: Outcome[Any]) -> None:  # Any: of the same operation
+    def keep(self, outcome: AnyOutcome) -> None:
         """Use *outcome*, which another run found or which says more, as that of this run."""
         self.done = Done(verdict=outcome.verdict, reason=outcome.message, evidence=outcome.evidence)
         self.found, self.error, self._outcome = outcome.value, outcome.error, outcome
@@ -322,7 +322,7 @@ class _Modelled(Generic[M]):
 class _Connection(_Modelled[M]):
     """A connection is one level down, in ``data.connection``."""
 
-    def of_answer(self, envelope: Envelope, request: Request) -> M | None:  # noqa: ARG002 - the protocol's
+    def of_answer(self, envelope: Envelope, request: Request) -> M | None:
         payload = envelope.data
         connection = payload.get("connection") if isinstance(payload, dict) else None
         if not isinstance(connection, dict):
@@ -386,7 +386,7 @@ class _Deleted:
 class _Plain:
     """Any other write: its payload as plain data."""
 
-    def of_answer(self, envelope: Envelope, request: Request) -> Wire:  # noqa: ARG002 - the protocol's
+    def of_answer(self, envelope: Envelope, request: Request) -> Wire:
         return envelope.data
 
     def of_state(self, state: Wire) -> Wire:
@@ -416,9 +416,9 @@ async def secret_passed_on(
     outcome: Outcome[Any], key: str, hook: Callable[[str, Any], Awaitable[None] | None]
 ) -> Outcome[Any]:  # Any: of any operation; a Webhook
     """Pass the secret of a new webhook on to *hook*, and return the outcome, which says that it has it."""
-    if outcome.secret != "returned":  # noqa: S105 - a state
+    if outcome.secret != "returned":
         return outcome
     handed = hook(key, outcome.value)
     if handed is not None and inspect.isawaitable(handed):
         await handed
-    return attrs.evolve(outcome, secret="delivered")  # noqa: S106 - a state
+    return attrs.evolve(outcome, secret="delivered")

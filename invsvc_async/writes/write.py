@@ -6,7 +6,7 @@ import asyncio
 import warnings
 from collections.abc import Coroutine, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import attrs
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.models.common import Unset
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
@@ -61,7 +62,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         "_waiting",
     )
 
-    def __init__(self, spec: WriteSpec, *, on_lost_secret: Literal["raise", "keep"] = "raise") -> None:  # noqa: S107 - a policy, no password
+    def __init__(self, spec: WriteSpec, *, on_lost_secret: Literal["raise", "keep"] = "raise") -> None:
         reader: object = spec.reader
         if reader is not None and not callable(reader):
             problem = "reader: must be an async callable that takes (client, intent)"
@@ -70,7 +71,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         if spec.tag is None and spec.policy.tag_creates and spec.creates_webhook and spec.resumes is None:
             spec = replace(spec, tag=new_tag())
         self._spec = spec
-        self._keep_lost = on_lost_secret == "keep"  # noqa: S105 - a policy, no password
+        self._keep_lost = on_lost_secret == "keep"
         self._intent = spec.resumes
         self._driver: Driver[T_co] | None = None
         self._gone: str | None = None  # why it is not to be sent any more
@@ -89,7 +90,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             self._intent = intent_of(self._spec)
         return self._intent
 
-    def to_line(self) -> dict[str, Any]:  # Any: JSON values
+    def to_line(self) -> WireObject:
         """
         Return the write as plain JSON values, for a file of a batch or for another process.
 
@@ -110,7 +111,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             raise InvalidRequestError(problem, operation=self._spec.operation.name)
         line = line_of_write(self._spec, self.intent)
         if self._keep_lost:
-            line["arguments"]["on_lost_secret"] = "keep"  # noqa: S105 - a policy, no password
+            line["arguments"]["on_lost_secret"] = "keep"
         return line
 
     async def outcome(self) -> Outcome[T_co]:
@@ -352,3 +353,6 @@ def value_of(write: Write[T], outcome: Outcome[T]) -> T:
     if outcome.secret_lost and write._keep_lost:
         return outcome.value  # type: ignore[return-value]  # applied and found, so there is a value
     return outcome.unwrap()
+
+
+AnyWrite: TypeAlias = Write[Any]  # Any: the operation says what its value is

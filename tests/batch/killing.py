@@ -305,7 +305,7 @@ def _faults(service: Simulator, write: tuple[str, str, str]) -> str:
 
 async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7, where: str = "sqlite") -> bool:
     """Kill a batch of *items* writes *kills* times; print what the ledger says, and tell whether all is well."""
-    chance = random.Random(seed_of)  # noqa: S311 - moments, not secrets
+    chance = random.Random(seed_of)
     with tempfile.TemporaryDirectory() as folder:
         journal, file = str(Path(folder) / "run.db"), Path(folder) / "writes.jsonl"
         if where != "sqlite":

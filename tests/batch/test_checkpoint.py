@@ -108,7 +108,7 @@ async def test_last_line_without_an_end(client, journal, file):
 @pytest.mark.one_python
 async def test_equal_writes_on_both_sides_of_checkpoints(service, client, journal, file):
     """However often a run is left, each line is applied as often as the file has it."""
-    chance = random.Random(5)  # noqa: S311 - moments, not secrets
+    chance = random.Random(5)
     urls = [chance.randrange(12) for _ in range(600)]
     file.write_text("".join(create(url, None) for url in urls))
     seen, lefts = 0, 0

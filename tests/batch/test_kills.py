@@ -28,7 +28,7 @@ async def test_batch_killed_at_random_moments(tmp_path):
     journal, file = tmp_path / "run.db", tmp_path / "writes.jsonl"
     async with Simulator(seed=11, faults=FAULTS, latency=0.005) as service:
         asked = seed(service, 500, file)
-        await kill_often(service, journal, file, 10, random.Random(11))  # noqa: S311 - moments, not secrets
+        await kill_often(service, journal, file, 10, random.Random(11))
         verdicts = await verdicts_of(journal)
         assert violations(service, asked, verdicts) == []
     assert Counter(verdicts.values())[Verdict.UNKNOWN] <= 5

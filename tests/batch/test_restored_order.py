@@ -247,7 +247,7 @@ async def test_writes_before_the_one_that_the_state_shows(things, journal):
 @pytest.mark.parametrize("seed", range(4))
 async def test_many_writes_to_few_things(service, client, journal, seed):
     """Of 40 writes, of which a restored journal lacks any number, none is doubled, out of order or falsely told."""
-    chance = random.Random(seed)  # noqa: S311 - a test that can be repeated
+    chance = random.Random(seed)
     ids = [service.seed_journey(status="draft").id for _ in range(12)]
     order = [(chance.choice(ids), f"{number:02}") for number in range(40)]
     journeys = [(journey, chance.choice(("back", value))) for journey, value in order]

@@ -32,7 +32,7 @@ async def test_shared_batch_killed_at_random_moments(tmp_path, shared):
     file = tmp_path / "writes.jsonl"
     async with Simulator(seed=12, faults=FAULTS, latency=0.005) as service:
         asked = seed(service, 400, file)
-        await kill_often(service, shared, file, 3, random.Random(12))  # noqa: S311 - moments, not secrets
+        await kill_often(service, shared, file, 3, random.Random(12))
         verdicts, found = await ended(service, shared, asked)
     assert found == []
     assert verdicts[Verdict.UNKNOWN] <= 4
@@ -75,7 +75,7 @@ async def test_worker_that_was_stopped_and_wakes_sends_nothing(tmp_path, shared)
 
 async def test_workers_stopped_and_killed_under_faults(tmp_path, shared):
     """Workers join, are stopped and woken or killed, under faults: nothing happens twice, every verdict is true."""
-    file, chance = tmp_path / "writes.jsonl", random.Random(3)  # noqa: S311 - moments, not secrets
+    file, chance = tmp_path / "writes.jsonl", random.Random(3)
     async with Simulator(seed=3, faults=FAULTS, latency=0.05) as service:
         asked = seed(service, 1000, file)
         assert await kill_others(service, shared, file, 3, chance) > 0

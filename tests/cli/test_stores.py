@@ -146,10 +146,10 @@ async def test_age(stored, invsvc):
     async with opened(KIND[stored.kind], At(stored.place)) as entries:
         hour = 3_600_000
         await entries.store.rows(
-            f"UPDATE {{s}}entries SET added_at = added_at - {5 * hour}, done_at = done_at - {2 * hour}"  # noqa: S608 - our own text
+            f"UPDATE {{s}}entries SET added_at = added_at - {5 * hour}, done_at = done_at - {2 * hour}"
         )
         await entries.store.rows(
-            f"UPDATE {{s}}entries SET added_at = added_at - {4 * hour} WHERE key LIKE '%applied'"  # noqa: S608 - our own text
+            f"UPDATE {{s}}entries SET added_at = added_at - {4 * hour} WHERE key LIKE '%applied'"
         )
     _, out, _ = await invsvc(stored.kind, "list", stored.place, "--json")
     hours = {each["key"]: round(each["age"] / 3600) for each in json.loads(out)["writes"]}
@@ -378,7 +378,7 @@ async def test_process_that_is_gone(service, empty, invsvc, change):
         await entries.store.rows("UPDATE {s}members SET sends = 1, seen = {now}")
         _, out, _ = await invsvc("batch", "show", empty.place, "k", "--json")
         assert (json.loads(out)["process"]["pid"], json.loads(out)["process"]["alive"]) == (os.getpid(), True)
-        await entries.store.rows(f"UPDATE {{s}}members SET {change}")  # noqa: S608 - our own text
+        await entries.store.rows(f"UPDATE {{s}}members SET {change}")
     _, out, _ = await invsvc("batch", "show", empty.place, "k", "--json")
     assert json.loads(out)["process"]["alive"] is False
     assert "no process sends it" in json.loads(out)["waits"]

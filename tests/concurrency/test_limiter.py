@@ -185,7 +185,7 @@ async def test_resizing():
 
 async def test_any_order_of_events():
     """Over thousands of random requests, cancellations and resizes, no slot is lost or gained."""
-    dice, limiter, running = random.Random(7), Limiter(5), set()  # noqa: S311 - not for secrets
+    dice, limiter, running = random.Random(7), Limiter(5), set()
 
     async def caller(lane):
         await turn(limiter, lane)
@@ -240,7 +240,7 @@ class Service:
             AdaptiveLimit(first=first), places, seconds, shape, callers,
         )  # fmt: skip
         self.refuses_over, self.now, self.refused = 10**9, 0.0, 0
-        self._dice, self._cost, self._pauses = random.Random(seed), cost, pauses  # noqa: S311 - not for secrets
+        self._dice, self._cost, self._pauses = random.Random(seed), cost, pauses
         self._free, self._ending, self._in_flight = [0.0] * places, [], 0
         self._idle_since, self._pause = 0.0, self._dice.expovariate(pauses) if pauses else float("inf")
 

@@ -16,7 +16,7 @@ SCAN = f"""
 SELECT state, coalesce(verdict, ''), CASE WHEN outcome LIKE '%"lost":true%' THEN 1 ELSE 0 END
     + CASE WHEN outcome LIKE '%"overtaken":true%' THEN 2 ELSE 0 END, count(*) FROM {{s}}entries
     WHERE state <> {State.DONE:d} OR outcome IS NOT NULL GROUP BY 1, 2, 3
-"""  # noqa: S608 - our own text
+"""
 COUNTED = """
 SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
 """

@@ -72,7 +72,7 @@ async def put(leases, entry, state, chance):
 async def test_counts_of_processes_at_once(seed, client, tmp_path, request, monkeypatch):
     """Whatever they do, also to each other's entries, no entry is counted twice or not at all."""
     monkeypatch.setattr("invsvc_async.durable.postgres_store._PARTS", 2)  # some share theirs
-    chance = random.Random(seed)  # noqa: S311 - no secrets
+    chance = random.Random(seed)
     async with AsyncExitStack() as stack:
         processes = []
         for number in range(6):

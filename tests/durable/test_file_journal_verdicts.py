@@ -819,7 +819,7 @@ async def test_verdict_that_is_damaged_is_told_in_words(applied, tmp_path, colum
     """A row with an invalid value raises JournalError with the key or the path, and no other exception."""
     path = tmp_path / "journal.db"
     await ended(path, applied)
-    spoil(path, f"UPDATE entries SET {column} = {value}")  # noqa: S608 - the test's own
+    spoil(path, f"UPDATE entries SET {column} = {value}")
     with pytest.raises(JournalError, match=rf"entry '{applied.started_as.key}' |journal\.db"):
         await next_process(path)
 

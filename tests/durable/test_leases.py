@@ -150,7 +150,7 @@ async def test_every_order_in_which_owners_stop(store, client):
 
 async def test_orders_of_three_owners_of_two_entries(store, client):
     """With three owners and two entries of one thing, any order ends with one effect of each."""
-    chance = random.Random(5)  # noqa: S311 - moments, not secrets
+    chance = random.Random(5)
     orders = ["".join(chance.choice("ABC") for _ in range(chance.randint(4, 22))) for _ in range(250)]
     assert await check_all(store, client, orders, keys=("a", "b")) == []
 

@@ -204,7 +204,7 @@ async def test_conflict_under_a_stricter_isolation(name, owner):
     address = database().journal(name, default_transaction_isolation="repeatable%20read")
     async with opened(batch_at(address)) as store:
         facts = f"{store.schema}.facts"
-        await owner.execute(f"BEGIN; UPDATE {facts} SET value = 'x' WHERE name = 'schema'")  # noqa: S608 - our own text
+        await owner.execute(f"BEGIN; UPDATE {facts} SET value = 'x' WHERE name = 'schema'")
         more = "UPDATE {s}facts SET value = value || 'y' WHERE name = 'schema' RETURNING value"
         asking = asyncio.create_task(store.rows(more))
         await until(owner, "SELECT count(*) FROM pg_locks WHERE NOT granted", 1)

@@ -36,8 +36,8 @@ def receiver_on(store: str, log: str) -> events.Receiver:
             os.write(written, f"end {words}".encode())
 
     async def work(_: events.Event) -> None:
-        await asyncio.sleep(random.random() / 200)  # noqa: S311 - the test's own dice
-        if random.random() < 0.1:  # noqa: S311 - the test's own dice
+        await asyncio.sleep(random.random() / 200)
+        if random.random() < 0.1:
             raise RuntimeError("now and then")
 
     receiver.on("invoice.created", name="in_order", key=lambda event: event.data.uuid)(work)

@@ -125,7 +125,7 @@ def judge_log(log: Path, keys: set[str], kills: int) -> None:
 @pytest.mark.parametrize("seed", [1])
 async def test_inbox_on_sqlite_that_is_killed(tmp_path: Path, seed: int) -> None:
     """10,000 deliveries, duplicated and reordered, over kills: every event is on record as handled, once."""
-    chance = random.Random(seed)  # noqa: S311 - the test's own dice
+    chance = random.Random(seed)
     store, log, events = tmp_path / "events.db", tmp_path / "log", 7_000
     receiving = Receiving(str(store), log)
 
@@ -146,7 +146,7 @@ async def test_inbox_on_sqlite_that_is_killed(tmp_path: Path, seed: int) -> None
 
 async def test_inbox_on_postgres_of_two_processes_that_are_killed(tmp_path: Path, own_postgres: str) -> None:
     """The same with two processes that receive and work at once, each killed in its turn."""
-    chance = random.Random(2)  # noqa: S311 - the test's own dice
+    chance = random.Random(2)
     log, events = tmp_path / "log", 7_000
     receiving = [Receiving(own_postgres, log), Receiving(own_postgres, log)]
 

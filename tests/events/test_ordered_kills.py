@@ -87,7 +87,7 @@ async def handle_over_kills(
     store: str, log: Path, expire: Callable[[], Awaitable[object]], *, number: int, invoices: int, rounds: int
 ) -> int:
     """Handle so many events in two processes that are killed in so many rounds; return how many died."""
-    chance = random.Random(5)  # noqa: S311 - the test's own dice
+    chance = random.Random(5)
     receiver = receiver_on(store, str(log))
     processes = Processes(store, log, expire)
     await receiver.store.open()

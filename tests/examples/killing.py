@@ -137,7 +137,7 @@ async def run(
     faults: Faults = FAULTS,
 ) -> Survived:
     """Serve *customers* and *events*; *every* so many seconds, kill a worker, *most* of all."""
-    chance, begun, reached, kills = random.Random(seed), time.monotonic(), 0, 0  # noqa: S311 - moments, no secrets
+    chance, begun, reached, kills = random.Random(seed), time.monotonic(), 0, 0
     async with (
         fresh_database(f"killed{seed}", WATCHED) as place,
         Simulator(seed=seed, faults=faults, latency=0.005) as service,

@@ -92,7 +92,7 @@ async def test_two_applications_of_each_framework(place, monkeypatch, framework)
     async with faulty(monkeypatch, 29) as service, SERVERS[framework]() as one, SERVERS[framework]() as two:
         journeys = [service.seed_journey(name="before").id for _ in range(36)] + ["nowhere"] * 4
         async with aiohttp.ClientSession(str(one.base_url)) as browser:
-            load = Load(browser, 20, 40, random.Random(29))  # noqa: S311 - an order, no secret
+            load = Load(browser, 20, 40, random.Random(29))
             renames = [rename(*each) for each in zip((one, two) * 20, journeys, strict=True)]
             *answers, _ = await asyncio.gather(*renames, load.send())
         tables = await asyncpg.connect(place)
@@ -178,7 +178,7 @@ def created(service):
 
 async def test_callers_that_disconnect(place, monkeypatch):
     """Their requests go on: each write gets its verdict, which is what the ledger has, and none is in doubt."""
-    chance, statuses, ends = random.Random(31), {}, Counter()  # noqa: S311 - moments, no secrets
+    chance, statuses, ends = random.Random(31), {}, Counter()
     made, arrived = shops_of("fastapi", monkeypatch), defaultdict(asyncio.Event)
     app = fastapi_app.create_app()
 

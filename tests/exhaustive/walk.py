@@ -72,7 +72,7 @@ class Walk:
 
     def cut(self, seed: int, *, until: float, most: float) -> Found:
         """Walk up to *most* histories: all that share a beginning drawn by *seed*, then all of the next."""
-        found, draw = Found(whole=False), random.Random(seed)  # noqa: S311 - repeatable, not secret
+        found, draw = Found(whole=False), random.Random(seed)
         while time.monotonic() < until and found.walked < most:
             stack = self._beginning(draw, found)
             while stack and time.monotonic() < until and found.walked < most:
@@ -88,7 +88,7 @@ class Walk:
 
     def at_random(self, seed: int, *, until: float, most: float) -> Found:
         """Walk histories drawn by *seed*, each from its beginning."""
-        found, draw = Found(whole=False), random.Random(seed)  # noqa: S311 - the same
+        found, draw = Found(whole=False), random.Random(seed)
         while time.monotonic() < until and found.walked < most:
             ways = [self.setup.root()]
             while ways:

@@ -289,7 +289,7 @@ async def test_client_in_another_event_loop():
 
 async def test_requests_that_are_cancelled(tmp_path):
     """They end at once. A write in flight is in `unsettled` and in the journal; settling it finds its end."""
-    chance, loop = random.Random(32), asyncio.get_running_loop()  # noqa: S311 - moments, no secrets
+    chance, loop = random.Random(32), asyncio.get_running_loop()
     faults, cancelled = Faults(rate=0.25, reads=0.25, late_up_to=0.1), set()
     async with (
         Simulator(seed=32, faults=faults, latency=0.05, clock=service_clock()) as service,
@@ -337,7 +337,7 @@ class DyingStore:
 
 async def test_events_of_a_process_that_dies():
     """Another one handles them 15 s after they were taken, and each once, though deliveries come again."""
-    loop, chance, times = asyncio.get_running_loop(), random.Random(33), []  # noqa: S311 - no secrets
+    loop, chance, times = asyncio.get_running_loop(), random.Random(33), []
     store = events.MemoryStore(steady=loop.time)
     settings = {"secrets": (), "shared_header": events.SharedHeader(*SHARED), "mode": "inbox"}
     dying = DyingStore(store)

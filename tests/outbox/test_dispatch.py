@@ -579,7 +579,7 @@ async def test_backlog_is_read_once(service, client, address, connection):
         await verdict_of(outbox, key)
         await service.arrived("webhooks.create", sent)
     read = await connection.fetchval(_ROWS_READ, schema) - before
-    done = await connection.fetchval(f"SELECT count(*) FROM {schema}.entries WHERE state = 2")  # noqa: S608 - our own text
+    done = await connection.fetchval(f"SELECT count(*) FROM {schema}.entries WHERE state = 2")
     assert done == service.arrivals("webhooks.create")
     assert read < 40 * done
 

@@ -73,8 +73,8 @@ class Rig:
         self,
         *,
         credential: Credential | None = None,
-        reads: ReadRetries = ReadRetries(),  # noqa: B008 - frozen
-        timeout: Timeouts = Timeouts(),  # noqa: B008 - frozen
+        reads: ReadRetries = ReadRetries(),
+        timeout: Timeouts = Timeouts(),
     ) -> Client:
         """Make a client whose jitter is always the most."""
         credential = credential or ApiKey(self.service.api_key)

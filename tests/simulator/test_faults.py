@@ -413,7 +413,7 @@ def test_plan_that_makes_no_sense(settings, reason):
 def test_plan_whose_hang_is_any_number_of_seconds(seconds):
     """The drawn step has the seconds in digits that the parser accepts, however small or large."""
     plan = Faults(rate=1, kinds=("hang",), hang=seconds)
-    step = plan.draw(random.Random(1), "webhooks.list", write=False)  # noqa: S311 - a fault, not a secret
+    step = plan.draw(random.Random(1), "webhooks.list", write=False)
     assert (step.end, step.number) == ("hang", seconds)
 
 

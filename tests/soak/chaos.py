@@ -225,7 +225,7 @@ async def _soaked(
         )
 
     async with client() as ours, client() as other:
-        run = Soak(client=ours, other=other, home=service.team, chance=random.Random(seed))  # noqa: S311 - moments that repeat, no secrets
+        run = Soak(client=ours, other=other, home=service.team, chance=random.Random(seed))
         await run.run(iter(units), at_once)
     return run
 

@@ -80,7 +80,7 @@ class Celery(Engine):
     name, package = "Celery (prefork, Redis, acks late)", "celery"
 
     async def begin(self) -> None:
-        port = random.randrange(20_000, 30_000)  # noqa: S311 - no secret
+        port = random.randrange(20_000, 30_000)
         os.environ["BROKER"] = f"redis://127.0.0.1:{port}/0"
         await self.run("redis-server", "--port", str(port), "--save", "", "--dir", str(self.folder))
         await asyncio.sleep(0.5)
@@ -120,7 +120,7 @@ class Dask(Engine):
     name, package = "Dask distributed", "distributed"
 
     async def begin(self) -> None:
-        port = random.randrange(20_000, 30_000)  # noqa: S311 - no secret
+        port = random.randrange(20_000, 30_000)
         self.address = f"tcp://127.0.0.1:{port}"
         os.environ["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"] = "1000"
         command = "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard", "--no-show"
@@ -179,7 +179,7 @@ class Airflow(Whole):
 
     async def submit(self, tasks: int) -> None:
         shutil.copy("tests/engines/airflow_app.py", self.folder)
-        port = random.randrange(20_000, 30_000)  # noqa: S311 - no secret
+        port = random.randrange(20_000, 30_000)
         settings = {
             "AIRFLOW_HOME": self.folder,
             "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
@@ -249,7 +249,7 @@ class Row:
 
 async def run(engine_type: type[Engine], tasks: int, seed: int, *, patience: float = 1800.0) -> Row:
     """Run the tasks of one engine, kill its workers, and judge."""
-    chance = random.Random(seed)  # noqa: S311 - moments, no secrets
+    chance = random.Random(seed)
     name = f"engines_{engine_type.package}"
     async with AsyncExitStack() as stack:
         place = await stack.enter_async_context(database().fresh(name))
@@ -333,7 +333,7 @@ async def _entries(watch: asyncpg.Connection) -> list[tuple[str, str | None, int
     schema = await watch.fetchval("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'invoicing_journal_%'")
     if schema is None or not await watch.fetchval("SELECT to_regclass($1)", f"{schema}.entries"):
         return []
-    return [tuple(row) for row in await watch.fetch(f"SELECT key, verdict, done_at FROM {schema}.entries")]  # noqa: S608
+    return [tuple(row) for row in await watch.fetch(f"SELECT key, verdict, done_at FROM {schema}.entries")]
 
 
 async def _waits(watch: asyncpg.Connection, killed: list[tuple[float, set[str]]]) -> list[float]:

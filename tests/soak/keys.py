@@ -51,7 +51,7 @@ def write_of(client: Client, number: int, journeys: list[str], hooks: list[str])
 
 async def race(url: str, token: str, journal: str, things: str, keys: int, seed: int) -> None:
     """Run every key's write until its verdict is final; print each verdict."""
-    chance = random.Random(seed)  # noqa: S311 - moments, no secrets
+    chance = random.Random(seed)
     journeys, hooks = (each.split(",") for each in things.split(" "))
     numbers = list(range(keys))
     chance.shuffle(numbers)
@@ -115,7 +115,7 @@ class Raced:
 
 async def run(keys: int, processes: int, seed: int, *, every: float = 0.7, patience: float = 300.0) -> Raced:
     """Run it until each process has a final verdict for each key; *every* so many seconds, hit one."""
-    chance = random.Random(seed)  # noqa: S311 - moments, no secrets
+    chance = random.Random(seed)
     begun, kills, stops = time.monotonic(), 0, 0
     said: dict[int, Counter[tuple[str, str | None]]] = defaultdict(Counter)
     place = database().address

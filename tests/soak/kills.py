@@ -44,7 +44,7 @@ class Survived:
 
 async def journals(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
     """Kill a client with a journal *kills* times; the last process takes up what is left, and ends by itself."""
-    chance = random.Random(seed_of)  # noqa: S311 - moments, no secrets
+    chance = random.Random(seed_of)
     told, journal = folder / "told.jsonl", folder / "journal.db"
     async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
         for number in range((kills + 1) * EACH):
@@ -117,7 +117,7 @@ async def batches(kills: int, folder: Path, *, seed_of: int = 7, items: int = BA
     journal, file = folder / "run.db", folder / "writes.jsonl"
     async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
         asked = seed(service, items, file)
-        done = await kill_often(service, journal, file, kills, random.Random(seed_of))  # noqa: S311 - moments
+        done = await kill_often(service, journal, file, kills, random.Random(seed_of))
         verdicts = await verdicts_of(journal)
         wrong = violations(service, asked, verdicts)
     return Survived(kills=done, writes=len(asked), verdicts=dict(Counter(verdicts.values())), wrong=wrong)
@@ -125,7 +125,7 @@ async def batches(kills: int, folder: Path, *, seed_of: int = 7, items: int = BA
 
 async def stores(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
     """Kill a receiver *kills* times under deliveries: each event that it has acknowledged is handled."""
-    chance, log = random.Random(seed_of), folder / "handled"  # noqa: S311 - moments
+    chance, log = random.Random(seed_of), folder / "handled"
     receiving, deliveries = Receiving(str(folder / "events.db"), log), kills * DELIVERED
     events = deliveries * 7 // 10
     requests = requests_of(chance, events=events, deliveries=deliveries)

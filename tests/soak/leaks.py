@@ -152,7 +152,7 @@ async def left_after(calls: int, service: Served, seed: int = 1) -> Left:
             service.base_url, ApiKey(service.api_key), timeout=TIMES, reads=READS, reconcile=POLICY
         )
         async with client:
-            traffic = Traffic(client, random.Random(seed))  # noqa: S311 - calls that repeat, no secrets
+            traffic = Traffic(client, random.Random(seed))
             await traffic.run(calls // 3)
             before, shot = await _memory(), tracemalloc.take_snapshot()
             await traffic.run(calls - calls // 3)

@@ -48,7 +48,7 @@ async def run(
     orders: int, processes: int, seed: int, *, every: float = 1.0, patience: float = 120.0
 ) -> Survived:
     """Run the application until each committed order has a verdict; *every* so many seconds, hit a process."""
-    chance, name = random.Random(seed), f"soak{seed}"  # noqa: S311 - moments, no secrets
+    chance, name = random.Random(seed), f"soak{seed}"
     folder = await asyncpg.connect(database().address)
     await folder.execute(f"DROP DATABASE IF EXISTS {name}")
     await folder.execute(f"CREATE DATABASE {name}")

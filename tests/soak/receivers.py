@@ -82,7 +82,7 @@ async def receive(store: str, log: str) -> None:
     @receiver.on("*")
     async def handle(event: events.Event) -> None:
         tell("begin", event.dedupe_key)
-        await asyncio.sleep(random.random() * 0.01)  # noqa: S311 - a place to be killed at
+        await asyncio.sleep(random.random() * 0.01)
         tell("end", event.dedupe_key)
 
     from aiohttp import web
@@ -190,7 +190,7 @@ async def soak(
     how: tuple[signal.Signals, ...] = (signal.SIGKILL, signal.SIGTERM),
 ) -> dict[str, int]:
     """Run it, with at least *ends* ends of processes, and return what was found."""
-    chance = random.Random(seed)  # noqa: S311 - repeatable, no secret
+    chance = random.Random(seed)
     requests, keys = requests_of(chance, deliveries)
     log, answers, left = folder / "log", Counter[str](), iter(requests)
     receivers = [Receiver(address, log) for _ in range(processes)]

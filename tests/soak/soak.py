@@ -234,7 +234,7 @@ class Soak(TakingUp):
 
 async def soak(loop: VirtualLoop, world: World, *, seed: int, writes: int, tls: bool = False) -> Soaked:
     """Do *writes* writes in *world*, perhaps over TLS; everything random is drawn from *seed*."""
-    chance = random.Random(seed)  # noqa: S311 - moments that repeat, no secrets
+    chance = random.Random(seed)
     begun = loop.time()
     clock = Clock(offset=chance.uniform(-5, 5), wall=loop.wall, steady=loop.stamp)
     with tempfile.TemporaryDirectory(prefix="siblings-") as folder, in_virtual_time(loop, chance):

@@ -70,7 +70,7 @@ async def test_journal_with_a_damaged_page(service, tmp_path, spoil):
 
 def rotten(whole, trials):
     """Return copies of a file, each with a few bits flipped in one of its pages."""
-    chance = random.Random(1)  # noqa: S311 - bits, not secrets
+    chance = random.Random(1)
     for page, _ in itertools.product(range(len(whole) // PAGE), range(trials)):
         content = bytearray(whole)
         for _ in range(8):
@@ -162,7 +162,7 @@ async def test_batch_with_a_damaged_row(service, tmp_path, column, values, reade
             await running
         for value, read in itertools.product(values, readers):
             db = sqlite3.connect(path)
-            db.execute(f"UPDATE entries SET {column} = {value}")  # noqa: S608 - the test's own
+            db.execute(f"UPDATE entries SET {column} = {value}")
             db.commit()
             db.close()
             with pytest.raises(JournalError, match=rf"entry 'row-{hook.id}' |run\.db") as found:
@@ -200,7 +200,7 @@ async def test_row_that_is_damaged(service, tmp_path):
         ("x'00'", "cannot be read"),
     ):
         db = sqlite3.connect(path)
-        db.execute(f"UPDATE entries SET intent = {value}")  # noqa: S608 - the test's own
+        db.execute(f"UPDATE entries SET intent = {value}")
         db.commit()
         db.close()
         client = client_of(service, journal=path)

@@ -10,7 +10,7 @@ import asyncio
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import attrs
 
@@ -18,6 +18,7 @@ from invsvc_async.batch.entries import BEGUN, entries_of, name_of, workers_of
 from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run_status import RUN, TOTAL, statuses_in
+from invsvc_async.codec.exact_json import WireObject
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import is_postgres
 
@@ -37,7 +38,7 @@ _QUIET = 10.0  # s without a change, after which a batch may not be running
 _WRITES = 5  # of each group that are told
 _WORDS = 300  # characters of one message
 
-Plain = dict[str, Any]  # Any: JSON values
+Plain = WireObject
 
 
 class Watch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -18,6 +18,7 @@ from invsvc_async.writes.as_data import arguments_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
 
@@ -146,11 +147,11 @@ def result_of(entries: Entries, entry: Entry) -> Result:
         return Result.of(entry)
     result = attrs.evolve(result_in(entry, entries.store.commons), key=entries.key_of(entry))
     if result.secret_lost and entry.heard and '"had":"returned"' in (entry.outcome or ""):
-        return attrs.evolve(result, secret="not stored")  # noqa: S106 - a state
+        return attrs.evolve(result, secret="not stored")
     return result
 
 
-def plain_result(result: Result) -> dict[str, Any]:  # Any: JSON values
+def plain_result(result: Result) -> WireObject:
     """Return what is known of a result as JSON values."""
     fields = attrs.asdict(result, recurse=False) | {"outcome": None, "secret_lost": result.secret_lost}
     return {name: value for name, value in fields.items() if value not in (None, ())}
@@ -198,7 +199,7 @@ class FailedWrite:
     """
 
     key: str
-    line: dict[str, Any] | None = None  # Any: JSON values
+    line: WireObject | None = None
     missing: str | None = None
 
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from contextlib import AsyncExitStack, contextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from invsvc_async.cli.options import handled, stop_signals
 from invsvc_async.cli.output import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.cli.sending import BatchSending
     from invsvc_async.client import Client
-    from invsvc_async.writes.write import Write
+    from invsvc_async.writes.write import AnyWrite
 
 __all__ = ["run"]
 
@@ -44,9 +44,9 @@ GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
 
 async def run(
-    journal: str, options: BatchSending, client: Client, writes: Iterable[Write[Any]] | None = None, *,
+    journal: str, options: BatchSending, client: Client, writes: Iterable[AnyWrite] | None = None, *,
     total: int = 0, bad: int = 0, may_create: bool = True,
-) -> int:  # fmt: skip  # Any: of any operation
+) -> int:  # fmt: skip
     """
     Run the unfinished writes of *writes* (*total* in all) and of the journal; return the exit code.
 

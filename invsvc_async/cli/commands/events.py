@@ -23,6 +23,7 @@ from invsvc_async.cli.output import FAILED, age, console, counted, emit_json, fa
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
+    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.events import HandlerStore, StoredEvent
     from invsvc_async.events.stores import State, StateStats
 
@@ -329,7 +330,7 @@ async def stats(at: At) -> None:
     console().print(f"{backlog.due:,}{many} due now{late}")
 
 
-def _counted(found: Mapping[State, StateStats]) -> dict[str, Any]:  # Any: JSON values
+def _counted(found: Mapping[State, StateStats]) -> WireObject:
     return {
         state: attrs.asdict(one) | {"oldest": None if one.oldest is None else _time(one.oldest)}
         for state, one in found.items()
@@ -368,7 +369,7 @@ async def prune(
     table(("kept", "events", "why"), [[s, _number(one), reasons[s]] for s, one in left.items()], right=(1,))
 
 
-def _facts(event: StoredEvent) -> dict[str, Any]:  # Any: JSON values
+def _facts(event: StoredEvent) -> WireObject:
     from invsvc_async.events.stores import event_key
 
     return {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.api.schema import Kind
+from invsvc_async.api.operations import Kind
 from invsvc_async.cli.arguments import complete_argument, complete_operation
 from invsvc_async.cli.options import Calling
 from invsvc_async.cli.output import emit_json

@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
@@ -26,6 +26,8 @@ from invsvc_async.storage.private_file import open_private
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
     from pathlib import Path
+
+    from invsvc_async.codec.exact_json import WireObject
 
 __all__ = ["ForwardError", "Listener", "lines_of", "listening", "replayed"]
 
@@ -153,7 +155,7 @@ def lines_of(path: Path) -> list[tuple[int, bytes]]:
     return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def _record(event: events.Event) -> dict[str, Any]:  # Any: JSON
+def _record(event: events.Event) -> WireObject:
     """Return an event as it is stored.  The body is text, so that it is preserved byte for byte."""
     return {
         "received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test,

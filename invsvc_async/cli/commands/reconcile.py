@@ -15,6 +15,7 @@ from invsvc_async.concurrency.event_loop import until_done
 if TYPE_CHECKING:
     from datetime import tzinfo
 
+    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.drift import Comparison, Difference
 
 __all__ = ["command"]
@@ -125,7 +126,7 @@ async def _compare(
     return UNKNOWN if not found.complete else FAILED if found.counts else DONE
 
 
-def _plain(each: Difference) -> dict[str, Any]:  # Any: JSON values
+def _plain(each: Difference) -> WireObject:
     plain = {"difference": str(each.kind), "key": each.key, "line": each.line, "note": each.note or None}
     fields = [part._asdict() for part in each.fields] or None
     return {name: value for name, value in {**plain, "fields": fields}.items() if value is not None}

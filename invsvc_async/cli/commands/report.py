@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import attrs
 import typer
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.reports.summary import Report
     from invsvc_async.batch.result import Result, Summary
+    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
 
 __all__ = [
@@ -128,13 +129,13 @@ def line_of(result: Result) -> bytes:
     return _line(plain_result(result))
 
 
-def _line(plain: dict[str, Any]) -> bytes:  # Any: JSON values
+def _line(plain: WireObject) -> bytes:
     from invsvc_async.codec import envelope
 
     return envelope.dumps(plain) + b"\n"
 
 
-def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
+def plain(report: Report) -> WireObject:
     """Return the report as JSON values; times in seconds."""
     return counts_of(report.summary) | {
         "operations": dict(sorted(report.operations.items())),
@@ -154,7 +155,7 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
     }
 
 
-def plain_groups(groups: list[Group]) -> list[dict[str, Any]]:  # Any: JSON values
+def plain_groups(groups: list[Group]) -> list[WireObject]:
     """Return the groups of writes that are not applied, each with the first of its writes."""
     from invsvc_async.batch.reports.not_applied import plain_result
 
@@ -165,7 +166,7 @@ def plain_groups(groups: list[Group]) -> list[dict[str, Any]]:  # Any: JSON valu
     ]
 
 
-def counts_of(summary: Summary) -> dict[str, Any]:  # Any: JSON values
+def counts_of(summary: Summary) -> WireObject:
     """Return a summary as JSON values."""
     return {"total": summary.total, **attrs.asdict(summary, recurse=False)}
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.writes.write import Write
+    from invsvc_async.writes.write import AnyWrite
 
 __all__ = ["command", "resume"]
 
@@ -62,7 +62,7 @@ def resume(
     check_outputs({"--secrets-to": secrets_to, "--story": story}, intent=file)
     intent = intent_in(file)
 
-    def make(client: Client) -> Write[Any]:  # Any: the intent's operation says what the value is
+    def make(client: Client) -> AnyWrite:
         return client.resume(intent, same_mode=same_mode)
 
     finish(make, calling, secrets_to, story)

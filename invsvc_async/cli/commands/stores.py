@@ -6,7 +6,7 @@ import re
 import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import attrs
 import typer
@@ -32,6 +32,7 @@ from invsvc_async.storage.address import is_postgres
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
+    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
     from invsvc_async.transport.session import ClientState
@@ -56,7 +57,7 @@ _KEPT = {  # why a write was not pruned
     "other": "finished later than that, not acknowledged yet, or empty already",
 }
 
-Row = dict[str, Any]  # Any: JSON values
+Row: TypeAlias = "WireObject"
 Place = Annotated[str, typer.Argument(help="A file, or postgresql://…", metavar="PLACE", show_default=False)]
 
 

@@ -24,6 +24,7 @@ from invsvc_async.storage.address import without_login
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.deliveries import Delivery
 
@@ -139,7 +140,7 @@ async def _send(
 
     turns = [order for order in orders for _ in range(1 + duplicates)]
     if reorder:
-        random.Random(seed).shuffle(turns)  # noqa: S311 - not for secrets
+        random.Random(seed).shuffle(turns)
     async with Simulator(seed=seed, delivery_backoff=backoff) as service:
         return [await _send_one(service, order) for order in turns]
 
@@ -174,7 +175,7 @@ def _report(sent: Sequence[Delivery], *, as_json: bool) -> int:
     return FAILED if failed else DONE
 
 
-def _changes(texts: Sequence[str]) -> dict[str, Any]:  # Any: JSON values
+def _changes(texts: Sequence[str]) -> WireObject:
     """Parse PATH=VALUE: a JSON value, or else text."""
     found: dict[str, Any] = {}
     for text in texts:

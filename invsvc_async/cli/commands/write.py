@@ -182,8 +182,8 @@ async def _sent(
             try:
                 await secrets.take(outcome.intent.key, outcome.value)
             except JournalError as error:
-                return attrs.evolve(outcome, secret="lost"), error  # noqa: S106 - a state, no password
-            outcome = attrs.evolve(outcome, secret="delivered")  # noqa: S106 - the same
+                return attrs.evolve(outcome, secret="lost"), error
+            outcome = attrs.evolve(outcome, secret="delivered")
             note(f"its secret, which is returned only once, is in {secrets_to}, readable only by you")
     return outcome, None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import attrs
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from invsvc_async.events.stores import Delivery
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Connection, Script
     from invsvc_async.storage.postgres_pool import Pool
 
 __all__ = ["GroupedPuts", "PostgresStore"]
@@ -132,7 +132,7 @@ class PostgresStore(ScriptedStore):
                 left.puts.pool.give_up()
         return self._by_loop.setdefault(asyncio.get_running_loop(), _Connected())
 
-    async def _prepare(self, connection: Any) -> None:  # Any: asyncpg has no types
+    async def _prepare(self, connection: Connection) -> None:
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         if await connection.fetchval("SELECT to_regclass($1)", self._table) is None:
             await self._dialect.run(connection, create())

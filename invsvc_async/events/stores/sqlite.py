@@ -46,7 +46,7 @@ _log: Final = logging.getLogger("invsvc_async.events")
 _APPLICATION: Final = 0x696E7665  # "inve": distinguishes this file from other databases
 _FACTS: Final = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID",
-    f"INSERT INTO facts VALUES ('schema', {VERSION}), ('opened', ''), ('checked', ''), ('ahead', 0)",  # noqa: S608 - our own text
+    f"INSERT INTO facts VALUES ('schema', {VERSION}), ('opened', ''), ('checked', ''), ('ahead', 0)",
     f"PRAGMA application_id = {_APPLICATION}",
 )
 _OTHERWISE: Final = "Handle what is open in it with that version, or choose another file"

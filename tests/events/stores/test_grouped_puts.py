@@ -29,7 +29,7 @@ async def store(postgres: str):
 
 async def transactions(store: events.PostgresStore) -> int:
     """Return how many transactions have stored what is in the table."""
-    text = f"SELECT count(DISTINCT xmin::text) FROM {store._table}"  # noqa: S608 - our own table
+    text = f"SELECT count(DISTINCT xmin::text) FROM {store._table}"
     return (await (await store._opened()).pool.fetch(text))[0][0]
 
 

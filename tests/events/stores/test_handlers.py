@@ -318,7 +318,7 @@ async def test_put_of_an_event_that_one_handler_has_handled(kept) -> None:
 
 async def test_order_of_keys_at_the_same_time(kept) -> None:
     """Whatever is put and handled at once, one event of a key is leased at a time, and none is left."""
-    chance = random.Random(3)  # noqa: S311 - the test's own dice
+    chance = random.Random(3)
     held: set[str] = set()
     done: dict[str, list[int]] = {name: [] for name in "abc"}
 

@@ -198,10 +198,10 @@ class Server:
         self.pool = _Pool(first._pool)
         self.bridge.run(first.rows("CREATE SEQUENCE {s}walk_clock"))
         self._facts = [tuple(row) for row in self.fetch("SELECT name, value FROM {s}facts")]
-        names = self.fetch(f"SELECT tablename FROM pg_tables WHERE schemaname = '{first.schema}'")  # noqa: S608 - its own
+        names = self.fetch(f"SELECT tablename FROM pg_tables WHERE schemaname = '{first.schema}'")
         # The clock of the database is that of the scene.
         self.dialect._known.clear()
-        now = f"(SELECT last_value / 1e6 FROM {first.schema}.walk_clock)::float8"  # noqa: S608 - its own sequence
+        now = f"(SELECT last_value / 1e6 FROM {first.schema}.walk_clock)::float8"
         self.dialect._names["now"] = now
         self._tables = [name for (name,) in names if name != "lanes" or kind == "journal"]
 
@@ -209,9 +209,9 @@ class Server:
         """Delete all rows, and release all lanes."""
 
         async def empty(connection: Any) -> None:  # Any: asyncpg has no types
-            texts = [f"DELETE FROM {self.schema}.{name}" for name in self._tables]  # noqa: S608 - its own tables
-            await connection.execute("; ".join([*texts, f"UPDATE {self.schema}.lanes SET owner = NULL"]))  # noqa: S608
-            await connection.executemany(f"INSERT INTO {self.schema}.facts VALUES ($1, $2)", self._facts)  # noqa: S608
+            texts = [f"DELETE FROM {self.schema}.{name}" for name in self._tables]
+            await connection.execute("; ".join([*texts, f"UPDATE {self.schema}.lanes SET owner = NULL"]))
+            await connection.executemany(f"INSERT INTO {self.schema}.facts VALUES ($1, $2)", self._facts)
 
         self.bridge.run(self._first.ask(empty))
 
