@@ -97,13 +97,15 @@ def instrument(
     tracing = _Tracing(
         tracer=tracer,
         seconds=meter.create_histogram(
-            "http.client.request.duration", "s", "Duration of HTTP client requests.",
+            "http.client.request.duration",
+            "s",
+            "Duration of HTTP client requests.",
             explicit_bucket_boundaries_advisory=_BUCKETS,
         ),
         writes=meter.create_counter("invsvc.writes", "{write}", "Writes by verdict."),
         replays=meter.create_counter("invsvc.replays", "{write}", "Keyed writes that had an outcome."),
         server=_server(session.base_url),
-    )  # fmt: skip
+    )
     session.on_attempt = _both(tracing.on_attempt, session.on_attempt)
     session.on_decision = _both(tracing.on_decision, session.on_decision)
     session.on_unsettled = _both(tracing.on_unsettled, session.on_unsettled)

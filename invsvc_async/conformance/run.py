@@ -106,10 +106,12 @@ async def conform(
             file = Path(folder) / "writes.jsonl"
             file.write_bytes(b"".join(envelope.dumps(task.line) + b"\n" for task in work))
             settings = {
-                "INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key,
-                "INVSVC_WRITES": str(file), "INVSVC_CONCURRENCY": str(concurrency),
+                "INVSVC_BASE_URL": service.base_url,
+                "INVSVC_API_KEY": service.api_key,
+                "INVSVC_WRITES": str(file),
+                "INVSVC_CONCURRENCY": str(concurrency),
                 "INVSVC_SETTLE": str(SETTLE),
-            }  # fmt: skip
+            }
             exit_code, out = await _ran(command, {**os.environ, **settings}, timeout)
         seconds = time.monotonic() - begun
         reports, unreported = read_reports(out, work)

@@ -26,8 +26,10 @@ __all__ = ["Checkup", "Finding", "examine"]
 
 _NO_JOURNEY = "invsvc-doctor-none"
 _KINDS = {
-    "api_key": "an API key", "oauth_token": "an OAuth access token", "person_token": "a person's token",
-}  # fmt: skip
+    "api_key": "an API key",
+    "oauth_token": "an OAuth access token",
+    "person_token": "a person's token",
+}
 
 
 @attrs.frozen

@@ -60,9 +60,11 @@ _VALID: Final = {
     "dbtable_limit": "1", "dbtable_state": "active",
 }  # fmt: skip
 _EMPTYING: Final = {  # values that must empty the list; times in ms: the years 2100 and 2001
-    "created_after": "4102444800000", "created_before": "1000000000000", "client_id": _UNKNOWN,
+    "created_after": "4102444800000",
+    "created_before": "1000000000000",
+    "client_id": _UNKNOWN,
     "client_tax_id": _UNKNOWN,
-}  # fmt: skip
+}
 _CLIENT: Final = {"client_id": "id", "client_tax_id": "tax_id"}  # fields of an invoice's client
 _WITHOUT_EFFECT: Final = ("page", "dbtable_state")  # which no list shows
 _REASONS: Final = {

@@ -260,9 +260,7 @@ class Lane:
 class Leases:
     """The signs of life of this process, and the lanes that it owns, by their numbers."""
 
-    def __init__(
-        self, store: Store, clock: Clock, *, gives: bool = False, patience: float = inf
-    ) -> None:  # fmt: skip
+    def __init__(self, store: Store, clock: Clock, *, gives: bool = False, patience: float = inf) -> None:
         self.name: str = uuid4().hex
         self._gives = gives  # the verdicts of what it sends
         self.patience: float = patience  # s that a send waits for a database that is away

@@ -262,9 +262,10 @@ def verdict_of_unfit(entry: Entry, error: InvsvcError, *, is_of_copy: bool = Fal
     record = Record(
         why=f"{what}: {why.rstrip('.')}. It is kept. Deploy a version or settings that fit, then mark it to "
         "be done again (invsvc outbox retry).",
-        basis="none" if sent else "never sent", tries=0,
+        basis="none" if sent else "never sent",
+        tries=0,
         error=plain_error(ConfigurationError(why)),
-    )  # fmt: skip
+    )
     return _ended(entry, Verdict.UNKNOWN if sent else Verdict.NOT_APPLIED, record)
 
 

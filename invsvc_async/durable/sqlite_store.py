@@ -351,9 +351,10 @@ class SqliteStore:
         )
         return [
             LostLaneError(f"entry {entry.key!r} was dropped, or is done. Nothing is sent for it.")
-            if (entry.key, entry.seq) in lost else None
+            if (entry.key, entry.seq) in lost
+            else None
             for entry, *_ in values
-        ]  # fmt: skip
+        ]
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
         """Repeat beside the file how many sends a group has stored."""

@@ -21,8 +21,10 @@ __all__ = ["Store", "database_at", "file_at", "store_at", "without_names"]
 _NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an address
 LANES: Final = 64  # in a database; a file has one
 _CALLED: Final = {
-    "batch": "a batch", "outbox": "the journal of an outbox", "journal": "the journal of a client",
-}  # fmt: skip
+    "batch": "a batch",
+    "outbox": "the journal of an outbox",
+    "journal": "the journal of a client",
+}
 
 
 def store_at(

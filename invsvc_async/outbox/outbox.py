@@ -385,8 +385,9 @@ class Outbox:
                 failed[result.key] += 1
                 log.exception(
                     "outbox: on_result failed for %s; it gets this verdict again in %g s",
-                    result.key, _pause_after(failed[result.key]),
-                )  # fmt: skip
+                    result.key,
+                    _pause_after(failed[result.key]),
+                )
                 self._note_untold(result.key, f"{type(error).__name__}: {error}")
             else:
                 if failed.pop(result.key, 0):

@@ -64,7 +64,7 @@ _ADVICE = {
     "perhaps undone": "The journal was restored, and the resource is as an earlier write left it. Unless "
     "somebody has undone these since, retry: that sends them.",
     "reader": "The user-supplied reader is needed, or could not tell: run the batch with it again.",
-}  # fmt: skip
+}
 _OTHERWISE = {
     Verdict.NOT_APPLIED: "It provably did not happen. Retry.",
     Verdict.SUPERSEDED: "Compare the state with the request; if yours is to win, retry.",

@@ -72,10 +72,12 @@ class At:
     store: Annotated[
         str,
         typer.Option(
-            envvar="INVSVC_EVENT_STORE", show_envvar=True, metavar="FILE",
+            envvar="INVSVC_EVENT_STORE",
+            show_envvar=True,
+            metavar="FILE",
             help="The receiver's store: a SQLite file, or postgresql://…",
         ),
-    ]  # fmt: skip
+    ]
     table: Annotated[str, typer.Option(help="The table in PostgreSQL.", metavar="NAME")] = "invsvc_delivery"
     json_: Json = False
 

@@ -43,10 +43,11 @@ StoreFile = Annotated[
 Replay = Annotated[
     Path | None,
     typer.Option(
-        callback=existing_file, metavar="FILE",
+        callback=existing_file,
+        metavar="FILE",
         help="Process the events of a --store file instead; - is standard input.",
     ),
-]  # fmt: skip
+]
 Forward = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Forward each event to this URL; if that fails, the answer is 500."),

@@ -69,11 +69,12 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
 
 @app.command()
 def schema(
-    place: Place, *,
+    place: Place,
+    *,
     role: Annotated[str | None, typer.Option(help="Grant it what applications need.", metavar="ROLE")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print the statements as JSON.")] = False,
     profile: Profile = None,
-) -> None:  # fmt: skip
+) -> None:
     """
     Print the SQL that creates an outbox in PostgreSQL, for applications that may not create tables.
 
@@ -95,9 +96,10 @@ def schema(
         to = '"{}"'.format(role.replace('"', '""'))
         rights = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"
         statements += [
-            f"GRANT USAGE ON SCHEMA {name} TO {to}", f"GRANT {rights} IN SCHEMA {name} TO {to}",
+            f"GRANT USAGE ON SCHEMA {name} TO {to}",
+            f"GRANT {rights} IN SCHEMA {name} TO {to}",
             f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {name} TO {to}",
-        ]  # fmt: skip
+        ]
     if json_:
         emit_json({"statements": [dedent(each).strip() for each in statements]})
         return

@@ -142,11 +142,13 @@ def _shown(facts: dict[str, str | list[str]]) -> str:
         f"  {name:<13} {', '.join(value) if isinstance(value, list) else value}"
         for name, value in facts.items()
     ]
-    return "\n".join((
-        "The embedded service is running; press Ctrl-C to stop.",
-        *rows,
-        "\nIn another shell:",
-        f"  export INVSVC_BASE_URL={facts['base_url']} INVSVC_API_KEY={facts['api_key']}",
-        "  invsvc list invoices.egress",
-        '  curl -H "Authorization: Bearer $INVSVC_API_KEY" $INVSVC_BASE_URL/webhooks',
-    ))  # fmt: skip
+    return "\n".join(
+        (
+            "The embedded service is running; press Ctrl-C to stop.",
+            *rows,
+            "\nIn another shell:",
+            f"  export INVSVC_BASE_URL={facts['base_url']} INVSVC_API_KEY={facts['api_key']}",
+            "  invsvc list invoices.egress",
+            '  curl -H "Authorization: Bearer $INVSVC_API_KEY" $INVSVC_BASE_URL/webhooks',
+        )
+    )

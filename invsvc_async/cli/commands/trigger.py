@@ -36,17 +36,20 @@ PayloadVersion = Annotated[
 SecretFile = Annotated[
     Path | None,
     typer.Option(
-        callback=existing_file, metavar="FILE",
+        callback=existing_file,
+        metavar="FILE",
         help="A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET.",
     ),
-]  # fmt: skip
+]
 HeaderFile = Annotated[
     Path | None,
     typer.Option(
-        "--shared-header-file", callback=existing_file, metavar="FILE",
+        "--shared-header-file",
+        callback=existing_file,
+        metavar="FILE",
         help="A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER.",
     ),
-]  # fmt: skip
+]
 
 Type = Annotated[
     str,

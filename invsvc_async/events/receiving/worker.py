@@ -338,11 +338,13 @@ class Inline:
         stored = once or key is not None
         answers = [
             self._answer(
-                until, event, handler,
+                until,
+                event,
+                handler,
                 Delivery(key=key, type=event.type, body=body, handler=handler.name) if stored else None,
             )
             for handler in handlers
-        ]  # fmt: skip
+        ]
         return answers[0] if len(answers) == 1 else _worst(answers)
 
     async def _answer(
