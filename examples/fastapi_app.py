@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from examples.shop import SHOWN, STATUS, Shop
+from examples.shop import STATUS, Shop
 from invsvc_async import Invoice, Journey, Outcome, Page, ServiceError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def create_app(shop: Shop | None = None) -> FastAPI:
     async def invoices() -> Page[Invoice]:
         return await shop.client.invoices.egress(limit=10)
 
-    @app.put("/journeys/{journey}/name", response_model_include=SHOWN)
+    @app.put("/journeys/{journey}/name")
     async def rename(journey: str, name: str, response: Response) -> Outcome[Journey]:
         outcome = await shop.client.journeys.update(journey, name=name).outcome()
         # 202: it is not known yet.

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from invsvc_async.batch import Result
 
 STATUS = {Verdict.APPLIED: 200, Verdict.UNKNOWN: 202}  # otherwise 409
-# What callers see of an outcome: its intent has the address of the service, and the policy.
-SHOWN = {"verdict", "message", "value"}
 # Web callers should not wait 90 s for a verdict. With 45 s or less, no write whose answer
 # was lost could be sent again: it is proven absent after 15 s, and a second one needs 30 s.
 POLICY = ReconcilePolicy(deadline=50.0)
@@ -59,8 +57,7 @@ class Handled(Base):
 
 def shown(outcome: Outcome[Journey]) -> bytes:
     """Return what callers see of *outcome*, as JSON with all digits."""
-    found = {name: getattr(outcome, name) for name in SHOWN}
-    return msgspec.json.encode(found, enc_hook=enc_hook)
+    return msgspec.json.encode(outcome, enc_hook=enc_hook)
 
 
 class Shop:

@@ -100,7 +100,8 @@ def _encoder(
     def serialised(
         value: Portable, other: core_schema.SerializerFunctionWrapHandler, info: core_schema.SerializationInfo
     ) -> Wire:
-        plain = jsonable(value) if info.mode == "json" else value._to_public(plain_of)
+        full = is_object(info.context) and info.context.get("full") is True
+        plain = jsonable(value, full=full) if info.mode == "json" else value._to_public(plain_of, full=full)
         if info.exclude_none:
             plain = _without_none(source if cls and isinstance(value, cls) else type(value), plain)
         return plain if info.include is None and info.exclude is None else other(plain)
@@ -222,12 +223,12 @@ def _exact(value: Wire, levels: int = DEEPEST) -> Wire:
 # --- JSON
 
 
-def jsonable(value: object) -> Wire:
+def jsonable(value: object, *, full: bool = False) -> Wire:
     """Return the wire form of *value* with numbers that pydantic's encoder writes without loss."""
     if isinstance(value, Model):
         return _jsonable_model(value)
     if isinstance(value, Portable):
-        return _lossless(value._to_public(jsonable))
+        return _lossless(value._to_public(jsonable, full=full))
     return _lossless(plain_of(value))
 
 

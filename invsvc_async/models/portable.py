@@ -82,6 +82,7 @@ class Portable:
 
     __slots__ = ()
 
+    _public: ClassVar[tuple[str, ...]] = ()  # the members that pydantic shows; all, if there are none here
     if TYPE_CHECKING:
         _attrs: ClassVar[tuple[attrs.Attribute[Any], ...]]
     __attrs_attrs__: ClassVar[Any] = _Fields()  # Any: as attrs has it
@@ -140,7 +141,7 @@ class Portable:
         """Return the wire form; *convert* returns that of a part."""
         raise NotImplementedError
 
-    def _to_public(self, convert: Callable[[object], Any]) -> dict[str, Any]:
+    def _to_public(self, convert: Callable[[object], Any], *, full: bool = False) -> dict[str, Any]:  # noqa: ARG002 - of outcomes
         """Return the part of the wire form that pydantic, and so an endpoint, shows."""
         return self._to_plain(convert)
 
@@ -179,6 +180,8 @@ class Portable:
         # Not of input: the service may leave out a field, and what was stored must be readable again.
         if handler.mode == "serialization" and required:
             found["required"] = required
+        if handler.mode == "serialization" and cls._public:
+            found["properties"] = {name: found["properties"][name] for name in cls._public}
         return made
 
     if not TYPE_CHECKING:

@@ -72,6 +72,10 @@ def _shown(value: object) -> str:
     return f"<{type(value).__name__}>" if isinstance(value, (dict, list, str, bytes)) else repr(value)
 
 
+_NO_INTENT = (
+    "Outcome: has no intent, so it cannot be read back. Store to_json(), or what pydantic dumps with "
+    'context={"full": True}.'
+)
 _PLAIN_TYPES: dict[str, tuple[type, ...]] = {  # of the members that are given to the class as they are
     "message": (str,), "attempts": (int,), "resends": (int,), "secret": (str, type(None)),
     "livemode": (bool, type(None)),
@@ -95,9 +99,12 @@ class OutcomeBase(Portable, Generic[T_co]):
     - ``replayed``: whether it is the outcome of another run under the same key.
 
     ``to_dict`` and ``to_json`` include the intent and the history, which ``invsvc explain FILE`` replays
-    offline by the same rules.  In pydantic, the history is left out.  No form contains a webhook's secret.
+    offline by the same rules.  Pydantic, FastAPI and ``enc_hook`` show ``verdict``, ``value``, ``message``
+    and ``attempts``; with the context ``{"full": True}``, pydantic shows all but the history, so that it can
+    be read back.  No form contains a webhook's secret.
     """
 
+    _public = ("verdict", "value", "message", "attempts")
     verdict: Verdict
     message: str
     evidence: Evidence
@@ -186,15 +193,18 @@ class OutcomeBase(Portable, Generic[T_co]):
         story = to_plain(self.started_as, self.history, self.verdict, self.message)
         return {**summary(self, convert), **story}
 
-    def _to_public(self, convert: Callable[[object], Wire]) -> dict[str, Wire]:
+    def _to_public(self, convert: Callable[[object], Wire], *, full: bool = False) -> dict[str, Wire]:
         """
-        Return what an endpoint shows of it.
+        Return what an endpoint shows of it, or with *full* what an application stores.
 
-        It has no history, because reads show things that the write is not about, such as other webhooks. Its
-        intent has all sends instead, so that it can still be settled. The intent is text, because what it
-        sends must keep its digits, whatever the encoder does with numbers.
+        Neither has the history, because reads show things that the write is not about, such as other
+        webhooks. The intent has all sends instead, so that it can still be settled. It is text, because what
+        it sends must keep its digits, whatever the encoder does with numbers.
         """
-        return {**summary(self, convert), "schema": SCHEMA, "intent": intent_to_json(self.intent)}
+        found = summary(self, convert)
+        if not full:
+            return {name: found[name] for name in self._public}
+        return {**found, "schema": SCHEMA, "intent": intent_to_json(self.intent)}
 
     @classmethod
     def _from_plain(cls, plain: dict[str, Wire], arguments: tuple[Any, ...]) -> Self:
@@ -202,7 +212,9 @@ class OutcomeBase(Portable, Generic[T_co]):
 
     @classmethod
     def _with_decimals(cls, plain: dict[str, Wire], convert: Callable[[Any, Any], Any]) -> dict[str, Wire]:
-        operation = BY_NAME.get(str(parsed(plain.get("intent", ""), "an intent").get("operation")))
+        if "intent" not in plain:
+            raise InvalidRequestError(_NO_INTENT)
+        operation = BY_NAME.get(str(parsed(plain["intent"], "an intent").get("operation")))
         if operation is None or operation.kind != "write" or operation.result == "object":
             return plain
         return {**plain, "value": convert(getattr(models, operation.result), plain.get("value"))}
@@ -210,13 +222,13 @@ class OutcomeBase(Portable, Generic[T_co]):
     @classmethod
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
         value: Any = next(iter(arguments), Any)
-        return {
-            "verdict": (Literal[tuple(str(each) for each in Verdict)], True),
-            "applied": (bool | None, True), "message": (str, True), "value": (value | None, True),
-            "error": (dict[str, object] | None, True), "attempts": (int, True), "resends": (int, True),
-            "secret": (Secret | None, True), "secret_lost": (bool, True), "livemode": (bool | None, True),
-            "evidence": (dict[str, object], True), "schema": (int, True), "intent": (str, True),
+        types: dict[str, Any] = {
+            "verdict": Literal[tuple(str(each) for each in Verdict)], "applied": bool | None, "message": str,
+            "value": value | None, "error": dict[str, object] | None, "attempts": int, "resends": int,
+            "secret": Secret | None, "secret_lost": bool, "livemode": bool | None,
+            "evidence": dict[str, object], "schema": int, "intent": str,
         }  # fmt: skip
+        return {name: (hint, name in cls._public) for name, hint in types.items()}
 
 
 if TYPE_CHECKING:
@@ -279,7 +291,9 @@ def _arguments_of(plain: dict[str, Wire]) -> dict[str, Any]:  # Any: the fields 
         InvalidRequestError: It is not the form of an outcome.
 
     """
-    if isinstance(plain.get("intent"), str):
+    if "intent" not in plain:
+        raise InvalidRequestError(_NO_INTENT)
+    if isinstance(plain["intent"], str):
         plain = {**plain, "intent": parsed(plain["intent"], "an intent")}
     intent, history, verdict = story_of(plain, "an outcome")
     given = {name: plain[name] for name in _PLAIN_TYPES if name in plain}

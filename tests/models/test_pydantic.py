@@ -13,7 +13,7 @@ from fastapi import Body, FastAPI
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from invsvc_async import Client, Outcome, Page, events, models
+from invsvc_async import ApiKey, Client, Outcome, Page, ReconcilePolicy, events, models
 from invsvc_async.codec import envelope
 from invsvc_async.models import Address, Invoice, Journey, Webhook, WebhookList
 from invsvc_async.simulator import Simulator
@@ -34,6 +34,12 @@ class Order(BaseModel):
 
     invoice: Invoice
     hook: Webhook | None = None
+
+
+class Row(BaseModel):
+    """An outcome that an application stores."""
+
+    outcome: Outcome[Journey]
 
 
 def application(client: Client) -> FastAPI:  # noqa: C901 - endpoints
@@ -67,6 +73,20 @@ def application(client: Client) -> FastAPI:  # noqa: C901 - endpoints
     @app.put("/journey")
     async def journey(name: str) -> Outcome[Journey]:
         return await client.journeys.update("jrn_1", name=name).outcome()
+
+    @app.put("/bare-journey")
+    async def bare_journey(name: str):
+        return await client.journeys.update("jrn_1", name=name).outcome()
+
+    @app.put("/refused")
+    async def refused() -> Outcome[Journey]:
+        return await client.journeys.update("jrn_none", name="May").outcome()
+
+    @app.put("/closed")
+    async def closed() -> Outcome[Journey]:
+        policy = ReconcilePolicy(deadline=0.2)
+        async with Client("http://127.0.0.1:9/v2", ApiKey("key"), reconcile=policy) as other:
+            return await other.journeys.update("jrn_1", name="May").outcome()
 
     @app.post("/bare-outcome")
     async def bare_outcome():
@@ -130,19 +150,46 @@ async def test_digits_of_an_endpoint(browser, service, path):
     assert DIGITS in answer.text
 
 
-async def test_outcome_of_an_endpoint(browser, service):
-    """An outcome after a lost answer is shown without its history, and can be settled elsewhere."""
+@pytest.mark.parametrize("path", ["/journey", "/bare-journey"])
+async def test_outcome_of_an_endpoint(browser, service, path):
+    """Callers see four members, and nothing of the intent, the service's address, the credential or the policy."""
     service.script("journeys.update", "apply, then reset")
-    answer = await browser.put("/journey", params={"name": "May"})
+    answer = await browser.put(path, params={"name": "May"})
     shown = answer.json()
-    back = TypeAdapter(Outcome[Journey]).validate_json(answer.content)
 
-    assert (shown["verdict"], shown["applied"], shown["value"]["name"]) == ("applied", True, "May")
-    assert "history" not in shown
+    assert set(shown) == {"verdict", "value", "message", "attempts"}
+    assert (shown["verdict"], shown["value"]["name"], shown["attempts"]) == ("applied", "May", 1)
+    assert not [each for each in (service.base_url, "credential", "settle_after") if each in answer.text]
     assert len(service.ledger.effects("journeys.update")) == 1
-    async with quick_client(service) as other:
-        assert (await other.settle(back.intent)).applied is True
-    assert back.value.name == "May"
+    with pytest.raises(ValidationError, match=r"has no intent.*\"full\": True"):
+        TypeAdapter(Outcome[Journey]).validate_json(answer.content)
+
+
+@pytest.mark.parametrize("path", ["/closed", "/refused"])
+async def test_outcome_that_is_not_applied(browser, path):
+    """Its message says why, without the address of the service."""
+    answer = await browser.put(path)
+
+    assert set(answer.json()) == {"verdict", "value", "message", "attempts"}
+    assert "127.0.0.1" not in answer.text
+
+
+async def test_outcome_that_an_application_stores(service):
+    """With the context, a field of a pydantic model is read back, and can be settled elsewhere."""
+    service.script("journeys.update", "apply, then reset")
+    async with quick_client(service) as client:
+        row = Row(outcome=await client.journeys.update("jrn_1", name="May").outcome())
+    full: dict[str, Any] = {"context": {"full": True}}
+    assert set(row.model_dump()["outcome"]) == {"verdict", "value", "message", "attempts"}
+
+    for back in (
+        Row.model_validate_json(row.model_dump_json(**full)),
+        Row.model_validate(row.model_dump(**full)),
+    ):
+        assert back.outcome.value.name == "May"
+        assert not back.outcome.history
+        async with quick_client(service) as other:
+            assert (await other.settle(back.outcome.intent)).applied is True
 
 
 async def test_secret_of_an_outcome_without_annotation(browser, service):
@@ -257,11 +304,13 @@ async def test_decimals_of_an_outcome(service, kind):
         other = await client.write("POST", "/nowhere", json={}).outcome()
     adapter = TypeAdapter(kind)
 
-    back = adapter.validate_json(adapter.dump_json(outcome))
+    full = {"full": True}
+
+    back = adapter.validate_json(adapter.dump_json(outcome, context=full))
 
     assert back.value == outcome.value
     assert not back.value.problems
-    assert adapter.validate_json(adapter.dump_json(other)).verdict is other.verdict
+    assert adapter.validate_json(adapter.dump_json(other, context=full)).verdict is other.verdict
     with pytest.raises(ValidationError, match="intent"):
         adapter.validate_python({"verdict": "applied"})
 
@@ -314,6 +363,9 @@ async def test_openapi(browser):
     assert hook["properties"]["description"]["anyOf"] == [{"type": "string"}, {"type": "null"}]
     assert "description" not in hook["required"]
     outcome = schemas["Outcome_Journey_"]
+    assert (
+        set(outcome["properties"]) == set(outcome["required"]) == {"verdict", "value", "message", "attempts"}
+    )
     assert outcome["properties"]["verdict"]["enum"] == [
         "applied",
         "not applied",
