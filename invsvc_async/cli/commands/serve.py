@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -43,6 +44,10 @@ DeliverEvery = Annotated[
 ]
 JsonLine = Annotated[bool, typer.Option("--json", help="Print the connection details as one line of JSON.")]
 
+OpenApi = Annotated[
+    bool, typer.Option("--openapi", help="Print an OpenAPI 3.1 description of it as JSON, and end.")
+]
+
 
 def command(  # noqa: PLR0913 - each is an option of its own
     *,
@@ -61,6 +66,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
     header_file: HeaderFile = None,
     insecure: InsecureHttp = False,
     json_: JsonLine = False,
+    openapi: OpenApi = False,
 ) -> None:
     """
     Run the embedded service: `invsvc serve --faults rate=0.2`.
@@ -74,6 +80,11 @@ def command(  # noqa: PLR0913 - each is an option of its own
     shared header in INVSVC_SHARED_HEADER.  If 10,000 deliveries are under way, because the receiver is gone,
     the oldest is given up for each new one.
     """
+    if openapi:
+        from invsvc_async.cli.commands.openapi import description
+
+        typer.echo(json.dumps(description(), indent=2))
+        return
     from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.serve import about
 

@@ -1,0 +1,164 @@
+"""The OpenAPI description of the embedded service: its routes, with what the table says of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias, get_args, get_origin
+
+from invsvc_async import __version__, models
+from invsvc_async.api.operations import BY_NAME, Form, Operation, Parameter
+from invsvc_async.codec.envelope import Shape
+from invsvc_async.codec.fields import enum_in, fields_of, is_model
+from invsvc_async.settings import ParameterNames
+from invsvc_async.simulator.operations import BY_OPERATION, Route
+
+__all__ = ["description"]
+
+Schema: TypeAlias = dict[str, Any]  # JSON
+
+_TYPES: dict[object, Schema] = {
+    Any: {}, str: {"type": "string"}, bool: {"type": "boolean"}, int: {"type": "integer"},
+    float: {"type": "number"}, Decimal: {"type": "number"},
+    datetime: {"type": "number", "description": "epoch milliseconds"},
+}  # fmt: skip
+_FORMS: dict[Form, Schema] = {
+    Form.FOLIO: {"type": ["string", "integer"]}, Form.INTEGER: {"type": "integer"},
+    Form.NUMBER: {"type": "number"}, Form.FLAG: {"type": "boolean"},
+    Form.TIME: {"type": ["string", "integer"], "description": "seconds, milliseconds, or ISO 8601"},
+    Form.OBJECT: {"type": "object"}, Form.GRAPH: {"type": "object"},
+    Form.MEMBERS: {"type": "array", "items": {"type": "object", "required": ["id", "role"]}},
+    Form.EVENTS: {"type": "array"}, Form.URL: {"type": "string", "format": "uri"},
+}  # fmt: skip
+
+
+def description() -> Schema:
+    """Return the OpenAPI 3.1 description of the operations that the specification describes."""
+    text = _TYPES[str]
+    error = {"code": text, "message": text, "details": {"type": ["string", "array"], "items": text}}
+    envelope = {
+        "success": {"const": False},
+        "error": _object(error, "code", "message"),
+        "timestamp": _TYPES[int],
+    }
+    schemas = {
+        "Error": _object(envelope, "success", "error", "timestamp"),
+        "Unauthorized": _object({"message": text}, "message"),
+    }
+    paths: dict[str, Schema] = {}
+    for route in BY_OPERATION.values():
+        if not route.named_only:
+            paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "The embedded service of invsvc_async", "version": __version__},
+        "servers": [{"url": "/v2"}],
+        "security": [{"bearer": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "schemas": schemas,
+        },
+    }
+
+
+def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
+    row, words = BY_NAME[route.operation], " ".join((route.run.__doc__ or "").split())
+    assumed = ParameterNames()
+    named = [(each.wire or getattr(assumed, str(each.assumed)), each) for each in row.parameters]
+    patterns = [name for name, _ in named if "<" in name]  # OpenAPI has no names with a free part
+    body = {name: each for name, each in named if each.where == "body"}
+    found: Schema = {
+        "operationId": route.operation,
+        "tags": [route.operation.partition(".")[0]],
+        "description": " ".join([words, *(f"It also takes `{each}` in the query." for each in patterns)]),
+        "parameters": [
+            {"name": name, "in": each.where, "required": each.required, "schema": _accepted(each)}
+            for name, each in named
+            if each.where != "body" and name not in patterns
+        ],
+        "responses": {
+            "201" if route.method == "POST" else "200": _json("Success", _answer(row, schemas)),
+            "4XX": _json("Refused", {"anyOf": [_reference("Error"), _reference("Unauthorized")]}),
+            "5XX": {"description": "By a fault: nothing says whether a write was applied"},
+        },
+    }
+    if row.connect:
+        found["parameters"].append({"name": "team", "in": "query", "schema": {"type": "string"}})
+    if body:
+        required = [name for name, each in body.items() if each.required]
+        schema = _object({name: _accepted(each) for name, each in body.items()}, *required)
+        schema["additionalProperties"] = "body" in row.extra
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return found | ({"security": []} if route.public else {})
+
+
+def _accepted(parameter: Parameter) -> Schema:
+    found = {**_FORMS.get(parameter.form, {"type": "string"})}
+    if parameter.choices:
+        choices: Schema = {"enum": [*parameter.choices]}
+        found |= {"items": choices} if parameter.form is Form.EVENTS else choices
+    if parameter.pattern:
+        found["pattern"] = f"^{parameter.pattern}$"
+    for limit, number in (("min", parameter.minimum), ("max", parameter.maximum)):
+        if number is not None:
+            found[f"{limit}Length" if found["type"] == "string" else f"{limit}imum"] = number
+    return _or_null(found) if parameter.nullable else found
+
+
+def _answer(row: Operation, schemas: dict[str, Schema]) -> Schema:
+    payload = _schema(getattr(models, row.result), schemas)
+    if row.shape is Shape.BARE:
+        return payload
+    if row.result == "SheetConnection":  # the one that is a member of the payload
+        payload = _object({"connection": payload}, "connection")
+    members: Schema = {
+        "success": {"const": True}, "message": {"type": "string"}, "timestamp": {"type": "integer"},
+        "data": {"type": "array", "items": payload} if row.many else payload,
+    }  # fmt: skip
+    required = ["success"] if row.shape is Shape.OPEN else ["success", "data", "timestamp"]
+    if row.shape is Shape.LIST:
+        members |= {"has_more": {"type": "boolean"}, "next": {"type": ["string", "null"]}}
+        required.append("has_more")
+    return _object(members, *required)
+
+
+def _schema(hint: Any, schemas: dict[str, Schema]) -> Schema:
+    """Return the schema of a type, and add those of models to *schemas*."""
+    if is_model(hint):
+        if hint.__name__ not in schemas:
+            schemas[hint.__name__] = {}
+            members = {
+                field.wire: (_or_null if field.nullable else dict)(_schema(field.type, schemas))
+                for field in fields_of(hint)
+            }
+            required = [field.wire for field in fields_of(hint) if not field.nullable]
+            schemas[hint.__name__] = _object(members, *required)
+        return _reference(hint.__name__)
+    if known_members := enum_in(hint):
+        return {"type": "string", "examples": [*known_members]}
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return {"enum": [*arguments]}
+    if origin is tuple:
+        return {"type": "array", "items": _schema(arguments[0], schemas)}
+    if origin in (Mapping, dict):
+        return {"type": "object", "additionalProperties": _schema(arguments[1], schemas)}
+    return _TYPES[hint]
+
+
+def _object(members: Schema, *required: str) -> Schema:
+    return {"type": "object", "required": [*required], "properties": members}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]} if schema else {}
+
+
+def _reference(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _json(words: str, schema: Schema) -> Schema:
+    return {"description": words, "content": {"application/json": {"schema": schema}}}
