@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE / "_ext")]
 
-from invsvc_async import __version__  # noqa: E402 - after the path is set
+from llms import groups_of, llms_txt  # noqa: E402 - after the path is set
+
+from invsvc_async import __version__  # noqa: E402 - the same
 
 project = "invsvc_async"
 author = "The invsvc_async authors"
@@ -107,20 +109,25 @@ def add_navigation(_app: Sphinx, name: str, source: list[str]) -> None:
     """Add the navigation to the first page, made of its list of all pages."""
     if name != "index":
         return
-    groups = re.findall(r"^\*\*(.+?)\*\*: (.+?)\n\n", source[0] + "\n", re.MULTILINE | re.DOTALL)
     trees = [("", ["tutorial"])]
-    for caption, text in groups:
-        pages = re.findall(r"\]\(([^)]+)\.md\)", text)
+    for caption, listed in groups_of(source[0]):
         # Others are below a page of their own.
-        pages = [re.sub(r"^reference/.+", "reference/index", page) for page in pages if page.count("/") < 2]
+        pages = [re.sub(r"^reference/.+", "reference/index", page) for page in listed if page.count("/") < 2]
         trees.append((f":caption: {caption}\n", list(dict.fromkeys(pages))))
     for options, pages in trees:
         source[0] += "\n```{toctree}\n:hidden:\n" + options + "\n" + "\n".join(pages) + "\n```\n"
 
 
+def write_llms_txt(app: Sphinx, error: Exception | None) -> None:
+    """Write the list of all pages for agents, beside the pages."""
+    if error is None and app.builder.format == "html":
+        (Path(app.outdir) / "llms.txt").write_text(llms_txt(), encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
     """Connect the hooks, before napoleon's where needed."""
     app.connect("source-read", add_navigation)
+    app.connect("build-finished", write_llms_txt)
     app.connect("autodoc-process-docstring", keep_colons, priority=100)
     app.connect("autodoc-process-docstring", drop_module_docstrings)
     app.connect("autodoc-process-signature", adjust_signature)
