@@ -4,16 +4,13 @@ Tests of the FastAPI application, with pytest-asyncio.
 ``TEST_DATABASE_URL=postgresql://… python -m pytest -o asyncio_mode=auto examples``
 
 Each test has a database of its own, which needs the right to create one, and the embedded service, by the
-fixtures of this package's plugin.
+fixtures of the package's pytest plugin.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
-from urllib.parse import urlsplit
-from uuid import uuid4
 
 import asyncpg
 import httpx
@@ -23,11 +20,7 @@ from examples import shop
 from examples.fastapi_app import create_app
 from invsvc_async import ReconcilePolicy
 
-SERVER = os.environ.get("TEST_DATABASE_URL", "")
-pytestmark = [
-    pytest.mark.skipif(not SERVER, reason="TEST_DATABASE_URL is not set"),
-    pytest.mark.asyncio,
-]
+pytestmark = pytest.mark.asyncio
 KEY = {"X-Events-Key": "a secret of the dashboard"}
 EVENT = {
     "id": "evt_1",
@@ -39,20 +32,12 @@ EVENT = {
 
 
 @pytest.fixture
-async def database():
+async def database(invsvc_database):
     """Give a database with the application's tables; the outbox makes its own."""
-    name = f"shop_{uuid4().hex[:12]}"
-    admin = await asyncpg.connect(SERVER)
-    await admin.execute(f"CREATE DATABASE {name}")
-    address = urlsplit(SERVER)._replace(path=f"/{name}").geturl()
-    connection = await asyncpg.connect(address)
+    connection = await asyncpg.connect(invsvc_database)
     await connection.execute(Path(__file__).with_name("tables.sql").read_text())
-    try:
-        yield address, connection
-    finally:
-        await connection.close()
-        await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
-        await admin.close()
+    yield invsvc_database, connection
+    await connection.close()
 
 
 @pytest.fixture

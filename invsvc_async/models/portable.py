@@ -141,7 +141,7 @@ class Portable:
         """Return the wire form; *convert* returns that of a part."""
         raise NotImplementedError
 
-    def _to_public(self, convert: Callable[[object], Any], *, full: bool = False) -> dict[str, Any]:  # noqa: ARG002 - of outcomes
+    def _to_public(self, convert: Callable[[object], Any], *, full: bool = False) -> dict[str, Any]:
         """Return the part of the wire form that pydantic, and so an endpoint, shows."""
         return self._to_plain(convert)
 

@@ -1,5 +1,5 @@
 """
-The pytest fixtures ``invsvc_service`` and ``invsvc_client``.
+The pytest fixtures ``invsvc_service``, ``invsvc_client`` and ``invsvc_database``.
 
 They work with pytest-asyncio (strict or auto, in the loop of the test's scope), with anyio on asyncio, and
 with aiohttp's plugin.  A synchronous test gets a service that runs in a thread.  Nothing is imported before
@@ -8,8 +8,13 @@ a fixture is used.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 
@@ -19,7 +24,9 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.simulator import Simulator
 
-__all__ = ["invsvc_client", "invsvc_client_options", "invsvc_service", "invsvc_service_options"]
+__all__ = [
+    "invsvc_client", "invsvc_client_options", "invsvc_database", "invsvc_service", "invsvc_service_options",
+]  # fmt: skip
 
 _AIOHTTP = "aiohttp.pytest_plugin"
 
@@ -54,6 +61,39 @@ def invsvc_client(request: pytest.FixtureRequest) -> Client:
         pytest.fail("invsvc_client: needs an async test", pytrace=False)
     client: Client = request.getfixturevalue(_name(request, "client"))
     return client
+
+
+@pytest.fixture
+def invsvc_database() -> Generator[str]:
+    """
+    Return the address of an empty PostgreSQL database, which is dropped after the test.
+
+    ``TEST_DATABASE_URL`` is that of the server, with a role that may create databases; without it, the test
+    is skipped.
+    """
+    server, name = os.environ.get("TEST_DATABASE_URL"), f"invsvc_test_{uuid4().hex[:12]}"
+    if not server:
+        pytest.skip("invsvc_database: TEST_DATABASE_URL is not set")
+    parts = urlsplit(server)
+    _execute(server, f"CREATE DATABASE {name}")
+    try:
+        yield f"{parts.scheme}://{parts.netloc}/{name}{'?' * bool(parts.query)}{parts.query}"
+    finally:
+        _execute(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _execute(address: str, statement: str) -> None:
+    import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
+
+    async def execute() -> None:
+        connection = await asyncpg.connect(address)
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    with ThreadPoolExecutor(1) as thread:  # the loop of the tests stays as it is
+        thread.submit(asyncio.run, execute()).result()
 
 
 def new_fixtures() -> dict[str, Callable[..., AsyncGenerator[Any]]]:  # Any: a service, a client

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from docs.blocks import blocks_of
 from invsvc_async import ApiKey, Client
 from invsvc_async.testing import serving
+from tests.support.database import database
 
 if TYPE_CHECKING:
     from docs.blocks import Block
@@ -73,7 +74,9 @@ def _run_tests(name: str, block: Block) -> None:
     environment = {
         "PYTHONPATH": str(ROOT),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        **({"TEST_DATABASE_URL": database().address} if "invsvc_database" in block.code else {}),
     }  # ours may be installed, or not
     command = [sys.executable, "-m", "pytest", "-q", "-p", "asyncio", *options, name]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "skipped" not in ran.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -10,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from tests.support.database import database
 
 pytestmark = pytest.mark.untraced
 
@@ -85,7 +88,7 @@ INSTALLED = any(each.name == "invsvc_async" for each in entry_points(group="pyte
 BY_HAND = () if INSTALLED else ("-p", "invsvc_async.pytest_plugin")
 
 
-def run(tmp_path, source, *options):
+def run(tmp_path, source, *options, **environment):
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (tmp_path / "test_suite.py").write_text(source)
     command = [
@@ -105,7 +108,7 @@ def run(tmp_path, source, *options):
     return subprocess.run(  # noqa: S603
         [*command, *BY_HAND, *options, str(tmp_path)],
         capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **environment},
     )  # fmt: skip
 
 
@@ -162,6 +165,67 @@ def test_fixtures_on_trio(tmp_path):
 
     assert "3 errors" in ran.stdout
     assert "runs on asyncio, not trio. Override anyio_backend" in ran.stdout
+
+
+DATABASE_SUITE = """
+import asyncio
+
+import asyncpg
+import pytest
+
+from invsvc_async import Outbox
+from invsvc_async.testing import quick_client
+
+async def found(address, sql):
+    connection = await asyncpg.connect(address)
+    rows = [row[0] for row in await connection.fetch(sql)]
+    await connection.close()
+    return rows
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_stores(invsvc_service, invsvc_database, number):
+    async with quick_client(invsvc_service, journal=invsvc_database) as client:
+        write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        assert not (await write.keyed("row").outcome()).replayed
+        async with Outbox.open(invsvc_database, client, on_secret=print) as outbox:
+            assert await outbox.get("row") is None
+    schemas = await found(invsvc_database, "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'invoicing%'")
+    assert sorted(name.split("_")[1] for name in schemas) == ["journal", "outbox"]
+
+def test_without_async(invsvc_database):
+    assert asyncio.run(found(invsvc_database, "SELECT 1")) == [1]
+
+open_ones = []
+
+async def test_that_fails_with_an_open_connection(invsvc_database):
+    open_ones.append(await asyncpg.connect(invsvc_database))
+    raise ZeroDivisionError
+"""
+
+
+async def test_database_of_each_test(tmp_path):
+    """Each test has a database of its own, with one journal and one outbox, and it is gone afterwards."""
+    import asyncpg
+
+    ran = await asyncio.to_thread(
+        run, tmp_path, DATABASE_SUITE, "-o", "asyncio_mode=auto", "-W", "ignore::ResourceWarning",
+        "-W", "ignore::pytest.PytestUnraisableExceptionWarning", TEST_DATABASE_URL=database().address,
+    )  # fmt: skip
+
+    assert "1 failed, 3 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "ZeroDivisionError" in ran.stdout
+    connection = await asyncpg.connect(database().address)
+    left = await connection.fetch("SELECT 1 FROM pg_database WHERE datname LIKE 'invsvc_test%'")
+    await connection.close()
+    assert left == []
+
+
+def test_database_without_a_server(tmp_path):
+    """Without the address of a server, tests of databases are skipped, and the reason says so."""
+    ran = run(tmp_path, "def test_it(invsvc_database): pass", "-rs")
+
+    assert "1 skipped" in ran.stdout
+    assert "invsvc_database: TEST_DATABASE_URL is not set" in ran.stdout
 
 
 def test_service_that_cannot_start_on_a_thread():
