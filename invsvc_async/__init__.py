@@ -49,7 +49,14 @@ if TYPE_CHECKING:
         Verdict as Verdict,
     )
     from invsvc_async.reconcile.intent import Intent as Intent
-    from invsvc_async.reconcile.outcome import Outcome as Outcome
+    from invsvc_async.reconcile.outcome import (
+        AmbiguousWriteError as AmbiguousWriteError,
+        Outcome as Outcome,
+        SecretLostError as SecretLostError,
+        WriteError as WriteError,
+        WriteNotAppliedError as WriteNotAppliedError,
+        WriteSupersededError as WriteSupersededError,
+    )
     from invsvc_async.settings import *
     from invsvc_async.transport.credentials import (
         ApiKey as ApiKey,

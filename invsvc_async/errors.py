@@ -1,24 +1,22 @@
 """
 All exceptions of the package.
 
-Errors contain no credentials, can be pickled, and end their message with what to do next.
+Errors contain no credentials, can be pickled, and end their message with what to do next. The errors about
+writes, which carry an outcome, are in ``reconcile.outcome``.
 """
 
 from __future__ import annotations
 
 import re
 from functools import wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.outcome import Outcome
-
 __all__ = [
-    "AmbiguousWriteError",
     "AuthenticationError",
     "BatchStoppedError",
     "ConfigurationError",
@@ -40,7 +38,6 @@ __all__ = [
     "PermissionDeniedError",
     "RateLimitedError",
     "ResponseLostError",
-    "SecretLostError",
     "ServerError",
     "ServiceError",
     "SignatureMismatchError",
@@ -49,10 +46,12 @@ __all__ = [
     "UnauthenticatedEventError",
     "UnreadableResponseError",
     "ValidationFailedError",
-    "WriteError",
-    "WriteNotAppliedError",
-    "WriteSupersededError",
 ]
+_OF_WRITES = (
+    "AmbiguousWriteError", "SecretLostError", "WriteError", "WriteNotAppliedError", "WriteSupersededError",
+)  # fmt: skip
+if not TYPE_CHECKING:
+    __all__ += list(_OF_WRITES)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -391,53 +390,8 @@ class JournalError(InvsvcError):
     """
 
 
-class WriteError(InvsvcError):
-    """A write was not applied, or it is not known.  ``outcome`` and ``intent`` have the details."""
-
-    hint: ClassVar[str] = ""
-
-    # Any: errors do not carry the type of the value
-    def __init__(self, message: str, *, outcome: Outcome[Any], hint: str | None = None) -> None:
-        self.outcome = outcome
-        super().__init__(f"{message}. {hint or self.hint}")
-
-    @property
-    def intent(self) -> Intent:
-        """The intent of the write, as plain data.  Keep it to settle the write later."""
-        return self.outcome.intent
-
-
-class WriteNotAppliedError(WriteError):
-    """The write provably did not happen, and is not being sent again."""
-
-    hint = "Nothing was changed. It is safe to write again."
-
-
-class WriteSupersededError(WriteError):
-    """Somebody else has changed the resource since.  Sending again would undo that."""
-
-    hint = "Read the current state, then decide."
-
-
-class AmbiguousWriteError(WriteError):
-    """Whether the write was applied is not known, and no read shows it."""
-
-    hint = (
-        "Do not just send it again. Keep .intent and call client.settle(intent) later, or check the state "
-        "yourself."
-    )
-    without_read: ClassVar[str] = (
-        "Do not just send it again: the specification has no read for it. Check the state yourself, or keep "
-        ".intent and call client.settle(intent, reader=…) with your own reader."
-    )
-
-
-class SecretLostError(WriteError):
-    """The webhook was created, but the answer with its secret was lost.  ``webhook`` is the one found."""
-
-    hint = "The webhook exists. Delete it and create it again for a secret, or pass on_lost_secret='keep'."
-
-    @property
-    def webhook(self) -> Any:  # Any: a models.Webhook; this module does not import the models
-        """The webhook that was found, with ``secret=None``."""
-        return self.outcome.value
+def __getattr__(name: str) -> Any:  # Any: the classes are above this module, which cannot name their types
+    """Return the class of the errors about writes with that *name*."""
+    if name in _OF_WRITES:
+        return getattr(import_module("invsvc_async.reconcile.outcome"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -55,7 +55,6 @@ class ErrorFacts:
     message: str
     status: int | None = None
     code: str | None = None
-    details: Wire = None
 
 
 @attrs.frozen(kw_only=True)

@@ -1,23 +1,15 @@
-"""The outcome of a write, with its evidence."""
+"""The outcome of a write, with its evidence, and the errors about writes, which carry it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
 import attrs
 
 from invsvc_async import models
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import structure
-from invsvc_async.errors import (
-    AmbiguousWriteError,
-    InvalidRequestError,
-    SecretLostError,
-    ServiceError,
-    WriteError,
-    WriteNotAppliedError,
-    WriteSupersededError,
-)
+from invsvc_async.errors import InvalidRequestError, InvsvcError, ServiceError
 from invsvc_async.models.portable import Portable, keep_arguments
 from invsvc_async.reconcile.explain import story_of, tell, to_plain
 from invsvc_async.reconcile.facts import Known
@@ -38,13 +30,71 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.errors import InvsvcError
     from invsvc_async.reconcile.history import Cause, History
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["LIST_FULL", "Outcome", "OutcomeBase", "read_back", "summary"]
+__all__ = [
+    "LIST_FULL", "AmbiguousWriteError", "Outcome", "OutcomeBase", "SecretLostError", "WriteError",
+    "WriteNotAppliedError", "WriteSupersededError", "read_back", "summary",
+]  # fmt: skip
 
 T_co = TypeVar("T_co", covariant=True)
+
+
+class WriteError(InvsvcError):
+    """A write was not applied, or it is not known.  ``outcome`` and ``intent`` have the details."""
+
+    hint: ClassVar[str] = ""
+
+    # Any: errors do not carry the type of the value
+    def __init__(self, message: str, *, outcome: Outcome[Any], hint: str | None = None) -> None:
+        self.outcome = outcome
+        super().__init__(f"{message}. {hint or self.hint}")
+
+    @property
+    def intent(self) -> Intent:
+        """The intent of the write, as plain data.  Keep it to settle the write later."""
+        return self.outcome.intent
+
+
+class WriteNotAppliedError(WriteError):
+    """The write provably did not happen, and is not being sent again."""
+
+    hint = "Nothing was changed. It is safe to write again."
+
+
+class WriteSupersededError(WriteError):
+    """Somebody else has changed the resource since.  Sending again would undo that."""
+
+    hint = "Read the current state, then decide."
+
+
+class AmbiguousWriteError(WriteError):
+    """Whether the write was applied is not known, and no read shows it."""
+
+    hint = (
+        "Do not just send it again. Keep .intent and call client.settle(intent) later, or check the state "
+        "yourself."
+    )
+    without_read: ClassVar[str] = (
+        "Do not just send it again: the specification has no read for it. Check the state yourself, or keep "
+        ".intent and call client.settle(intent, reader=…) with your own reader."
+    )
+
+
+class SecretLostError(WriteError):
+    """The webhook was created, but the answer with its secret was lost.  ``webhook`` is the one found."""
+
+    hint = "The webhook exists. Delete it and create it again for a secret, or pass on_lost_secret='keep'."
+
+    @property
+    def webhook(self) -> models.Webhook:
+        """The webhook that was found, with ``secret=None``."""
+        return cast("models.Webhook", self.outcome.value)
+
+
+for _error in (WriteError, WriteNotAppliedError, WriteSupersededError, AmbiguousWriteError, SecretLostError):
+    _error.__module__ = "invsvc_async.errors"  # which gives them, and by which they are pickled
 
 _ERRORS: dict[Verdict, type[WriteError]] = {
     Verdict.NOT_APPLIED: WriteNotAppliedError,

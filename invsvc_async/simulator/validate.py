@@ -73,11 +73,13 @@ def _is_url(value: Json) -> bool:
         return False
 
 
-anything = expect("anything", lambda _value: True)
-number = expect("a number", lambda value: isinstance(value, int | Decimal) and not isinstance(value, bool))
-boolean = expect("a boolean", lambda value: isinstance(value, bool))
-free_object = expect("an object", is_object)
-url = expect("a valid URL", _is_url)  # absolute, of any scheme
+anything: Check = expect("anything", lambda _value: True)
+number: Check = expect(
+    "a number", lambda value: isinstance(value, int | Decimal) and not isinstance(value, bool)
+)
+boolean: Check = expect("a boolean", lambda value: isinstance(value, bool))
+free_object: Check = expect("an object", is_object)
+url: Check = expect("a valid URL", _is_url)  # absolute, of any scheme
 
 
 def nullable(inner: Check) -> Check:

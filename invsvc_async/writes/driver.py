@@ -105,7 +105,7 @@ class Driver(Generic[T]):
         if line is None and (takes_up or spec.reader is not None):  # its runs could all send it
             line = f"key {self.intent.identity}"
         self.line: str | None = line
-        self.thing = Thing()  # that of its line, while it has its turn
+        self.thing: Thing = Thing()  # that of its line, while it has its turn
         self._begin = begin
         self._begun = False
         self._takes_up = takes_up  # its intent is kept, whatever happens

@@ -27,6 +27,7 @@ from invsvc_async import (
     ValidationFailedError,
     Verdict,
 )
+from invsvc_async.durable import keyed_run
 from tests.batch.conftest import HOOK, client_of
 from tests.support.children import gone_after
 from tests.support.database import database
@@ -543,27 +544,32 @@ async def test_database_that_goes_away_between_claim_and_send(service):
     assert service.arrivals("journeys.update") == 0
 
 
-async def test_key_that_is_pruned_while_it_is_awaited(service, shared):
+async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypatch):
     """The one that waited does not send it again."""
-    service.script("webhooks.create", "slow 0.5")
+    waits, forgotten = asyncio.Event(), asyncio.Event()
+    settled = keyed_run.KeyedRun.settled
+
+    async def settled_when_awaited(run, outcome):
+        await waits.wait()
+        await settled(run, outcome)
+
+    monkeypatch.setattr(keyed_run.KeyedRun, "settled", settled_when_awaited)
     async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
-        waiting = asyncio.create_task(create(other).outcome())
-        waits = other._view.session.writes.journal.keys.claims
-        while not waits._waiting:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
-        other_store = other._view.session.writes.journal.keys.claims
-        look, seen = other_store.look, asyncio.Event()
+        claims = other._view.session.writes.journal.keys.claims
+        look = claims.look
 
         async def late(name):
-            await seen.wait()
+            waits.set()
+            await forgotten.wait()
             return await look(name)
 
-        other_store.look = late
+        claims.look = late
+        waiting = asyncio.create_task(create(other).outcome())
         assert (await running).applied
         assert await one.forget("k")
-        seen.set()
+        forgotten.set()
         with pytest.raises(JournalError, match="forgotten while its verdict was awaited"):
             await waiting
     assert service.arrivals("webhooks.create") == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import invsvc_async
+from invsvc_async import errors
 from invsvc_async.errors import WriteError
 from invsvc_async.reconcile.history import Closed, Resumed, Verdict
 from invsvc_async.reconcile.outcome import Outcome
@@ -65,3 +67,14 @@ def test_end_of_explanation(name):
 def test_explanation_of_a_definite_answer(event):
     """It ends with the verdict."""
     assert outcome_of(CREATE, [event]).explain().splitlines()[-1].startswith("  verdict: ")
+
+
+@pytest.mark.parametrize("name", ["AmbiguousWriteError", "SecretLostError", "WriteNotAppliedError"])
+def test_errors_about_writes_are_among_the_errors(name):
+    """They have their place there, in a traceback, too; other names are refused."""
+    error = getattr(errors, name)
+
+    assert error is getattr(invsvc_async, name)
+    assert (error.__module__, name in errors.__all__) == ("invsvc_async.errors", True)
+    with pytest.raises(AttributeError, match="no attribute 'AmbiguousWrite'"):
+        _ = errors.AmbiguousWrite
