@@ -7,6 +7,7 @@ imported when it is first used.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -66,8 +67,6 @@ if TYPE_CHECKING:
     )
     from invsvc_async.writes.write import Write as Write
 else:
-    from invsvc_async import errors, models
-
     _MODULES = ("errors", "events", "models", "readers", "simulator", "testing")
     _NAMES = {  # beside the errors and the models
         "api.event_types": "EventType",
@@ -85,22 +84,30 @@ else:
         "transport.credentials": "ApiKey OAuthToken PersonToken TokenProvider",
         "writes.write": "Write",
     }
-    _MODULE_OF = {
-        **dict.fromkeys(models.__all__, "models"),  # whose EventType is an enumeration
-        **dict.fromkeys(errors.__all__, "errors"),
-        **{name: module for module, names in _NAMES.items() for name in names.split()},
-    }
-    __all__ = [*sorted({*_MODULE_OF, *_MODULES, "__version__"})]
+
+    @cache
+    def _modules() -> dict[str, str]:
+        """Return the module of each name; a program that only loads the plugin of pytest needs none."""
+        from invsvc_async import errors, models
+
+        return {
+            **dict.fromkeys(models.__all__, "models"),  # whose EventType is an enumeration
+            **dict.fromkeys(errors.__all__, "errors"),
+            **{name: module for module, names in _NAMES.items() for name in names.split()},
+        }
 
     def __getattr__(name: str) -> object:
+        found: object
         if name in _MODULES:
             found = import_module(f"{__name__}.{name}")
-        elif name in _MODULE_OF:
-            found = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        elif name == "__all__":
+            found = sorted({*_modules(), *_MODULES, "__version__"})
+        elif not name.startswith("_") and name in _modules():
+            found = getattr(import_module(f"{__name__}.{_modules()[name]}"), name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         globals()[name] = found
         return found
 
     def __dir__() -> list[str]:
-        return __all__
+        return list(__getattr__("__all__"))

@@ -43,7 +43,7 @@ SHOWN = (
     SharedHeader, Trust, ClientOptions, Webhook,
 )  # fmt: skip
 MAKERS = (  # of what has no __init__ that could be watched
-    (ClientOptions, "_record"),  # an Exchange
+    (ClientOptions, "exchange"),
     (Resource, "_request"),
     ("invsvc_async.codec.envelope", "read_success"),  # an Envelope
     ("invsvc_async.reconcile.stored_intent", "revised"),  # an Intent
