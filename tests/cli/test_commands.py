@@ -201,8 +201,8 @@ def test_list_with_a_broken_field(invsvc, served):
         (["write", "journeys.update", "jrn_1", "graph=[1"], "graph: '[1' is not a valid journey graph"),
         (["write", "journeys.update", "jrn_1", "name:=nope"], "name: 'nope' is not a valid JSON value"),
         (["serve", "--faults", "kinds=rain"], "rain is not among"),
-        (["serve", "--latency", "nan"], "latency must be seconds"),
-        (["serve", "--at-once", "0"], "at_once must be 1 or more"),
+        (["serve", "--latency", "nan"], "--latency': must be at least 0"),
+        (["serve", "--at-once", "0"], "--at-once': must be at least 1"),
         (["nonsense"], "No such command"),
     ],
 )
