@@ -24,7 +24,7 @@ import pytest
 from invsvc_async import ConfigurationError
 from invsvc_async.cli.app import _report, run
 from invsvc_async.cli.secrets_file import SecretsFile
-from invsvc_async.testing.service_thread import serving
+from invsvc_async.testing import serving
 from tests.cli.conftest import ENVIRONMENT, child
 
 pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]

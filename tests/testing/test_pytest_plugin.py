@@ -204,8 +204,8 @@ import threading
 def test_loaded():
     loaded = [name for name in sys.modules if name.startswith("invsvc_async.") or name == "aiohttp"]
     assert loaded == [
-        "invsvc_async._version", "invsvc_async.testing", "invsvc_async.testing.pytest_plugin",
-        "invsvc_async.pytest_plugin",
+        "invsvc_async._version", "invsvc_async.errors", "invsvc_async.models",  # for the names
+        "invsvc_async.testing", "invsvc_async.testing.pytest_plugin", "invsvc_async.pytest_plugin",
     ], loaded
 """
     ran = run(tmp_path, source, "-p", "no:asyncio")
