@@ -29,7 +29,6 @@ from invsvc_async.settings import (
     warn_if_never_sent_again,
 )
 from invsvc_async.transport.credentials import Credential, credential_from
-from invsvc_async.transport.debug_log import log_to_stderr, logged
 from invsvc_async.transport.session import ClientOptions, ClientState
 from invsvc_async.transport.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport
 from invsvc_async.writes.register import WriteRegister
@@ -141,8 +140,11 @@ class Client:
             raise ConfigurationError("credential: must be ApiKey, OAuthToken, PersonToken or TokenProvider")
         check_hooks(on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled)
         check_on_secret(on_secret)
-        if log_to_stderr(os.environ):
-            on_attempt = logged(on_attempt)
+        if "INVSVC_LOG" in os.environ:
+            from invsvc_async.transport.debug_log import log_to_stderr, logged
+
+            if log_to_stderr(os.environ):
+                on_attempt = logged(on_attempt)
         clock = clock or SystemClock()
         checked_url = _checked_url(base_url, allow_insecure_http=allow_insecure_http)
         transport = Transport(

@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeGuard, cast
 
 import attrs
 
@@ -111,8 +111,35 @@ def _journey_reader(_settings: object, _field: object, value: object) -> None:
         )
 
 
-@attrs.frozen(kw_only=True)
-class Timeouts:
+class _Settings:
+    """Equality and repr by the fields.  Code generated for each class would slow the import."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        __attrs_attrs__: ClassVar[tuple[attrs.Attribute[Any], ...]]
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, field.name) for field in attrs.fields(type(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._values()))
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{field.name}={(field.repr if callable(field.repr) else repr)(value)}"
+            for field, value in zip(attrs.fields(type(self)), self._values(), strict=True)
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Timeouts(_Settings):
     """
     Time limits in seconds: of one attempt, of connecting, and of a whole call with its retries.
 
@@ -181,8 +208,8 @@ def _call_timeout(settings: object, field: attrs.Attribute[Any], value: object) 
         _positive(settings, field, value)
 
 
-@attrs.frozen(kw_only=True)
-class CallOptions:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class CallOptions(_Settings):
     """
     Options of one call, which every method of a resource takes as ``options=``.
 
@@ -206,8 +233,8 @@ class CallOptions:
 CallOptions.__init__ = takes_secrets(CallOptions.__init__)  # type: ignore[method-assign]  # that of attrs
 
 
-@attrs.frozen(kw_only=True)
-class ReadRetries:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class ReadRetries(_Settings):
     """
     Retries of reads: exponential backoff with full jitter; times in seconds.
 
@@ -223,8 +250,8 @@ class ReadRetries:
     refund: float = attrs.field(default=0.1, validator=_not_negative)
 
 
-@attrs.frozen(kw_only=True)
-class ReconcilePolicy:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class ReconcilePolicy(_Settings):
     """
     How a write is settled if its answer cannot be trusted; all times in seconds.
 
@@ -280,8 +307,8 @@ def warn_if_never_sent_again(policy: ReconcilePolicy, timeouts: Timeouts) -> Non
         )
 
 
-@attrs.frozen(kw_only=True)
-class ParameterNames:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class ParameterNames(_Settings):
     """
     Names of the query parameters that the specification does not name.
 

@@ -6,6 +6,7 @@ import pytest
 
 from invsvc_async import (
     ApiKey,
+    CallOptions,
     Client,
     ConfigurationError,
     ParameterNames,
@@ -102,3 +103,13 @@ async def test_deadline_that_leaves_no_time_to_send_again():
             client.webhooks.create(**hook).with_policy(ReconcilePolicy(), deadline=5.0).close()
         client.webhooks.create(**hook).with_policy(deadline=5.0, resend="never").close()
         client.with_options(reconcile=ReconcilePolicy(deadline=5.0, max_resends=0)).for_team("team_1")
+
+
+def test_equality_and_repr():
+    """Settings are equal by their fields and class; the repr shows no value of a header."""
+    assert Timeouts(call=5) == Timeouts(call=5.0)
+    assert hash(Timeouts(call=5)) == hash(Timeouts(call=5.0))
+    assert Timeouts(call=5) != Timeouts()
+    assert Timeouts() != "another class"
+    assert repr(Timeouts()) == "Timeouts(attempt=30.0, connect=10.0, call=60.0)"
+    assert repr(CallOptions(headers={"X-Trace": "value"})) == "CallOptions(timeout=None, headers=<X-Trace>)"

@@ -12,19 +12,20 @@ from invsvc_async.codec.envelope import Answer, split
 from invsvc_async.codec.exact_json import MEMBERS, UNREADABLE, utc
 from invsvc_async.codec.fields import is_model
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
-from invsvc_async.models.common import Meta, Model, Page
+from invsvc_async.models.common import Meta, Model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from invsvc_async.codec.envelope import Envelope
+    from invsvc_async.models.page import Page
 
 __all__ = [
     "decode", "decode_items", "many", "member", "meta_of", "one", "page_from", "structure", "with_meta",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=Model)
-P = TypeVar("P", bound=Page[Any])
+P = TypeVar("P", bound="Page[Any]")
 
 
 def decode(cls: type[T], raw: Raw | bytes, *, meta: Meta | None = None) -> T:

@@ -8,7 +8,7 @@ import os
 import re
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
-    "ExportError", "Form", "Sink", "TextSink", "csv_row", "escaped_formula", "named", "present",
+    "ExportError", "Form", "TextSink", "csv_row", "escaped_formula", "named", "present",
     "text_of",
 ]  # fmt: skip
 
@@ -35,26 +35,6 @@ OTHER_COLUMNS = "another version of this package began it with other columns. St
 
 class ExportError(InvsvcError):
     """A value does not fit its column, or the files of an interrupted export were changed."""
-
-
-class Sink(Protocol):
-    """Destination of items.  Every method may block, and runs in a thread."""
-
-    def open(self, mark: int | None) -> None:
-        """Start a new file, or continue at *mark*, a value returned by ``write``."""
-        ...
-
-    def write(self, items: Sequence[Model], *, last: bool) -> int | None:
-        """Write a page; return a mark once everything up to it is stored, else ``None``."""
-        ...
-
-    def close(self, *, whole: bool) -> None:
-        """Close the file, if it is open; *whole* means that the list is complete."""
-        ...
-
-    def tidy(self) -> None:
-        """Remove what resuming needs, once the file is complete and no note says otherwise."""
-        ...
 
 
 def present(item: Model, name: str) -> Any:  # Any: a field's value
@@ -72,7 +52,11 @@ def named(item: Model) -> list[str]:
 
 @attrs.define
 class TextSink:
-    """JSON lines (in the service's own form and digits) or CSV; its marks are file sizes in bytes."""
+    """
+    JSON lines (in the service's own form and digits) or CSV; its marks are file sizes in bytes.
+
+    Its methods block, as those of ``ParquetSink``: they run in a thread.
+    """
 
     path: Path
     form: Literal["jsonl", "csv"]
@@ -81,7 +65,7 @@ class TextSink:
     _file: Any = attrs.field(init=False, default=None)  # Any: a binary file
 
     def open(self, mark: int | None) -> None:
-        """Create the file, or truncate it to *mark*."""
+        """Create the file, or truncate it to *mark*, which ``write`` returned."""
         if mark is None:
             self._file = create_private(self.path)
             self._file.write(self._header())

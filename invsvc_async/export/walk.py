@@ -7,7 +7,7 @@ import json
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 
 import attrs
 import msgspec
@@ -16,7 +16,7 @@ from invsvc_async.codec.nesting import check_depth
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.export.files import ExportError, Form, Sink, TextSink
+from invsvc_async.export.files import ExportError, Form, TextSink
 from invsvc_async.models import Invoice
 from invsvc_async.storage.file_lock import WhileOpen
 from invsvc_async.storage.private_file import errors_naming, write_private
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from invsvc_async.codec.exact_json import WireObject
+    from invsvc_async.export.parquet import ParquetSink
     from invsvc_async.reads.pages import Pages
 
 __all__ = ["Exported", "format_of", "invoices", "is_finished"]
 
 T = TypeVar("T")
-
-_FORMS: tuple[Form, ...] = ("jsonl", "csv", "parquet")
 
 
 @attrs.frozen(kw_only=True)
@@ -50,7 +49,7 @@ class _Note:
     token: str
     mark: Annotated[int, msgspec.Meta(ge=0)]
     rows: int
-    shape: WireObject
+    shape: dict[str, Any]  # looked up at run time
 
 
 async def invoices(
@@ -109,7 +108,7 @@ async def invoices(
 class _Export:
     path: Path
     shape: dict[str, Any]
-    sink: Sink
+    sink: TextSink | ParquetSink
     on_page: Callable[[int], None] | None
     rows: int = 0
     token: str | None = None  # resume token after the last page
@@ -211,13 +210,14 @@ async def _on_thread(work: Callable[[], T]) -> T:
 def format_of(path: Path, given: str | None) -> Form:
     """Return the format *given*, or that of the extension of *path*."""
     form = given or path.suffix.removeprefix(".")
-    for known in _FORMS:
-        if form == known:
-            return known
-    raise ConfigurationError(f"format: {form!r} is unknown. Use one of {', '.join(_FORMS)}")
+    if form not in (known := get_args(Form)):
+        raise ConfigurationError(f"format: {form!r} is unknown. Use one of {', '.join(known)}")
+    return cast("Form", form)
 
 
-def _sink(path: Path, form: Form, precision: int, scale: int, *, escape_formulas: bool) -> Sink:
+def _sink(
+    path: Path, form: Form, precision: int, scale: int, *, escape_formulas: bool
+) -> TextSink | ParquetSink:
     if form != "parquet":
         return TextSink(path, form, Invoice, escape_formulas)
     if not 0 <= scale <= precision <= 38:
@@ -225,8 +225,7 @@ def _sink(path: Path, form: Form, precision: int, scale: int, *, escape_formulas
             f"decimal128({precision}, {scale}): invalid. Use 0 <= scale <= precision <= 38"
         )
     try:
-        from invsvc_async.export.arrow_schema import Columns
-        from invsvc_async.export.parquet import ParquetSink
+        from invsvc_async.export.parquet import Columns, ParquetSink
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "pyarrow":
             raise

@@ -6,10 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from invsvc_async.models.address import *
     from invsvc_async.models.common import *
     from invsvc_async.models.dbtable import *
     from invsvc_async.models.invoices import *
     from invsvc_async.models.journeys import *
+    from invsvc_async.models.page import *
     from invsvc_async.models.payments import *
     from invsvc_async.models.retentions import *
     from invsvc_async.models.sheets import *
@@ -19,12 +21,14 @@ if TYPE_CHECKING:
     from invsvc_async.models.webhooks import EventType as EventType
 else:
     _NAMES = {
-        "common": "UNSET Address Meta Model Page Unset",
+        "address": "Address",
+        "common": "UNSET Meta Model Unset",
         "dbtable": "DbtableConnection DbtableScope DbtableTables DbtableWebhooks",
         "invoices": "Customer DownloadPackage DownloadRequest Efos Invoice InvoiceItem InvoiceStamp"
         " InvoiceStatus RelatedDocuments",
         "journeys": "ClonedFrom Edge Journey JourneyGraph JourneyOrigin JourneyStats JourneyStatus Node"
         " NodeData PausedReason Position Viewport",
+        "page": "Page",
         "payments": "Automation HistoricalReferences MethodType PaymentLink ReminderOperation",
         "retentions": "RetentionFile",
         "sheets": "SheetConnection SheetMapping SyncSummary SyncTotals",

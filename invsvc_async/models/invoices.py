@@ -10,7 +10,8 @@ from typing import Any
 
 import attrs
 
-from invsvc_async.models.common import ABSENT, Address, Model
+from invsvc_async.models.address import Address
+from invsvc_async.models.common import ABSENT, Model
 
 __all__ = [
     "Customer", "DownloadPackage", "DownloadRequest", "Efos", "Invoice", "InvoiceItem", "InvoiceStamp",

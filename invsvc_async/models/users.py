@@ -6,7 +6,8 @@ from datetime import datetime
 
 import attrs
 
-from invsvc_async.models.common import ABSENT, Address, Model
+from invsvc_async.models.address import Address
+from invsvc_async.models.common import ABSENT, Model
 
 __all__ = ["Preferences", "User"]
 

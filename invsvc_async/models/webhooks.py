@@ -9,7 +9,8 @@ from typing import Any, Self
 
 import attrs
 
-from invsvc_async.models.common import ABSENT, Items, Meta, Model, Page
+from invsvc_async.models.common import ABSENT, Meta, Model
+from invsvc_async.models.page import Items, Page
 
 # EventType is left out: at the top of the package, the name is that of the Literal.
 __all__ = ["Deleted", "Health", "Webhook", "WebhookList", "WebhookStatus"]

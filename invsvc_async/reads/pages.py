@@ -23,7 +23,8 @@ from invsvc_async.errors import (
     InvsvcError,
     PagingError,
 )
-from invsvc_async.models.common import Model, Page
+from invsvc_async.models.common import Model
+from invsvc_async.models.page import Page
 from invsvc_async.models.portable import html_table
 from invsvc_async.reads import retry
 from invsvc_async.reads.filter_check import filters_of, first_mismatch

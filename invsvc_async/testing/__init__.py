@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from invsvc_async.testing.aioresponses_adapter import aioresponses
-    from invsvc_async.testing.client import quick_client
     from invsvc_async.testing.clock import VirtualClock
-    from invsvc_async.testing.service_thread import serving
+    from invsvc_async.testing.service import quick_client, serving
 
 __all__ = ["VirtualClock", "aioresponses", "quick_client", "serving"]
 
 _SOURCES = {
     "VirtualClock": "clock",
     "aioresponses": "aioresponses_adapter",
-    "quick_client": "client",
-    "serving": "service_thread",
+    "quick_client": "service",
+    "serving": "service",
 }
 
 

@@ -24,7 +24,7 @@ import pytest
 from invsvc_async import ConfigurationError
 from invsvc_async.cli.app import _report, run
 from invsvc_async.cli.secrets_file import SecretsFile
-from invsvc_async.testing.service_thread import serving
+from invsvc_async.testing import serving
 from tests.cli.conftest import ENVIRONMENT, child
 
 pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
@@ -201,6 +201,8 @@ def test_list_with_a_broken_field(invsvc, served):
         (["write", "journeys.update", "jrn_1", "graph=[1"], "graph: '[1' is not a valid journey graph"),
         (["write", "journeys.update", "jrn_1", "name:=nope"], "name: 'nope' is not a valid JSON value"),
         (["serve", "--faults", "kinds=rain"], "rain is not among"),
+        (["serve", "--latency", "nan"], "--latency': must be at least 0"),
+        (["serve", "--at-once", "0"], "--at-once': must be at least 1"),
         (["nonsense"], "No such command"),
     ],
 )

@@ -12,9 +12,8 @@ from invsvc_async.codec import envelope, unstructure
 from invsvc_async.codec.decoder import many, one
 from invsvc_async.codec.exact_json import salvage
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, UnreadableResponseError
-from invsvc_async.export.arrow_schema import Columns
 from invsvc_async.export.files import ExportError, TextSink
-from invsvc_async.export.parquet import ParquetSink
+from invsvc_async.export.parquet import Columns, ParquetSink
 from invsvc_async.export.walk import _sink
 from invsvc_async.models import Invoice, Webhook
 from invsvc_async.profiles import from_environment

@@ -380,7 +380,7 @@ def test_fit_of_a_decimal(text, precision, scale, fits):
     """A number fits if, and only if, Arrow holds it without rounding."""
     from invsvc_async import models
     from invsvc_async.codec import structure
-    from invsvc_async.export.arrow_schema import Columns
+    from invsvc_async.export.parquet import Columns
 
     item = structure(models.Invoice, {"uuid": "A", "total": Decimal(text)})
     columns = Columns(models.Invoice, precision, scale)
@@ -395,8 +395,7 @@ def test_fit_of_a_decimal(text, precision, scale, fits):
 async def test_parts_of_parquet(client, tmp_path):
     """A long list is written in parts, which are joined in their order."""
     from invsvc_async import models
-    from invsvc_async.export.arrow_schema import Columns
-    from invsvc_async.export.parquet import ParquetSink
+    from invsvc_async.export.parquet import Columns, ParquetSink
 
     sink = ParquetSink(tmp_path / "out.parquet", Columns(models.Invoice), rows=4)
     items = await client.invoices.egress().collect()

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from invsvc_async.simulator import Simulator
-from invsvc_async.simulator.serve import main, serve
+from invsvc_async.simulator.serve import serve
 
 from .conftest import HOOK, Caller, plain_session
 
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.one_python
 
 async def test_command_line_until_a_signal():
     """One line of JSON has the address; SIGTERM ends the process with 0."""
-    options = ("--seed", "3", "--faults", "rate=1,kinds=503", "--admin")
+    options = ("--json", "--seed", "3", "--faults", "rate=1,kinds=503", "--admin")
     program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "invsvc_async.simulator", *options, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "invsvc_async.cli", "serve", *options, stdout=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(30), plain_session() as session:
         about = json.loads(await program.stdout.readline())
@@ -48,22 +48,6 @@ async def test_serving_from_a_program():
         await asyncio.wait_for(running, 30)
         with pytest.raises(aiohttp.ClientConnectorError):
             await session.get(f"{about['base_url']}/webhooks/health")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--faults", "rate=often"), "rate takes a number"),
-        (("--faults", "rate=0.5,late=-1"), "late_up_to must be seconds, 0 or more, not -1.0"),
-        (("--latency", "nan"), "latency must be seconds"),
-        (("--at-once", "0"), "at_once must be 1 or more"),
-    ],
-)
-def test_command_line_that_makes_no_sense(capsys, arguments, said):
-    """An invalid setting is a usage error."""
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments)
-    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from invsvc_async.models import (
     Webhook,
     WebhookList,
 )
-from invsvc_async.models.common import Page
+from invsvc_async.models.page import Page
 from invsvc_async.reads.pages import Pages
 from invsvc_async.reconcile.outcome import Outcome, OutcomeBase
 from invsvc_async.writes.write import Write

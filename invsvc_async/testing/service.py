@@ -1,4 +1,4 @@
-"""The embedded service in a thread, for synchronous tests."""
+"""The embedded service in tests: a client with settle windows that fit it, and a thread that runs it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,37 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from invsvc_async.client import Client
+from invsvc_async.settings import ReadRetries, ReconcilePolicy, Timeouts
 from invsvc_async.simulator import Simulator
+from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["serving"]
+__all__ = ["quick_client", "serving"]
+
+# The embedded service commits at once, or after a scripted delay: "late 0.1" is within the window.
+_POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2)
+_TIMEOUTS = Timeouts(attempt=1.0, connect=2.0, call=5.0)
+_READS = ReadRetries(initial=0.01, maximum=0.05)
+
+
+def quick_client(service: Simulator, **settings: Any) -> Client:  # Any: arguments of Client
+    """
+    Return a client of *service* that settles within 0.2 s and times out after 1 s; *settings* override
+    this.
+
+    It is meant for the embedded service only.  If effects come later than that (``"late 1, then 500"``, or
+    ``Faults(rate=0.2)``, whose ``late_up_to`` is 1 s by default), they are missed: pass a longer
+    ``reconcile=ReconcilePolicy(…)``, or ``Faults(rate=0.2, late_up_to=0.05)``.
+
+    Raises:
+        ConfigurationError: A setting is invalid.
+    """
+    credential = settings.pop("credential", None) or ApiKey(service.api_key)
+    defaults: dict[str, Any] = {"reconcile": _POLICY, "timeout": _TIMEOUTS, "reads": _READS}
+    return Client(service.base_url, credential, **{**defaults, **settings})
 
 
 @contextmanager
