@@ -14,6 +14,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
+import msgspec
+
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.leases import dead, living, member_of
@@ -136,7 +138,7 @@ class Found(NamedTuple):
     untold: int
 
 
-class _Made(NamedTuple):
+class _Made(msgspec.Struct, frozen=True):
     """An entry that was inserted: its number, and whether its run is next."""
 
     seq: int
@@ -190,7 +192,7 @@ class Claims:
             if isinstance(made, Found):
                 return made
             if made is not None:
-                run.seq, run.is_next = made
+                run.seq, run.is_next = made.seq, made.is_next
                 return None
             # It was inserted by somebody else while the statement ran; or the lane is lost.
             if not await self._store.rows(_MINE, run.lane.number, run.lane.token):
@@ -202,11 +204,11 @@ class Claims:
             while self._asked:
                 # One for each thing: the next one has to see it.
                 firsts: dict[str, str] = {}
-                for name, (run, *_) in self._asked.items():
+                for name, (run, _, _) in self._asked.items():
                     firsts.setdefault(run.thing or name, name)
                 asked = {name: self._asked.pop(name) for name in sorted([*firsts.values()][:_AT_ONCE])}
                 try:
-                    made = await self._inserted([(run, entry) for run, entry, _ in asked.values()])
+                    made = await self._inserted([*asked.values()])
                 except Exception as error:  # noqa: BLE001 - raised where it is awaited
                     for _, _, future in asked.values():
                         if not future.done():
@@ -221,19 +223,20 @@ class Claims:
         finally:
             self._claiming = None
 
-    async def _inserted(self, given: Sequence[tuple[Claimant, Entry]]) -> dict[str, Found | _Made]:
+    async def _inserted(self, given: Sequence[_Asked]) -> dict[str, Found | _Made]:
         """Insert entries; return by key what was made of each, or the entry that was there."""
         rows = [
             (
                 entry.key, entry.thing, entry.digest, entry.operation, int(entry.state), entry.common,
                 entry.intent, run.taker,
             )
-            for run, entry in given
+            for run, entry, _ in given
         ]  # fmt: skip
         lane, store = given[0][0].lane, self._store
         if not self._journal.is_shared:
-            commons = {entry.common: store.commons.texts[entry.common] for _, entry in given if entry.common}
-            return await store.run(partial(_insert, rows, [*commons.items()], lane, store.silence))
+            numbers = {entry.common for _, entry, _ in given if entry.common}
+            commons = [(number, store.commons.texts[number]) for number in numbers]
+            return await store.run(partial(_insert, rows, commons, lane, store.silence))
         await cast("PostgresStore", store).store_commons()
         found = await store.rows(_CLAIM, store.silence, rows, lane.number, lane.token)
         return {
@@ -335,7 +338,8 @@ class Claims:
 
     def tell(self, lane: int) -> None:
         """Wake those that wait for something in *lane*: here, and with company in the other processes."""
-        self._woken(str(lane))
+        if self._waiting:
+            self._woken(str(lane))
         if self._journal.is_shared and self._journal.has_company:
             self._told.add(lane)
             if self._telling is None:

@@ -133,6 +133,8 @@ def digests_of(spec: WriteSpec) -> str:
 
 def by_value(value: Wire) -> Wire:
     """Return *value* with each number in the shortest of the forms that have its value."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, dict):
         return {name: by_value(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):

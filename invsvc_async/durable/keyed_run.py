@@ -79,8 +79,8 @@ class KeyedRun:
     async def sending(self, intent: Intent) -> float:
         """Store *intent*, which is about to be sent; claim its key, if that was not done before."""
         await self.lane.hold()
-        entry = self.entry(State.SENDING, intent)
-        self.sent = Packed(common=entry.common or 0, text=entry.intent or "")
+        self.sent = pack(intent, self.keys.store.commons)
+        entry = self.entry(State.SENDING, intent, self.sent)
         if self.seq:
             await self.lane.put(entry)
         elif (found := await self.keys.claims.claim(self, entry)) is not None:
@@ -98,13 +98,14 @@ class KeyedRun:
             JournalError: It could not be stored. That is tried again while the journal is open.
 
         """
-        if (hook := self.keys.session.on_secret) is not None:
+        session = self.options.session
+        if outcome.secret == "returned" and (hook := session.on_secret) is not None:
             outcome = await secret_passed_on(outcome, self.key, hook)
         if not self.seq:  # it ended before its first send
             found = await self.keys.claims.claim(self, self.entry(State.TO_DO, outcome.intent))
             if found is not None:
                 raise KeyTakenError(found)
-        left = left_by(self.thing, outcome, self.keys.session.writes)
+        left = left_by(self.thing, outcome, session.writes)
         as_sent = self.sent if is_answered(outcome) else None
         entry = self.entry(
             State.DONE, outcome.started_as if as_sent else outcome.intent, as_sent,

@@ -61,7 +61,7 @@ from invsvc_async.writes.new_intent import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Coroutine
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.journal import ClientJournal
@@ -108,7 +108,7 @@ class _Turn:
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     users: int = 0
     rounds: int = 0  # how many have ended with an outcome
-    given: AnyOutcome | None = None
+    last: AnyDriver | None = None  # the last of them
     digest: str = ""
 
 
@@ -148,7 +148,7 @@ class Keys:
 
     # --- what users call
 
-    async def run(self, spec: WriteSpec) -> AnyDriver:
+    def run(self, spec: WriteSpec) -> Awaitable[AnyDriver]:
         """
         Run a write under its key, and return the driver that has its verdict.
 
@@ -158,8 +158,7 @@ class Keys:
             JournalError: The journal cannot be used; nothing was sent.
 
         """
-        name = await self._name(spec.key or "", spec.team)
-        return await self.session.tracked(partial(self._in_turn, spec, name))
+        return spec.options.session.tracked(partial(self._in_turn, spec))
 
     async def _name(self, key: str, team: str | None) -> str:
         await self.journal.open()
@@ -203,22 +202,23 @@ class Keys:
 
     # --- a run
 
-    async def _in_turn(self, spec: WriteSpec, name: str) -> Driver[Any]:
+    async def _in_turn(self, spec: WriteSpec) -> Driver[Any]:
         """Run the write, or return the outcome of a run in this process that ended meanwhile."""
+        name = await self._name(spec.key or "", spec.team)
         turn = self._turns.setdefault(name, _Turn())
         turn.users += 1
         rounds = turn.rounds
         try:
-            if turn.users > 1 or self.session.closed:
+            if turn.users > 1 or spec.options.session.closed:
                 await self.claims.until_closed(turn.lock.acquire())
             else:
                 await turn.lock.acquire()  # at once
             try:
-                if turn.rounds > rounds and turn.given is not None:
+                if turn.rounds > rounds and turn.last is not None:
                     check_same(spec, turn.digest, digests_of(spec))
-                    return _replayed(spec, turn.given)
-                driver = await self._run(spec, name, turn)
-                turn.rounds, turn.given = turn.rounds + 1, driver.outcome()
+                    return _replayed(spec, turn.last.outcome())
+                driver = turn.last = await self._run(spec, name, turn)
+                turn.rounds += 1
                 return driver
             finally:
                 turn.lock.release()
@@ -381,7 +381,10 @@ class Keys:
             self.session.writes.take(driver.intent.identity)
             raise
         if run.outcome is not None:
-            driver.keep(run.outcome)
+            if run.outcome.secret == "delivered":  # the driver has another one
+                driver.keep(run.outcome)
+            if run.taker is None:  # nobody asks whether the awaiter has it
+                driver.journal = None
         return driver
 
     # --- the order of the writes to one thing

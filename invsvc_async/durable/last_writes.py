@@ -96,7 +96,7 @@ def _kept(kind: Kind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None:
     chosen = {name: fields[name] for name in kind.stored if name in fields}
     if kind.large in chosen and len(_encode(chosen[kind.large])) > MOST_LARGE:
         del chosen[kind.large]
-    is_part = bool(fields) and not all(name in chosen for name in kind.always)
+    is_part = bool(fields) and not chosen.keys() >= {*kind.always}
     return None if is_part else chosen
 
 

@@ -99,8 +99,12 @@ _LEFT = """
 )
 """
 _PUT = {
-    counted: _STORE % ((_BEFORE, _SAME, _CHANGED) if counted else ("", "", "")) + (_COUNT if counted else "")
+    (counted, left): (
+        _STORE % ((_BEFORE, _SAME, _CHANGED) if counted else ("", "", ""))
+        + f"{_COUNT if counted else ''}{_LEFT if left else ''} SELECT seq FROM stored"
+    )
     for counted in (False, True)
+    for left in (False, True)
 }
 _OPEN = """
 SELECT e.seq FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
@@ -498,7 +502,7 @@ class PostgresStore(Pool):
             ]
             lanes = list({each.lane.number for each in sent})
             left = [(each.entry.seq, *astuple(each.left)) for each in sent if each.left is not None]
-            text = f"{_PUT[self.part is not None]}{_LEFT if left else ''} SELECT seq FROM stored"
+            text = _PUT[self.part is not None, bool(left)]
             seqs = {seq for (seq,) in await self.rows(text, rows, lanes, *([left] if left else []))}
             stored.update((each.entry.key, each.entry.seq) for each in sent if each.entry.seq in seqs)
         return stored

@@ -351,7 +351,7 @@ class Driver(Generic[T]):
     def _leave_other_journal(self) -> None:
         """Remove the intent from the client's journal, because that of a batch has it, and what follows."""
         own = self.writes.journal
-        if own is None or self.verdicts is own:
+        if own is None or self.verdicts is own or not (self.writes.unsettled or self.writes.leftovers):
             return
         if self.writes.leave_journal(self.intent.identity):
             own.shelved(self.intent, sent=False)

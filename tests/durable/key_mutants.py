@@ -157,7 +157,7 @@ MUTANTS = (
     ),
     Mutant(
         "racers in one process: not shared", _KEYS,
-        "if turn.rounds > rounds and turn.given is not None:",
+        "if turn.rounds > rounds and turn.last is not None:",
         "if False:",
         "racers_in_one",
     ),
@@ -314,9 +314,21 @@ MUTANTS = (
     ),
     Mutant(
         "secret: not delivered", _RUN,
-        "if (hook := self.keys.session.on_secret) is not None:",
-        "if (hook := None) is not None:",
+        "(hook := session.on_secret) is not None:",
+        "(hook := None) is not None:",
         "delivered",
+    ),
+    Mutant(
+        "secret: delivered, and the outcome says returned", _KEYS,
+        'if run.outcome.secret == "delivered":',
+        "if False:",
+        "delivered",
+    ),
+    Mutant(
+        "secret: whoever asks is not told that it was returned", _KEYS,
+        "if run.taker is None:",
+        "if True:",
+        "replayed",
     ),
     Mutant(
         "recover: those with keys count as other ones", "durable/journal.py",
