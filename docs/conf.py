@@ -46,12 +46,12 @@ ALIASES = """
     Basis Cause Event EventName Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
     EventPattern M MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
     Observer SecretsSource SharedHeaders SharedHeadersSource State TracerProvider Version ClientOptions Wire
-    Writes AbstractAsyncContextManager SSLContext ByName F Key Rows Where tzinfo
+    Writes WireObject AbstractAsyncContextManager SSLContext ByName F Key Rows Where tzinfo
 """
 INNER = (
     r"invsvc_async\.(.*\.)?"
     r"(\w*Event|AsgiApp|Book|_?Body|Clock|D|Credential|Delivering|End|H|Items|M|Record|Request|Resource|ScriptedStore|Seeding|T|T_co"
-    r"|ClientOptions|HandlerOptions)"
+    r"|ClientOptions|HandlerOptions|_Settings)"
 )
 DESCRIBED_BY_PAGES = {f"invsvc_async.{name}" for name in ("errors", "models", "settings")}
 NOT_CONSTRUCTED = {f"invsvc_async.{name}" for name in ("Batch", "Outbox", "Pages", "Write")}
