@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from invsvc_async.batch.file_check import Met
 from invsvc_async.batch.identity import content_of, key_of, thing_of
 from invsvc_async.batch.item import Item, ItemOptions
-from invsvc_async.batch.sending import waiting
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.durable.entry import State
@@ -213,7 +212,9 @@ class Intake:
             restored=restored if restored is not None and restored.is_open else None,
         )
         options = ItemOptions.of(item, spec.options)
-        item.spec = replace(spec, options=options, key=asked.key, tag=tag, policy=waiting(spec.policy))
+        item.spec = replace(
+            spec, options=options, key=asked.key, tag=tag, policy=sending.waiting(spec.policy)
+        )
         return item
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,9 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.settings import OnSecret, ReconcilePolicy
 
-__all__ = ["Sending", "waiting"]
+__all__ = ["Sending"]
+
+_MOST_POLICIES = 1000  # remembered
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -37,6 +38,7 @@ class Sending:
     stop_after: float | None = None
     epoch: str = ""
     restored: Restored | None = None
+    _policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         check_count("concurrency", self.concurrency, least=1)
@@ -45,8 +47,12 @@ class Sending:
             raise ConfigurationError(f"rate: must be a number of sends per second above 0, not {rate!r}")
         check_on_secret(self.on_secret)
 
-
-@lru_cache(1000)  # one object for each, so that it is packed once
-def waiting(policy: ReconcilePolicy) -> ReconcilePolicy:
-    """Return *policy* with ``wait_when_limited=True``."""
-    return attrs.evolve(policy, wait_when_limited=True)
+    def waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:
+        """Return *policy* with ``wait_when_limited=True``: one object for each, so that it is packed once."""
+        known = self._policies.get(id(policy))
+        if known is None:
+            if len(self._policies) >= _MOST_POLICIES:
+                self._policies.clear()
+            # The first of the pair keeps the id in use. A reader in a policy may have no hash.
+            known = self._policies[id(policy)] = policy, attrs.evolve(policy, wait_when_limited=True)
+        return known[1]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec.structs import replace
 
 from invsvc_async.batch.result import outcome_in, result_in
-from invsvc_async.batch.sending import Sending, waiting
+from invsvc_async.batch.sending import Sending
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
@@ -287,7 +287,7 @@ class Outbox:
         tag = spec.tag
         if tag is None and self._sending.tag and spec.creates_webhook:
             tag = new_tag()
-        return replace(spec, key=key, tag=tag, policy=waiting(spec.policy))
+        return replace(spec, key=key, tag=tag, policy=self._sending.waiting(spec.policy))
 
     # --- out
 

@@ -130,9 +130,8 @@ class Result(Generic[T]):
             return
         made_id = getattr(made, "id", "")
         claim = spec.options.session.writes.claims.get(made_id)
-        lacks_secret = (
-            spec.kind.has_secret and getattr(made, "secret", None) is None
-        )  # only the answer has it
+        # Only the answer to the create has the secret.
+        lacks_secret = spec.kind.has_secret and getattr(made, "secret", None) is None
         if lacks_secret or (claim is not None and claim[1] and claim[0] != identity()):
             raise of_another(envelope, made_id or None)
 

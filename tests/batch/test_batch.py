@@ -146,6 +146,23 @@ async def test_writes_of_one_thing_keep_their_order(service, client, tmp_path):
         assert came == list("012345")
 
 
+async def test_reader_that_has_no_hash(service, client, journal):
+    """A policy may have any function as reader of journeys, also an object that is equal to others."""
+
+    class Reader:
+        __hash__ = None
+
+        async def __call__(self, client, intent):
+            raise AssertionError("no answer is lost")
+
+    service.seed_journey(id="jrn_1")
+    write = client.journeys.update("jrn_1", name="May").with_policy(journey_reader=Reader())
+    async with Batch.open(journal, client) as batch:
+        results = await all_of(batch, [write.keyed("row-1")])
+
+    assert [result.verdict for result in results] == [Verdict.APPLIED]
+
+
 async def test_input_that_changed_under_a_key(service, client, tmp_path):
     """Another write under a key that the journal has is refused in words, and not sent."""
     async with Batch.open(tmp_path / "run.db", client) as batch:
