@@ -259,6 +259,24 @@ def test_registrations_that_cannot_be() -> None:
         receiver_of("https://service.example/v2")
 
 
+@pytest.mark.parametrize("signature", ["unknown", 3])
+async def test_handler_that_cannot_be_inspected(signature: object) -> None:
+    """What its arguments are shows when it is called: Python cannot inspect every mock and every extension."""
+    got: list[str] = []
+
+    class Handler:
+        __signature__ = signature  # the inspection fails, with ValueError or TypeError
+
+        async def __call__(self, event: Any) -> None:
+            got.append(event.type)
+
+    receiver = Receiver(secrets=(), accept_unsigned=True, mode="inline")
+    receiver.on("invoice.created")(Handler())
+    await receiver.receive(b'{"id":"1","type":"invoice.created","created":1,"data":{"object":{}}}', {})
+
+    assert got == ["invoice.created"]
+
+
 async def test_client_that_a_function_makes() -> None:
     """It is opened and closed with the receiver, and made anew when that is entered again."""
     async with Simulator(seed=5) as service:
