@@ -197,7 +197,7 @@ class Handler:
 
 
 def _takes(function: Callable[..., object], *arguments: str) -> bool:
-    """Return whether *function* takes so many arguments, or cannot be inspected, as mocks in Python 3.11.2."""
+    """Return whether *function* takes *arguments*, or cannot be inspected (mocks in Python 3.11.2)."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
