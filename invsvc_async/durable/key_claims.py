@@ -84,7 +84,7 @@ new AS MATERIALIZED (
 )
 SELECT given.key, made.seq, given.thing IS NULL OR is_next, found
 FROM {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
-    LEFT JOIN ({_FOUND}) AS found ON found.key = given.key
+    LEFT JOIN LATERAL ({_FOUND} WHERE e.key = given.key) AS found ON true
 """
 _INSERT: Final = f"""
 INSERT INTO {{s}}entries (place, lane, {_COLUMNS})

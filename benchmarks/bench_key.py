@@ -1,0 +1,89 @@
+"""
+Measure what a key costs: an awaited write under a key against one without, with the same journal.
+
+The cost is the CPU time of the client's process; the service runs in another.
+
+    python -m benchmarks.bench_key [rounds]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.bench_journal import service as creating
+from benchmarks.harness import at_once, ratio_of
+from benchmarks.service import service as updating
+from invsvc_async import ApiKey, Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async import Write
+
+_HOOKS = 64  # that are changed in turn: changes of one webhook wait for each other
+
+
+async def _measure(place: str, address: object, rounds: int) -> None:
+    async with creating(0.0) as base, _client(base, f"{address}_creates") as client:
+
+        def create(number: int) -> Write[object]:
+            url = f"https://me.example/{number}"
+            return client.webhooks.create(url=url, events=["invoice.created"], tag=True)
+
+        await _compare(f"{place}, create", create, rounds)
+    with updating() as base:
+        async with _client(base, f"{address}_updates") as client:
+            hooks = [await client.webhooks.get(f"wh_{number}") for number in range(1, _HOOKS + 1)]
+
+            def update(number: int) -> Write[object]:
+                return client.webhooks.update(hooks[number % _HOOKS], description="changed")
+
+            await _compare(f"{place}, update", update, rounds)
+
+
+def _client(base: str, journal: str) -> Client:
+    return Client(base, ApiKey("key"), journal=journal, on_secret=lambda _key, _hook: None)
+
+
+async def _compare(what: str, write: Callable[[int], Write[object]], rounds: int) -> None:
+    """Print the ratio of the two, of many writes at once and of single ones, and the cost of a replay."""
+    numbers = count()
+
+    async def plain() -> None:
+        await write(next(numbers)).outcome()
+
+    async def keyed() -> None:
+        number = next(numbers)
+        await write(number).keyed(f"key {number}").outcome()
+
+    async def replayed() -> None:
+        await write(0).keyed("replayed", match="operation").outcome()
+
+    for together in (50, 1):
+        ways = {"plain": plain, "keyed": keyed, "replayed": replayed}
+        found = await at_once(ways, rounds=rounds, calls=200, together=together)
+        ratio = ratio_of(found, "keyed", "plain")
+        costs = [f"{way} {statistics.median(taken) * 1e6:.0f} µs" for way, taken in found.items()]
+        print(
+            f"{what}, {together} at once: {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f});",
+            ", ".join(costs),
+            flush=True,
+        )
+
+
+def main(rounds: int = 30) -> None:
+    from tests.support.database import database
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(_measure("SQLite", Path(folder) / "journal.db", rounds))
+    asyncio.run(_measure("PostgreSQL", database().at(journal="keys"), rounds))
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
