@@ -11,11 +11,7 @@ __all__ = ["Address"]
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Address(Model):
-    """
-    A postal address; ``country`` is a 3-letter code.
-
-    Spec: Client, Team.
-    """
+    """A postal address; ``country`` is a 3-letter code.  Spec: Client, Team."""
 
     street: str = ABSENT
     exterior: str = ABSENT

@@ -27,11 +27,7 @@ class SheetMapping(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class SyncSummary(Model):
-    """
-    Row counts of one synchronisation.
-
-    Spec: Spreadsheet import connection.
-    """
+    """Row counts of one synchronisation.  Spec: Spreadsheet import connection."""
 
     read: int = ABSENT
     claimed: int = ABSENT
@@ -45,11 +41,7 @@ class SyncSummary(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class SyncTotals(Model):
-    """
-    Row counts since the connection was created.
-
-    Spec: Spreadsheet import connection.
-    """
+    """Row counts since the connection was created.  Spec: Spreadsheet import connection."""
 
     imported: int = ABSENT
     adopted: int = ABSENT

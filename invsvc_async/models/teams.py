@@ -20,11 +20,7 @@ __all__ = [
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Brand(Model):
-    """
-    The branding of a team; colours are hex strings, ``logo`` is a URL.
-
-    Spec: Team.
-    """
+    """The branding of a team; colours are hex strings, ``logo`` is a URL.  Spec: Team."""
 
     alias: str = ABSENT
     primary_color: str = ABSENT
@@ -34,11 +30,7 @@ class Brand(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class EmailSettings(Model):
-    """
-    Which emails a team sends, and who gets a blind copy of its invoices.
-
-    Spec: Team.
-    """
+    """Which emails a team sends, and who gets a blind copy of its invoices.  Spec: Team."""
 
     invoices_bcc: tuple[str, ...] = ABSENT
     avoid_invoice_emails: bool = ABSENT
@@ -48,11 +40,7 @@ class EmailSettings(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Periodicity(Model):
-    """
-    How often a global invoice is issued.
-
-    Spec: Team.
-    """
+    """How often a global invoice is issued.  Spec: Team."""
 
     label: str = ABSENT
     value: str = ABSENT
@@ -60,11 +48,7 @@ class Periodicity(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class TeamSettings(Model):
-    """
-    A team's defaults for its invoices.
-
-    Spec: Team.
-    """
+    """A team's defaults for its invoices.  Spec: Team."""
 
     default_description: str | None = ABSENT
     emails: EmailSettings = ABSENT
@@ -75,11 +59,7 @@ class TeamSettings(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Member(Model):
-    """
-    A user in a team; known roles are ``admin``, ``editor`` and ``viewer``.
-
-    Spec: Team.
-    """
+    """A user in a team; known roles are ``admin``, ``editor`` and ``viewer``.  Spec: Team."""
 
     id: str = ABSENT
     email: str = ABSENT
@@ -88,11 +68,7 @@ class Member(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class SatState(Model):
-    """
-    A team's connection to the tax authority.  Its times are missing until it is connected.
-
-    Spec: Team.
-    """
+    """A team's connection to the tax authority.  Its times are missing until it is connected.  Spec: Team."""
 
     completed: bool = ABSENT
     connected_at: datetime | None = ABSENT
@@ -101,11 +77,7 @@ class SatState(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Integration(Model):
-    """
-    The state of one integration of a team.
-
-    Spec: Team.
-    """
+    """The state of one integration of a team.  Spec: Team."""
 
     completed: bool = ABSENT
     category: str | None = ABSENT

@@ -14,11 +14,7 @@ __all__ = ["Preferences", "User"]
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class User(Model):
-    """
-    A person; ``teams`` has the ids of their teams.
-
-    Spec: User.
-    """
+    """A person; ``teams`` has the ids of their teams.  Spec: User."""
 
     id: str = ABSENT
     email: str = ABSENT

@@ -95,7 +95,6 @@ def from_json(text: str | bytes) -> tuple[Intent, History, str]:
 
     Raises:
         InvalidRequestError: The text is damaged, of a newer version, or something else.
-
     """
     plain = parsed(text, "a story")
     if "history" not in plain:
@@ -109,7 +108,6 @@ def story_of(plain: dict[str, Wire], what: str) -> tuple[Intent, History, str]:
 
     Raises:
         InvalidRequestError: One of them is missing or not valid.  The message names *what* it is not.
-
     """
     check_version(plain, what)
     events, intent, verdict = plain.get("history", []), plain.get("intent"), plain.get("verdict")

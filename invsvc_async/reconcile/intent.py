@@ -139,7 +139,6 @@ class Intent:
 
         Raises:
             InvalidRequestError: The text is damaged, of a newer version, or something else.
-
         """
         from invsvc_async.reconcile.json_form import intent_from_json
 

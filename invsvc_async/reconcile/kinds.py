@@ -190,7 +190,6 @@ def kind_of_write(operation: Operation) -> Kind:
 
     Raises:
         LookupError: Its row names none, or one that does not exist.
-
     """
     try:
         return KINDS[operation.write_kind or ""]

@@ -194,7 +194,6 @@ class OutcomeBase(Portable, Generic[T_co]):
             ServiceError: The service refused the write.
             WriteNotAppliedError, WriteSupersededError, AmbiguousWriteError: According to the verdict.
             SecretLostError: Applied, but the answer with the webhook's secret was lost.
-
         """
         if self.verdict is Verdict.APPLIED:
             if self.secret_lost:
@@ -339,7 +338,6 @@ def _arguments_of(plain: dict[str, Wire]) -> dict[str, Any]:  # Any: the fields 
 
     Raises:
         InvalidRequestError: It is not the form of an outcome.
-
     """
     if "intent" not in plain:
         raise InvalidRequestError(_NO_INTENT)
