@@ -183,7 +183,6 @@ class PostgresStore(Pool):
 
         Raises:
             JournalError: The database cannot be used, or its tables are of another version.
-
         """
         if session is None and self._kind != "batch":
             raise ConfigurationError(f"{self._kind}: belongs to no client. Pass it to one.")
@@ -256,7 +255,6 @@ class PostgresStore(Pool):
 
         Raises:
             JournalError: There is none, and none is to be made; or several others.
-
         """
         own = self._own_schema(base_url, mine)
         if (yield _IS_THERE, (f"{own}.facts",))[0][0]:
@@ -292,7 +290,6 @@ class PostgresStore(Pool):
 
         Raises:
             PlaceError: It does, or the server went back in time.
-
         """
         # Once it ends, the next one may find an older copy of the database.
         connection.add_termination_listener(lambda _: self._stored_commons.clear())
@@ -316,7 +313,6 @@ class PostgresStore(Pool):
         Raises:
             PlaceError: The store may lack sends that were made.
             JournalError: The database stayed away.
-
         """
         try:
             self._place = await self.ask(self._checked_place)
@@ -539,7 +535,6 @@ def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
 
     Raises:
         ConfigurationError: One of them is invalid.
-
     """
     what = f"the {kind}'s address"
     for other in ({"batch", "journal", "outbox"} - {kind}) & {*query}:

@@ -127,7 +127,6 @@ def verdict_and_record(entry: Entry) -> tuple[Verdict, Record]:
 
     Raises:
         JournalError: The entry is damaged.
-
     """
     try:
         return Verdict(str(entry.verdict)), _decode(entry.outcome or "{}")
@@ -175,7 +174,6 @@ def intent_of(entry: Entry, commons: Commons) -> Intent:
 
     Raises:
         JournalError: The entry is damaged.
-
     """
     if entry.common is None or entry.intent is None:
         raise unreadable(entry.key, "it has no intent")
@@ -191,7 +189,6 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
 
     Raises:
         JournalError: The entry is damaged.
-
     """
     if entry.outcome is None:
         raise unreadable(entry.key, "it has no outcome")

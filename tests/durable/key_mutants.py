@@ -11,332 +11,194 @@ from __future__ import annotations
 
 import sys
 
-from tests.durable.mutants import Mutant, main
+from tests.durable.mutants import main, mutants_in
 
 TESTS = (("0", ["tests/durable/test_key_claims.py", "tests/durable/test_keys.py"]),)
-_CLAIMS, _NAMES = "durable/key_claims.py", "durable/key_names.py"
-_KEYS, _RUN = "durable/keys.py", "durable/keyed_run.py"
-MUTANTS = (
-    Mutant(
-        "claim: the other's entry is taken (file)", _CLAIMS,
-        "WHERE true ON CONFLICT (key) DO NOTHING RETURNING key, seq",
-        "WHERE true ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING key, seq",
-        "applied_is_replayed",
-    ),
-    Mutant(
-        "claim: the other's entry is taken (PG)", _CLAIMS,
-        "AS numbered\n    ON CONFLICT (key) DO NOTHING RETURNING",
-        "AS numbered\n    ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING",
-        "same_moment"
-    ),
-    Mutant(
-        "claim: in a lost lane", _CLAIMS,
-        "WHERE id = $3 AND owner = $4 {{share}}",
-        "WHERE id = $3 {{share}}",
-        "lost_its_lane",
-    ),
-    Mutant(
-        "claim: sent although it is taken", _RUN,
-        "self.keys.claims.claim(self, entry)) is not None:\n            raise KeyTakenError(found)\n        elif",
-        "self.keys.claims.claim(self, entry)) is not None:\n            pass\n        elif",
-        "applied_is_replayed or racers"
-    ),
-    Mutant(
-        "claim: the store is away", _CLAIMS,
-        "                            future.set_exception(error)",
-        "                            future.set_result(1)",
-        "away",
-    ),
-    Mutant(
-        "send: the store is away", _RUN,
-        "            await self.lane.put(entry)\n        elif",
-        "            self.lane.put(entry)\n        elif",
-        "between",
-    ),
-    Mutant(
-        "take: from the living", _CLAIMS,
-        "if owner is not None and owner != mine.token and member_of(owner) in alive:",
-        "if False:",
-        "living",
-    ),
-    Mutant(
-        "take: in a lost lane", _CLAIMS,
-        "    if not (yield _MINE, (mine.number, mine.token)):",
-        "    if not (yield _MINE, (mine.number, mine.token)) and False:",
-        "lost_its_lane",
-    ),
-    Mutant(
-        "take: by two", _CLAIMS,
-        "WHERE seq = $1 AND lane = $2 AND done_at IS NULL RETURNING seq",
-        "WHERE seq = $1 AND {arg 2 bigint} IS NOT NULL AND done_at IS NULL RETURNING seq",
-        "taken_once",
-    ),
-    Mutant(
-        "take: a silent one counts as gone", _CLAIMS,
-        "(before == ENDED or (bool(owners) and owner is None)) if moved",
-        "True if moved",
-        "silent_is_not_gone",
-    ),
-    Mutant(
-        "wait: none", _KEYS,
-        "if found.lives and found.owner != run.lane.token:\n                await self.claims.wait(found)\n                return None\n            gone",
-        "if found.lives and found.owner != run.lane.token:\n                return None\n            gone",
-        "thousand",
-    ),
-    Mutant(
-        "wait: its verdict does not count", _KEYS,
-        "if waited or verdict in _FINAL:",
-        "if verdict in _FINAL:",
-        "waiter_returns",
-    ),
-    Mutant(
-        "wait: forgotten meanwhile, and sent", _KEYS,
-        "if found is None and waited:",
-        "if False:",
-        "pruned_while",
-    ),
-    Mutant(
-        "reopen: by two", _CLAIMS,
-        "AND verdict = $2 AND done_at = $3 RETURNING",
-        "AND {{arg 2 text}} <> '' AND {{arg 3 bigint}} > 0 RETURNING",
-        "reopened_once",
-    ),
-    Mutant(
-        "reopen: while it is done", _CLAIMS,
-        "WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING",
-        "WHERE seq = $1 AND {{arg 2 text}} <> '' AND {{arg 3 bigint}} > 0 RETURNING",
-        "reopened_once",
-    ),
-    Mutant(
-        "reopen: an unknown one as unsent", _KEYS,
-        "State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO",
-        "State.TO_DO",
-        "unknown",
-    ),
-    Mutant(
-        "release: none", _RUN,
-        "            self.keys.start(self._released(entry))",
-        "            pass",
-        "at_once",
-    ),
-    Mutant(
-        "release: by a zombie", _CLAIMS,
-        "    AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)\n",
-        "    AND {{arg 3 text}} <> ''\n",
-        "zombie",
-    ),
-    Mutant(
-        "release: as unsent", _RUN,
-        "State.SENDING if sent else State.TO_DO",
-        "State.TO_DO",
-        "cancelled",
-    ),
-    Mutant(
-        "read before a second send", _KEYS,
-        "if entry.state is State.TO_DO:\n            return await self._first(run, spec)\n        intent",
-        "if True:\n            return await self._first(run, spec)\n        intent",
-        "cancelled",
-    ),
-    Mutant(
-        "zombie: its verdict is told", _RUN,
-        "        except LostLaneError:\n            raise\n",
-        "        except LostLaneError:\n            pass\n",
-        "wakes_up",
-    ),
-    Mutant(
-        "final: superseded is done again", _KEYS,
-        "_FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)",
-        "_FINAL = (Verdict.APPLIED,)",
-        "superseded",
-    ),
-    Mutant(
-        "final: applied is done again", _KEYS,
-        "_FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)",
-        "_FINAL = (Verdict.SUPERSEDED,)",
-        "replayed",
-    ),
-    Mutant(
-        "racers in one process: not shared", _KEYS,
-        "if turn.rounds > rounds and turn.last is not None:",
-        "if False:",
-        "racers_in_one",
-    ),
-    Mutant(
-        "order: an older write undoes a newer one", _KEYS,
-        "        if run.overtaken:",
-        "        if False:",
-        "undo",
-    ),
-    Mutant(
-        "order: none (before a read)", _KEYS,
-        "        if not run.is_next:\n            await self._after_earlier(run, run.seq)\n",
-        "",
-        "order",
-    ),
-    Mutant(
-        "order: none (before a send)", _RUN,
-        "        elif not self.is_next:\n            raise KeyTakenError(None)\n",
-        "",
-        "order",
-    ),
-    Mutant(
-        "order: an open one is no obstacle (file)", _CLAIMS,
-        "WHERE e.thing = given.thing AND e.done_at IS NULL AND e.seq <> given.seq",
-        "WHERE false",
-        "order",
-    ),
-    Mutant(
-        "order: an open one is no obstacle (PG)", _CLAIMS,
-        "AND lane = $3 AND verdict = '{Verdict.APPLIED}'",
-        "AND lane = $3",
-        "order",
-    ),
-    Mutant(
-        "order: a state of another process is no obstacle (PG)", _CLAIMS,
-        "SELECT 1 FROM {{s}}entries WHERE seq = before AND lane = $3 AND verdict",
-        "SELECT 1 FROM {{s}}entries WHERE seq = before AND verdict",
-        "order",
-    ),
-    Mutant(
-        "order: stored as sent before its turn", _CLAIMS,
-        "CASE WHEN thing IS NULL OR is_next THEN state ELSE {State.TO_DO:d} END",
-        "state",
-        "order",
-    ),
-    Mutant(
-        "order: a write that was not sent counts as the last", _KEYS,
-        "            driver.take_back()\n",
-        "",
-        "superseded",
-    ),
-    Mutant(
-        "order: reopened as the newest, unseen", "durable/entries.py",
-        "        yield _LOOK_AGAIN, (sorted(again),)\n",
-        "        pass\n",
-        "order",
-    ),
-    Mutant(
-        "conflict: none", _NAMES,
-        "    if differing:\n",
-        "    if False:\n",
-        "another_write",
-    ),
-    Mutant(
-        "conflict: the operation does not count", _NAMES,
-        'if not name.startswith(("body", "tag"))]',
-        "if False]",
-        "another_write",
-    ),
-    Mutant(
-        "conflict: digits", _NAMES,
-        "if isinstance(value, Decimal) and",
-        "if False and",
-        "numbers",
-    ),
-    Mutant(
-        "conflict: only two digits", _NAMES,
-        'rest.rstrip("0")',
-        "rest[:2].rstrip('0')",
-        "numbers",
-    ),
-    Mutant(
-        "namespace: one for all", _NAMES,
-        'return f"{self._known[team]} {key}"',
-        'return f"x {key}"',
-        "teams",
-    ),
-    Mutant(
-        "namespace: any credential", _NAMES,
-        'if await self._facts.get_or(f"keys {place}", mine) == mine:',
-        'if await self._facts.get_or(f"keys {place}", mine):',
-        "credential"
-    ),
-    Mutant(
-        "namespace: none for a provider",
-        _NAMES,
-        "        if mine is None:\n",
-        '        mine = mine or ""\n        if False:\n',
-        "provider",
-    ),
-    Mutant(
-        "restored: keys may be missing", _NAMES,
-        "if self._mark is not None and self._mark.is_open:",
-        "if False:",
-        "copy",
-    ),
-    Mutant(
-        "restored: not looked at", _KEYS,
-        "        await self._doubts.check()\n",
-        "",
-        "copy",
-    ),
-    Mutant(
-        "forget: what may have been sent", _CLAIMS,
-        "        if state != State.SENDING:\n",
-        "        if True:\n",
-        "forgotten",
-    ),
-    Mutant(
-        "prune: unknown ones", "durable/scripts.py",
-        " AND e.verdict <> '{Verdict.UNKNOWN}'\n",
-        "\n",
-        "unknown",
-    ),
-    Mutant(
-        "replay: it is not told", _KEYS,
-        'changes: dict[str, Any] = {"replayed": True}',
-        "changes: dict[str, Any] = {}",
-        "racers_in_one",
-    ),
-    Mutant(
-        "replay: from the store, not told", _KEYS,
-        "attrs.evolve(outcome, replayed=True)",
-        "attrs.evolve(outcome)",
-        "replayed",
-    ),
-    Mutant(
-        "secret: to each of this process", _KEYS,
-        'if outcome.secret == "returned":',
-        "if False:",
-        "racers_in_one",
-    ),
-    Mutant(
-        "secret: returned, says a dead process", _KEYS,
-        "return latest is not None and not latest.untold",
-        "return True",
-        "killed",
-    ),
-    Mutant(
-        "secret: nobody notes that it was returned", _RUN,
-        "        if self.taker is not None:\n",
-        "        if False:\n",
-        "replayed",
-    ),
-    Mutant(
-        "secret: not delivered", _RUN,
-        "(hook := session.on_secret) is not None:",
-        "(hook := None) is not None:",
-        "delivered",
-    ),
-    Mutant(
-        "secret: delivered, and the outcome says returned", _KEYS,
-        'if run.outcome.secret == "delivered":',
-        "if False:",
-        "delivered",
-    ),
-    Mutant(
-        "secret: whoever asks is not told that it was returned", _KEYS,
-        "if run.taker is None:",
-        "if True:",
-        "replayed",
-    ),
-    Mutant(
-        "recover: those with keys count as other ones", "durable/journal.py",
-        "AND done_at IS NULL AND digest <> ''",
-        "AND done_at IS NULL AND digest <> '' AND false",
-        "recover",
-    ),
-)  # fmt: skip
+MUTANTS = mutants_in(
+    """
+claim: the other's entry is taken (file) | durable/key_claims.py | applied_is_replayed
+- WHERE true ON CONFLICT (key) DO NOTHING RETURNING key, seq
++ WHERE true ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING key, seq
+claim: the other's entry is taken (PG) | durable/key_claims.py | same_moment
+- AS numbered
+-     ON CONFLICT (key) DO NOTHING RETURNING
++ AS numbered
++     ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING
+claim: in a lost lane | durable/key_claims.py | lost_its_lane
+- WHERE id = $3 AND owner = $4 {{share}}
++ WHERE id = $3 {{share}}
+claim: sent although it is taken | durable/keyed_run.py | applied_is_replayed or racers
+- self.keys.claims.claim(self, entry)) is not None:
+-             raise KeyTakenError(found)
+-         elif
++ self.keys.claims.claim(self, entry)) is not None:
++             pass
++         elif
+claim: the store is away | durable/key_claims.py | away
+-                             future.set_exception(error)
++                             future.set_result(1)
+send: the store is away | durable/keyed_run.py | between
+-             await self.lane.put(entry)
+-         elif
++             self.lane.put(entry)
++         elif
+take: from the living | durable/key_claims.py | living
+- if owner is not None and owner != mine.token and member_of(owner) in alive:
++ if False:
+take: in a lost lane | durable/key_claims.py | lost_its_lane
+-     if not (yield _MINE, (mine.number, mine.token)):
++     if not (yield _MINE, (mine.number, mine.token)) and False:
+take: by two | durable/key_claims.py | taken_once
+- WHERE seq = $1 AND lane = $2 AND done_at IS NULL RETURNING seq
++ WHERE seq = $1 AND {arg 2 bigint} IS NOT NULL AND done_at IS NULL RETURNING seq
+take: a silent one counts as gone | durable/key_claims.py | silent_is_not_gone
+- (before == ENDED or (bool(owners) and owner is None)) if moved
++ True if moved
+wait: none | durable/keys.py | thousand
+- if found.lives and found.owner != run.lane.token:
+-                 await self.claims.wait(found)
+-                 return None
+-             gone
++ if found.lives and found.owner != run.lane.token:
++                 return None
++             gone
+wait: its verdict does not count | durable/keys.py | waiter_returns
+- if waited or verdict in _FINAL:
++ if verdict in _FINAL:
+wait: forgotten meanwhile, and sent | durable/keys.py | pruned_while
+- if found is None and waited:
++ if False:
+reopen: by two | durable/key_claims.py | reopened_once
+- AND verdict = $2 AND done_at = $3 RETURNING
++ AND {{arg 2 text}} <> '' AND {{arg 3 bigint}} > 0 RETURNING
+reopen: while it is done | durable/key_claims.py | reopened_once
+- WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING
++ WHERE seq = $1 AND {{arg 2 text}} <> '' AND {{arg 3 bigint}} > 0 RETURNING
+reopen: an unknown one as unsent | durable/keys.py | unknown
+- State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO
++ State.TO_DO
+release: none | durable/keyed_run.py | at_once
+-             self.keys.start(self._released(entry))
++             pass
+release: by a zombie | durable/key_claims.py | zombie
+-     AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
++     AND {{arg 3 text}} <> ''
+release: as unsent | durable/keyed_run.py | cancelled
+- State.SENDING if sent else State.TO_DO
++ State.TO_DO
+read before a second send | durable/keys.py | cancelled
+- if entry.state is State.TO_DO:
+-             return await self._first(run, spec)
+-         intent
++ if True:
++             return await self._first(run, spec)
++         intent
+zombie: its verdict is told | durable/keyed_run.py | wakes_up
+-         except LostLaneError:
+-             raise
++         except LostLaneError:
++             pass
+final: superseded is done again | durable/keys.py | superseded
+- _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
++ _FINAL = (Verdict.APPLIED,)
+final: applied is done again | durable/keys.py | replayed
+- _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
++ _FINAL = (Verdict.SUPERSEDED,)
+racers in one process: not shared | durable/keys.py | racers_in_one
+- if turn.rounds > rounds and turn.last is not None:
++ if False:
+order: an older write undoes a newer one | durable/keys.py | undo
+-         if run.overtaken:
++         if False:
+order: none (before a read) | durable/keys.py | order
+-         if not run.is_next:
+-             await self._after_earlier(run, run.seq)
++
+order: none (before a send) | durable/keyed_run.py | order
+-         elif not self.is_next:
+-             raise KeyTakenError(None)
++
+order: an open one is no obstacle (file) | durable/key_claims.py | order
+- WHERE e.thing = given.thing AND e.done_at IS NULL AND e.seq <> given.seq
++ WHERE false
+order: an open one is no obstacle (PG) | durable/key_claims.py | order
+- AND lane = $3 AND verdict = '{Verdict.APPLIED}'
++ AND lane = $3
+order: a state of another process is no obstacle (PG) | durable/key_claims.py | order
+- SELECT 1 FROM {{s}}entries WHERE seq = before AND lane = $3 AND verdict
++ SELECT 1 FROM {{s}}entries WHERE seq = before AND verdict
+order: stored as sent before its turn | durable/key_claims.py | order
+- CASE WHEN thing IS NULL OR is_next THEN state ELSE {State.TO_DO:d} END
++ state
+order: a write that was not sent counts as the last | durable/keys.py | superseded
+-             driver.take_back()
++
+order: reopened as the newest, unseen | durable/entries.py | order
+-         yield _LOOK_AGAIN, (sorted(again),)
++         pass
+conflict: none | durable/key_names.py | another_write
+-     if differing:
++     if False:
+conflict: the operation does not count | durable/key_names.py | another_write
+- if not name.startswith(("body", "tag"))]
++ if False]
+conflict: digits | durable/key_names.py | numbers
+- if isinstance(value, Decimal) and
++ if False and
+conflict: only two digits | durable/key_names.py | numbers
+- rest.rstrip("0")
++ rest[:2].rstrip('0')
+namespace: one for all | durable/key_names.py | teams
+- return f"{self._known[team]} {key}"
++ return f"x {key}"
+namespace: any credential | durable/key_names.py | credential
+- if await self._facts.get_or(f"keys {place}", mine) == mine:
++ if await self._facts.get_or(f"keys {place}", mine):
+namespace: none for a provider | durable/key_names.py | provider
+-         if mine is None:
++         mine = mine or ""
++         if False:
+restored: keys may be missing | durable/key_names.py | copy
+- if self._mark is not None and self._mark.is_open:
++ if False:
+restored: not looked at | durable/keys.py | copy
+-         await self._doubts.check()
++
+forget: what may have been sent | durable/key_claims.py | forgotten
+-         if state != State.SENDING:
++         if True:
+prune: unknown ones | durable/scripts.py | unknown
+-  AND e.verdict <> '{Verdict.UNKNOWN}'
++
+replay: it is not told | durable/keys.py | racers_in_one
+- changes: dict[str, Any] = {"replayed": True}
++ changes: dict[str, Any] = {}
+replay: from the store, not told | durable/keys.py | replayed
+- attrs.evolve(outcome, replayed=True)
++ attrs.evolve(outcome)
+secret: to each of this process | durable/keys.py | racers_in_one
+- if outcome.secret == "returned":
++ if False:
+secret: returned, says a dead process | durable/keys.py | killed
+- return latest is not None and not latest.untold
++ return True
+secret: nobody notes that it was returned | durable/keyed_run.py | replayed
+-         if self.taker is not None:
++         if False:
+secret: not delivered | durable/keyed_run.py | delivered
+- (hook := session.on_secret) is not None:
++ (hook := None) is not None:
+secret: delivered, and the outcome says returned | durable/keys.py | delivered
+- if run.outcome.secret == "delivered":
++ if False:
+secret: whoever asks is not told that it was returned | durable/keys.py | replayed
+- if run.taker is None:
++ if True:
+recover: those with keys count as other ones | durable/journal.py | recover
+- AND done_at IS NULL AND digest <> ''
++ AND done_at IS NULL AND digest <> '' AND false
+"""
+)
 
 
 if __name__ == "__main__":

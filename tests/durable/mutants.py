@@ -38,151 +38,143 @@ class Mutant(NamedTuple):
     only: str = ""
 
 
-_PUT, _FILE = "durable/postgres_store.py", "durable/sqlite_store.py"
-_SCRIPTS, _LEASES = "durable/scripts.py", "durable/leases.py"
-_DISPATCH = "batch/dispatcher.py"
-_SQLITE, _POSTGRES = "outbox/sqlite.py", "outbox/postgres.py"
-MUTANTS = (
-    Mutant("fence of a put", _PUT, " AND owned.owner = given.token %s", " %s"),
-    Mutant(
-        "done stays done (PG)",
-        _PUT,
-        "AND (e.done_at IS NULL OR e.done_at = given.done_at AND e.verdict = given.verdict)",
-        "",
-    ),
-    Mutant("done stays done (SQLite)", _FILE, " AND e.done_at IS NULL {{changed}}", " {{changed}}"),
-    Mutant("lost is told (SQLite)", _FILE, "if states.get(entry.seq) != entry.state}", "if False}"),
-    Mutant(
-        "verdict untold (PG)",
-        _PUT,
-        "SELECT seq, taker FROM stored WHERE done_at IS NOT NULL",
-        "SELECT seq, taker FROM stored WHERE false",
-    ),
-    Mutant(
-        "living consumer robbed", _SCRIPTS, "owner in (None, taker) or member_of(owner) not in alive", "True"
-    ),
-    Mutant("any consumer's verdict", _SCRIPTS, 'u.taker = $3 OR {dead("u.taker")}', "true"),
-    Mutant(
-        "keep without taker",
-        _SCRIPTS,
-        "WHERE seq {any 1 bigint} AND taker = $2 {share}",
-        "WHERE seq {any 1 bigint} AND $2 = $2 {share}",
-    ),
-    Mutant(
-        "acknowledge without taker",
-        "durable/results.py",
-        '"DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"',
-        '"DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND {arg 2 text} IS NOT NULL"',
-    ),
-    Mutant(
-        "reopen applied",
-        _SCRIPTS,
-        "AND e.verdict <> 'applied' AND e.intent IS NOT NULL",
-        "AND e.intent IS NOT NULL",
-    ),
-    Mutant(
-        "reopen emptied",
-        _SCRIPTS,
-        " AND e.intent IS NOT NULL ORDER BY e.seq {{update}}",
-        " ORDER BY e.seq {{update}}",
-    ),
-    Mutant(
-        "reopened stays unheard",
-        _SCRIPTS,
-        "    yield _HEARD, ([seq for seq, *_ in rows],)\n    yield from count",
-        "    yield from count",
-    ),
-    Mutant(
-        "unknown forgets sends",
-        _SCRIPTS,
-        "intent if verdict == Verdict.UNKNOWN else without_sends(intent)",
-        "without_sends(intent)",
-    ),
-    Mutant("drop sent", _SCRIPTS, " or may_be_sent(entry):", ":"),
-    Mutant(
-        "drop of copy",
-        _SCRIPTS,
-        "entry.seq <= last_of(restored[0][0] if restored else None) or may_be_sent(entry)",
-        "may_be_sent(entry)",
-    ),
-    Mutant(
-        "prune unheard",
-        _SCRIPTS,
-        "{{arg 2 smallint}} = 1 OR NOT EXISTS",
-        "{{arg 2 smallint}} < 2 OR NOT EXISTS",
-    ),
-    Mutant("prune unknown", _SCRIPTS, " AND e.verdict <> '{Verdict.UNKNOWN}'\n", "\n"),
-    Mutant(
-        "prune without looking again",
-        _SCRIPTS,
-        "WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING",
-        "WHERE ({_OLD} OR true) AND e.seq {{any 3 bigint}} RETURNING",
-    ),
-    Mutant("lease longer than silence", _LEASES, "LEASE: Final = 0.8", "LEASE: Final = 800.0"),
-    Mutant("living owner robbed", _LEASES, "if owner is None or member_of(owner) not in alive}", "}"),
-    Mutant("taken lane is free", _LEASES, "taken = {lane: owner is None for", "taken = {lane: True for"),
-    Mutant(
-        "unanswered lane is free",
-        _LEASES,
-        "            taken[lane] = False\n",
-        "            taken[lane] = True\n",
-    ),
-    Mutant(
-        "longer silence",
-        _LEASES,
-        "CASE WHEN silence > {arg 1 float8} THEN silence ELSE {arg 1 float8} END",
-        "{arg 1 float8}",
-    ),
-    Mutant("lanes regained", _DISPATCH, " and self._in_lane[lane.number] == self._busy[lane]", ""),
-    Mutant(
-        "passed over", _DISPATCH, "                self._places[lane.number] = 0\n", "                pass\n"
-    ),
-    Mutant(
-        "read again is min",
-        _DISPATCH,
-        "last[lane] if since is None else min(since, last[lane])",
-        "last[lane] if since is None else since",
-    ),
-    Mutant(
-        "newest",
-        _DISPATCH,
-        "if item.thing is not None and entry.place < self._newest.get(item.thing, 0):",
-        "if False:",
-    ),
-    Mutant(
-        "sender gone",
-        _DISPATCH,
-        "item.lane, item.sender_gone = lane, lane.was_free",
-        "item.lane, item.sender_gone = lane, True",
-    ),
-    Mutant(
-        "other write under its key",
-        _SQLITE,
-        "lambda row: others.get(row.key, State.DONE) == State.DONE, new",
-        "lambda row: True, new",
-    ),
-    Mutant("row first", _SQLITE, "            await self._forget([key])\n", ""),
-    Mutant("rows of the copy", _SQLITE, "            await self.store.run(mark_restored)\n", ""),
-    Mutant(
-        "another file beside",
-        _SQLITE,
-        "                await self._belongs_together()\n",
-        "                pass\n",
-    ),
-    Mutant("the dead are not forgotten", _FILE, 'connection.execute("DELETE FROM members")', "pass"),
-    Mutant(
-        "note of what was enqueued", _PUT, "await self.rows(_NOTE_LAST, await self.ask(self._note))", "pass"
-    ),
-    Mutant("lock of a thing", _POSTGRES, "lock=_NO_LOCK if new.thing is None else _LOCK", "lock=_NO_LOCK"),
-    Mutant("place", "outbox/outbox.py", "        await self._store.store.check_place()\n", ""),
-    Mutant(
-        "counts of what is reopened",
-        _SCRIPTS,
-        "        counts[State.DONE, verdict, flags] -= 1\n",
-        "        pass\n",
-    ),
-    Mutant("counts of what is changed (SQLite)", "durable/tables.py", "OLD=-1, NEW=1", "NEW=1"),
-    Mutant("counts of what was reopened meanwhile", _PUT, '"AND b.state = e.state"', '""'),
+def mutants_in(text: str) -> list[Mutant]:
+    """
+    Return the mutants in *text*.
+
+    Each has a line ``NAME | FILE | TESTS``, the last of which may be missing, and then the lines of a patch.
+    """
+    found: list[Mutant] = []
+    for name, patch in re.findall(r"^(?![-+])(.+)\n((?:[-+].*\n)+)", text, re.MULTILINE):
+        right, wrong = (
+            "\n".join(re.findall(rf"^{re.escape(sign)} ?(.*)", patch, re.MULTILINE)) for sign in "-+"
+        )
+        name, file, *only = name.split(" | ")  # noqa: PLW2901 - its parts
+        found.append(Mutant(name, file, right, wrong, *only))
+    return found
+
+
+MUTANTS = mutants_in(
+    """
+fence of a put | durable/postgres_store.py
+-  AND owned.owner = given.token %s
++  %s
+done stays done (PG) | durable/postgres_store.py
+- AND (e.done_at IS NULL OR e.done_at = given.done_at AND e.verdict = given.verdict)
++
+done stays done (SQLite) | durable/sqlite_store.py
+-  AND e.done_at IS NULL {{changed}}
++  {{changed}}
+lost is told (SQLite) | durable/sqlite_store.py
+- if states.get(entry.seq) != entry.state}
++ if False}
+verdict untold (PG) | durable/postgres_store.py
+- SELECT seq, taker FROM stored WHERE done_at IS NOT NULL
++ SELECT seq, taker FROM stored WHERE false
+living consumer robbed | durable/scripts.py
+- owner in (None, taker) or member_of(owner) not in alive
++ True
+any consumer's verdict | durable/scripts.py
+- u.taker = $3 OR {dead("u.taker")}
++ true
+keep without taker | durable/scripts.py
+- WHERE seq {any 1 bigint} AND taker = $2 {share}
++ WHERE seq {any 1 bigint} AND $2 = $2 {share}
+acknowledge without taker | durable/results.py
+- "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"
++ "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND {arg 2 text} IS NOT NULL"
+reopen applied | durable/scripts.py
+- AND e.verdict <> 'applied' AND e.intent IS NOT NULL
++ AND e.intent IS NOT NULL
+reopen emptied | durable/scripts.py
+-  AND e.intent IS NOT NULL ORDER BY e.seq {{update}}
++  ORDER BY e.seq {{update}}
+reopened stays unheard | durable/scripts.py
+-     yield _HEARD, ([seq for seq, *_ in rows],)
+-     yield from count
++     yield from count
+unknown forgets sends | durable/scripts.py
+- intent if verdict == Verdict.UNKNOWN else without_sends(intent)
++ without_sends(intent)
+drop sent | durable/scripts.py
+-  or may_be_sent(entry):
++ :
+drop of copy | durable/scripts.py
+- entry.seq <= last_of(restored[0][0] if restored else None) or may_be_sent(entry)
++ may_be_sent(entry)
+prune unheard | durable/scripts.py
+- {{arg 2 smallint}} = 1 OR NOT EXISTS
++ {{arg 2 smallint}} < 2 OR NOT EXISTS
+prune unknown | durable/scripts.py
+-  AND e.verdict <> '{Verdict.UNKNOWN}'
++
+prune without looking again | durable/scripts.py
+- WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING
++ WHERE ({_OLD} OR true) AND e.seq {{any 3 bigint}} RETURNING
+lease longer than silence | durable/leases.py
+- LEASE: Final = 0.8
++ LEASE: Final = 800.0
+living owner robbed | durable/leases.py
+- if owner is None or member_of(owner) not in alive}
++ }
+taken lane is free | durable/leases.py
+- taken = {lane: owner is None for
++ taken = {lane: True for
+unanswered lane is free | durable/leases.py
+-             taken[lane] = False
++             taken[lane] = True
+longer silence | durable/leases.py
+- CASE WHEN silence > {arg 1 float8} THEN silence ELSE {arg 1 float8} END
++ {arg 1 float8}
+lanes regained | batch/dispatcher.py
+-  and self._in_lane[lane.number] == self._busy[lane]
++
+passed over | batch/dispatcher.py
+-                 self._places[lane.number] = 0
++                 pass
+read again is min | batch/dispatcher.py
+- last[lane] if since is None else min(since, last[lane])
++ last[lane] if since is None else since
+newest | batch/dispatcher.py
+- if item.thing is not None and entry.place < self._newest.get(item.thing, 0):
++ if False:
+sender gone | batch/dispatcher.py
+- item.lane, item.sender_gone = lane, lane.was_free
++ item.lane, item.sender_gone = lane, True
+other write under its key | outbox/sqlite.py
+- lambda row: others.get(row.key, State.DONE) == State.DONE, new
++ lambda row: True, new
+row first | outbox/sqlite.py
+-             await self._forget([key])
++
+rows of the copy | outbox/sqlite.py
+-             await self.store.run(mark_restored)
++
+another file beside | outbox/sqlite.py
+-                 await self._belongs_together()
++                 pass
+the dead are not forgotten | durable/sqlite_store.py
+- connection.execute("DELETE FROM members")
++ pass
+note of what was enqueued | durable/postgres_store.py
+- await self.rows(_NOTE_LAST, await self.ask(self._note))
++ pass
+lock of a thing | outbox/postgres.py
+- lock=_NO_LOCK if new.thing is None else _LOCK
++ lock=_NO_LOCK
+place | outbox/outbox.py
+-         await self._store.store.check_place()
++
+counts of what is reopened | durable/scripts.py
+-         counts[State.DONE, verdict, flags] -= 1
++         pass
+counts of what is changed (SQLite) | durable/tables.py
+- OLD=-1, NEW=1
++ NEW=1
+counts of what was reopened meanwhile | durable/postgres_store.py
+- "AND b.state = e.state"
++ ""
+"""
 )
 
 
