@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
-from invsvc_async.models.address import Address
 from invsvc_async.models.common import ABSENT, Model
+from invsvc_async.models.teams import Address
 
 __all__ = [
     "Customer", "DownloadPackage", "DownloadRequest", "Efos", "Invoice", "InvoiceItem", "InvoiceStamp",

@@ -1,4 +1,4 @@
-"""Teams, which are the issuers of invoices."""
+"""Teams, which are the issuers of invoices, users, and postal addresses."""
 
 from __future__ import annotations
 
@@ -9,13 +9,25 @@ from typing import Any
 
 import attrs
 
-from invsvc_async.models.address import Address
 from invsvc_async.models.common import ABSENT, Model
 
 __all__ = [
-    "Brand", "EmailSettings", "Integration", "Member", "Periodicity", "SatState", "Team",
-    "TeamSettings",
+    "Address", "Brand", "EmailSettings", "Integration", "Member", "Periodicity", "Preferences", "SatState",
+    "Team", "TeamSettings", "User",
 ]  # fmt: skip
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class Address(Model):
+    """A postal address; ``country`` is a 3-letter code.  Spec: Client, Team."""
+
+    street: str = ABSENT
+    exterior: str = ABSENT
+    neighborhood: str = ABSENT
+    city: str = ABSENT
+    state: str = ABSENT
+    zip: str = ABSENT
+    country: str = ABSENT
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
@@ -114,3 +126,32 @@ class Team(Model):
     status: str = ABSENT
     scheduled_deletion: Any = ABSENT
     onboarding_url: str | None = ABSENT
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class User(Model):
+    """A person; ``teams`` has the ids of their teams.  Spec: User."""
+
+    id: str = ABSENT
+    email: str = ABSENT
+    first_name: str = ABSENT
+    last_name: str = ABSENT
+    phone: str = ABSENT
+    teams: tuple[str, ...] = ABSENT
+    created_at: datetime = ABSENT
+    company_role: str = ABSENT
+    address: Address = ABSENT
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class Preferences(Model):
+    """
+    A person's preferences for one team.  ``testmode`` sets the data mode of their tokens from then on.
+
+    Spec: User preferences for a team.
+    """
+
+    team_id: str = ABSENT
+    testmode: bool = ABSENT
+    search_collection: str = ABSENT
+    invoices_order_by: str = ABSENT

@@ -12,7 +12,6 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
-from msgspec import Raw
 
 from invsvc_async import errors, settings
 from invsvc_async.api.operations import BY_NAME
@@ -25,6 +24,7 @@ from invsvc_async.errors import (
     ServiceError,
     TransportError,
     service_error_class,
+    without_secrets,
 )
 from invsvc_async.reconcile import history
 from invsvc_async.reconcile.intent import Intent, SentEnd
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMA", "check_version", "error_of", "event_from_wire", "event_to_wire", "intent_from_json",
-    "intent_to_json", "misfit", "parsed", "plain_error", "structured", "unstructured", "without_secrets",
+    "intent_to_json", "misfit", "parsed", "plain_error", "structured", "unstructured",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -184,15 +184,6 @@ def event_from_wire(plain: Wire) -> Event:
     except OverflowError:
         raise InvalidRequestError("not a story: a stamp is outside the range of times") from None
     return event
-
-
-def without_secrets(value: Wire) -> Wire:
-    """Return plain data without the members called ``secret``, and what could not be decoded."""
-    if isinstance(value, dict):
-        return {name: without_secrets(inner) for name, inner in value.items() if name != "secret"}
-    if isinstance(value, (list, tuple)):
-        return [without_secrets(each) for each in value]
-    return None if isinstance(value, Raw) else value  # it may contain one
 
 
 # --- errors

@@ -129,9 +129,12 @@ class Kind:
             and (value is not None or name not in self.never_null)
         }
 
-    def same(self, one: Mapping[str, Wire], other: Mapping[str, Wire]) -> bool:
-        """Return whether all fields that a read shows are equal in two states."""
-        return all(self.same_field(name, one.get(name), other.get(name)) for name in self.fields or one)
+    def same(
+        self, one: Mapping[str, Wire], other: Mapping[str, Wire], names: Iterable[str] | None = None
+    ) -> bool:
+        """Return whether fields are equal in two states: those with *names*, or all that a read shows."""
+        names = (self.fields or one) if names is None else names
+        return all(self.same_field(name, one.get(name), other.get(name)) for name in names)
 
     def alike(self, fields: Wire) -> str | None:
         """Return what is equal in all things that could be mistaken for one with *fields*, if it is known."""

@@ -9,7 +9,7 @@ import attrs
 from invsvc_async import models
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import structure
-from invsvc_async.errors import InvalidRequestError, InvsvcError, ServiceError
+from invsvc_async.errors import InvalidRequestError, InvsvcError, ServiceError, without_secrets
 from invsvc_async.models.portable import Portable, keep_arguments
 from invsvc_async.reconcile.explain import story_of, tell, to_plain
 from invsvc_async.reconcile.facts import Known
@@ -22,7 +22,6 @@ from invsvc_async.reconcile.json_form import (
     plain_error,
     structured,
     unstructured,
-    without_secrets,
 )
 from invsvc_async.reconcile.stored_intent import stored
 
