@@ -12,7 +12,7 @@ from invsvc_async.codec import structure
 from invsvc_async.errors import InvalidRequestError, InvsvcError, ServiceError, without_secrets
 from invsvc_async.models.portable import Portable, keep_arguments
 from invsvc_async.reconcile.explain import story_of, tell, to_plain
-from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.facts import Known, stored
 from invsvc_async.reconcile.history import Evidence, Secret, Verdict
 from invsvc_async.reconcile.json_form import (
     SCHEMA,
@@ -23,7 +23,6 @@ from invsvc_async.reconcile.json_form import (
     structured,
     unstructured,
 )
-from invsvc_async.reconcile.stored_intent import stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
