@@ -27,6 +27,7 @@ from invsvc_async.errors import (
     without_secrets,
 )
 from invsvc_async.reconcile import history
+from invsvc_async.reconcile.compare import is_time
 from invsvc_async.reconcile.intent import Intent, SentEnd
 from invsvc_async.reconcile.kinds import kind_of_write
 
@@ -209,6 +210,7 @@ def error_of(plain: Wire) -> InvsvcError | None:
     if kind is not None or type(status) is not int:
         return (kind or InvsvcError)(text)
     details, code, message = plain.get("details"), plain.get("code"), plain.get("message")
+    pause = plain.get("retry_after")
     if isinstance(details, list) and all(isinstance(each, str) for each in details):
         details = tuple(details)
     return service_error_class(status)(
@@ -217,15 +219,9 @@ def error_of(plain: Wire) -> InvsvcError | None:
         message=message if isinstance(message, str) else None,
         details=details,
         operation=plain.get("operation"),
-        retry_after=_seconds(plain.get("retry_after")),
+        retry_after=float(pause) if is_time(pause) and 0 <= pause <= _LONGEST_PAUSE else None,
         own_envelope=plain.get("own_envelope") is True,
     )
-
-
-def _seconds(plain: Wire) -> float | None:
-    if isinstance(plain, bool) or not isinstance(plain, (int, float, Decimal)):
-        return None
-    return float(plain) if 0 <= plain <= _LONGEST_PAUSE else None
 
 
 # --- conversion
