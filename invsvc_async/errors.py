@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 from msgspec import Raw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
 __all__ = [
@@ -75,12 +75,6 @@ def _restore(cls: type[InvsvcError], args: tuple[object, ...], state: dict[str, 
     return error
 
 
-def _printable_words(text: str) -> Iterator[str]:
-    """Yield the words of *text* with control characters replaced, so that it is one printable line."""
-    for word in re.split(r"(\s+)", text):
-        yield " " if word.isspace() else "".join(char if char.isprintable() else "\ufffd" for char in word)
-
-
 def without_frames(error: E) -> E:
     """
     Return *error* without the frames of its traceback and of its causes, and without hidden exceptions.
@@ -123,7 +117,9 @@ class InvsvcError(Exception):
 
     def __str__(self) -> str:
         text = super().__str__()  # may quote text from the service or a caller
-        return text if text.isprintable() else "".join(_printable_words(text))
+        if text.isprintable():
+            return text
+        return "".join(char if char.isprintable() else "\ufffd" for char in re.sub(r"\s+", " ", text))
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self.args, self.__dict__.copy())
