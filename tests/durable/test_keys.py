@@ -466,6 +466,17 @@ async def test_writes_to_one_thing_keep_their_order_in_two_clients(service, shar
         assert (await one.journeys.get("jrn_1")).name == "second"
 
 
+async def test_write_after_one_of_another_client_is_sent_at_once(service, shared):
+    """It waits for that one and is sent; nobody has to find out by reads what became of it."""
+    hook = service.seed_webhook()["id"]
+    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+        for number in range(12):
+            client = other if number % 2 else one
+            outcome = await client.webhooks.update(hook, status="inactive").keyed(f"{number}").outcome()
+            assert (outcome.attempts, outcome.evidence.basis) == (1, "answered"), outcome.explain()
+    assert service.arrivals("webhooks.update") == 12
+
+
 @pytest.mark.one_python
 @pytest.mark.parametrize(("where", "secret"), [("before the verdict", "lost"), ("after the verdict", "lost")])
 async def test_killed_process(service, shared, where, secret):
