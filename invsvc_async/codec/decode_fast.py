@@ -2,15 +2,16 @@
 Fast decoding of items, by code generated from the attrs classes.
 
 For each class a ``msgspec.Struct`` mirrors its fields, and a generated function copies a decoded mirror into
-the attrs object.  There are two such pairs.  The strict one rejects an item with unknown fields.  The other
-one allows them, and keeps a copy of the item for ``extra`` to read.
+the attrs object.  The strictest pair rejects an item that lacks a field or has an unknown one, which is then
+decoded by a pair that allows it.  Of an item with unknown fields a copy is kept, for ``extra`` to read.
 
-Both reject an item with an invalid field.  It is decoded by ``decode_lenient``.
+All of them reject an item with an invalid field.  It is decoded by ``decode_lenient``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Final, NoReturn, TypeVar, cast, get_args, get_origin
@@ -28,6 +29,9 @@ __all__ = ["check", "decode_all", "decode_one"]
 
 T = TypeVar("T", bound=Model)
 
+UNKNOWN: Final = 1  # fields that may be there
+MISSING: Final = 2  # fields that may not be there
+
 _AROUND: Final = 2  # levels around an item of a list: the array and the envelope
 _WHOLE: Final = 2**53  # up to here, each integer has a float
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=EXACT_UNTIL)]
@@ -35,13 +39,14 @@ _Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=EXACT_UNTIL)]
 
 def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
     """
-    Decode each item.  After one with unknown fields, the others probably have them too.
+    Decode each item.  What one of them had is allowed from then on, because the others probably have it too.
 
     Raises:
         UnreadableResponseError: An item is nested too deeply.
     """
     made: list[T] = []
-    decode = _decoder_of(cls, strict=True)
+    allowed = 0
+    decode = _decoder_of(cls, allowed)
     for raw in raws:
         content = bytes(raw)
         try:
@@ -50,8 +55,9 @@ def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
         except NestingError as cause:
             raise _too_deep(cls, content, cause) from None
         except UNREADABLE:
-            decode = _decoder_of(cls, strict=False)
-            made.append(_retried(cls, content))
+            found, allowed = _retried(cls, content, allowed)
+            decode = _decoder_of(cls, allowed)
+            made.append(found)
     return tuple(made)
 
 
@@ -64,9 +70,9 @@ def decode_one(cls: type[T], raw: Raw | bytes) -> T:
     """
     content = bytes(raw)
     try:
-        found: T = _decoder_of(cls, strict=True)(content)
+        found: T = _decoder_of(cls, 0)(content)
     except UNREADABLE:
-        found = _retried(cls, content)
+        found, _ = _retried(cls, content, 0)
         flaws = flaws_of(found)
         if flaws is not None and "" in flaws.problems:
             raise UnreadableResponseError(
@@ -94,25 +100,24 @@ def _too_deep(cls: type[Model], content: bytes, cause: NestingError) -> Unreadab
     )
 
 
-def _retried(cls: type[T], content: bytes) -> T:
-    """Decode an item that the strict decoder rejected."""
-    try:
-        found: T = _decoder_of(cls, strict=False)(content)
-    except UNREADABLE:
-        from invsvc_async.codec.decode_lenient import structure_item
+def _retried(cls: type[T], content: bytes, allowed: int) -> tuple[T, int]:
+    """Decode an item that was rejected with what is *allowed*, and return what must be allowed for it."""
+    for more in (UNKNOWN, MISSING, UNKNOWN | MISSING):
+        with suppress(*UNREADABLE):
+            return _decoder_of(cls, allowed | more)(content), allowed | more
+    from invsvc_async.codec.decode_lenient import structure_item
 
-        found = structure_item(cls, salvage(content))
-    return found
+    return structure_item(cls, salvage(content)), allowed
 
 
 @once
-def _decoder_of(cls: type[Model], *, strict: bool) -> Callable[[bytes], Any]:
+def _decoder_of(cls: type[Model], allowed: int) -> Callable[[bytes], Any]:
     """Generate the function that decodes an item to its model, or raises one of UNREADABLE."""
-    mirror = msgspec.json.Decoder(_mirror_of(cls, strict=strict), float_hook=exact).decode
-    code = _Code(strict=strict, mirror=mirror, received=Received)
+    mirror = msgspec.json.Decoder(_mirror_of(cls, allowed), float_hook=exact).decode
+    code = _Code(allowed, mirror=mirror, received=Received)
     code.write(0, "def decode(content):")
     code.write(1, "mirrored = mirror(content)")
-    if not strict:
+    if allowed & UNKNOWN:
         code.write(1, "content.decode()")  # the parser does not check what it skips
         code.write(1, "place = received(content)")
     code.write(1, f"return {code.copy(cls, 'mirrored', 'place', 1)}")
@@ -122,29 +127,32 @@ def _decoder_of(cls: type[Model], *, strict: bool) -> Callable[[bytes], Any]:
 
 
 @once
-def _mirror_of(cls: type[Model], *, strict: bool) -> type[msgspec.Struct]:
+def _mirror_of(cls: type[Model], allowed: int) -> type[msgspec.Struct]:
     fields: list[Any] = []
     for field in fields_of(cls):
-        hint = _mirrored(field.type, strict=strict) | UnsetType
-        fields.append((field.name, hint | None if field.nullable else hint, msgspec.UNSET))
+        hint = _mirrored(field.type, allowed)
+        if field.nullable:
+            hint |= None
+        lacking = field.nullable or allowed & MISSING
+        fields.append((field.name, hint | UnsetType, msgspec.UNSET) if lacking else (field.name, hint))
     return msgspec.defstruct(
         f"{cls.__name__}Mirror",
         fields,
         rename={field.name: field.wire for field in fields_of(cls)},
-        forbid_unknown_fields=strict,
+        forbid_unknown_fields=not allowed & UNKNOWN,
         kw_only=True,
         gc=False,
     )
 
 
-def _mirrored(hint: Any, *, strict: bool) -> Any:
+def _mirrored(hint: Any, allowed: int) -> Any:
     origin, args = get_origin(hint), get_args(hint)
     if is_model(hint):
-        return _mirror_of(hint, strict=strict)
+        return _mirror_of(hint, allowed)
     if origin is tuple:
-        return tuple[_mirrored(args[0], strict=strict), ...]  # type: ignore[misc]
+        return tuple[_mirrored(args[0], allowed), ...]  # type: ignore[misc]
     if origin is Mapping:
-        return dict[str, _mirrored(args[1], strict=strict)]  # type: ignore[misc]
+        return dict[str, _mirrored(args[1], allowed)]  # type: ignore[misc]
     if enum_in(hint):
         return str
     return {Decimal: Any, float: Any, datetime: _Milliseconds}.get(hint, hint)
@@ -157,8 +165,8 @@ class _Code:
     The function makes all objects of an item itself: a function for each class would take 5 % longer.
     """
 
-    def __init__(self, *, strict: bool, **names: object) -> None:
-        self.strict: bool = strict
+    def __init__(self, allowed: int, **names: object) -> None:
+        self.allowed: int = allowed
         self.lines: list[str] = []
         self.names: dict[str, object] = {
             "as_float": _float, "Decimal": Decimal, "moment": datetime.fromtimestamp, "unset": msgspec.UNSET,
@@ -178,12 +186,15 @@ class _Code:
         """Write how *mirror*, at *place*, is copied to a model, and return the model's name."""
         made = self.name()
         self.write(indent, f"{made} = {self.name(blank_of(cls))}()")
-        if not self.strict:
+        if self.allowed & UNKNOWN:
             self.write(indent, f"{made}._rest = {place}")
         for field in fields_of(cls):
-            value, at = self.name(), indent + 1
-            self.write(indent, f"{value} = {mirror}.{field.name}")
-            self.write(indent, f"if {value} is not unset:")
+            value, at = f"{mirror}.{field.name}", indent
+            if field.nullable or self.allowed & MISSING:
+                held, at = self.name(), indent + 1
+                self.write(indent, f"{held} = {value}")
+                self.write(indent, f"if {held} is not unset:")
+                value = held
             if field.nullable and not _stays(field.type):
                 self.write(at, f"if {value} is None: {made}.{field.name} = None")
                 self.write(at, "else:")
@@ -197,18 +208,22 @@ class _Code:
         """Write how *value* of a mirror, at *place*, is converted to *hint*, and return the result."""
         if _stays(hint):
             return value
+        given = value if value.isidentifier() else self.name()
+        if given != value:
+            self.write(indent, f"{given} = {value}")
         if is_model(hint):
-            return self.copy(hint, value, f"({place})", indent)
+            return self.copy(hint, given, f"({place})", indent)
         if known := enum_in(hint):
-            return f"{self.name(known.get)}({value}, {value})"
+            return f"{self.name(known.get)}({given}, {given})"
         if hint in _CONVERTED:
-            return _CONVERTED[hint].format(value)
+            return _CONVERTED[hint].format(given)
         is_mapping, made, at, each = get_origin(hint) is Mapping, self.name(), self.name(), self.name()
         self.write(indent, f"{made} = {'{}' if is_mapping else '[]'}")
         if is_mapping:
-            pairs = f"{at}, {each} in {value}.items()"
+            pairs = f"{at}, {each} in {given}.items()"
         else:
-            pairs = f"{each} in {value}" if self.strict else f"{at}, {each} in enumerate({value})"
+            is_kept = self.allowed & UNKNOWN
+            pairs = f"{at}, {each} in enumerate({given})" if is_kept else f"{each} in {given}"
         self.write(indent, f"for {pairs}:")
         inner = get_args(hint)[1 if is_mapping else 0]
         found = self.convert(inner, each, f"{place}, {at}", indent + 1)
