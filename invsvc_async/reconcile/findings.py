@@ -16,7 +16,7 @@ from invsvc_async.reconcile.compare import is_time, reworded, rounded, same, url
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from invsvc_async.codec.exact_json import Wire, WireObject
     from invsvc_async.reconcile.facts import Known, Sending
@@ -109,14 +109,14 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding:
         reason = f"only nulls were sent, for fields that are never null in a {kind.thing}"
         return CannotTell(reason, cause="not visible")
     placed = known.when(seen.get("last_updated"), reading)
-    if kind.same(seen, wanted, wanted):
+    if _same(kind, seen, wanted, wanted):
         written = placed == "after" or _is_written(known, reading, wanted, placed)
         return Applied(seen) if written else Holds(seen)
     if placed == "before" or (baseline is not None and _is_unchanged(kind, seen, baseline, wanted)):
         return Absent()
-    if kind.same(rounded(seen), rounded(wanted), wanted):
+    if _same(kind, rounded(seen), rounded(wanted), wanted):
         known_before = baseline is not None and _known_of(wanted, baseline)
-        if known_before and not kind.same(rounded(baseline), rounded(wanted), known_before):
+        if known_before and not _same(kind, rounded(baseline), rounded(wanted), known_before):
             return Holds(seen)
     if not known.is_newest(reading):
         return CannotTell(
@@ -135,6 +135,10 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding:
     )
 
 
+def _same(kind: Kind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]) -> bool:
+    return all(kind.same_field(name, one.get(name), other.get(name)) for name in names)
+
+
 def _is_written(known: Known, reading: Reading, wanted: dict[str, Wire], placed: str) -> bool:
     """Return whether the state, which matches the write, was changed since the baseline."""
     baseline = known.baseline
@@ -145,8 +149,8 @@ def _is_written(known: Known, reading: Reading, wanted: dict[str, Wire], placed:
         if after < before or placed == "before":  # a read that lags, or a change by somebody else
             return False
         return placed == "band" or _is_current(known, reading)
-    same = known.kind.same(baseline, wanted, _known_of(wanted, baseline))
-    return _is_current(known, reading) and not same
+    names = _known_of(wanted, baseline)
+    return _is_current(known, reading) and not _same(known.kind, baseline, wanted, names)
 
 
 def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> list[str]:
@@ -159,7 +163,9 @@ def _is_unchanged(
 ) -> bool:
     """Return whether *seen* is still the state *baseline*.  A null ``last_updated`` equals no other."""
     last, names = seen.get("last_updated"), _known_of(wanted, baseline)
-    return last is not None and same(last, baseline.get("last_updated")) and kind.same(seen, baseline, names)
+    return (
+        last is not None and same(last, baseline.get("last_updated")) and _same(kind, seen, baseline, names)
+    )
 
 
 def _is_changed(kind: Kind, before: Wire, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
@@ -167,7 +173,7 @@ def _is_changed(kind: Kind, before: Wire, seen: dict[str, Wire], wanted: dict[st
     if not isinstance(before, dict) or before.get("status") != seen.get("status"):
         return False
     changed = not same(before.get("last_updated"), seen.get("last_updated"))
-    return changed or not kind.same(before, seen, wanted)
+    return changed or not _same(kind, before, seen, wanted)
 
 
 # --- A create
@@ -291,8 +297,8 @@ def _by_baseline(known: Known, reading: Reading) -> Finding:
     sent = kind.visible(body)
     if not sent:
         return CannotTell(f"none of the fields sent is visible in a {thing}", cause="not visible")
-    if kind.same(reading.seen, body, sent):
-        differed = baseline is not None and not kind.same(baseline, body, sent)
+    if _same(kind, reading.seen, body, sent):
+        differed = baseline is not None and not _same(kind, baseline, body, sent)
         return Applied(reading.seen) if differed and _is_current(known, reading) else Holds(reading.seen)
     if not known.is_newest(reading):
         return CannotTell(
@@ -303,15 +309,15 @@ def _by_baseline(known: Known, reading: Reading) -> Finding:
         reason = f"the {thing} does not match the write, and its state before the write is not known"
         return CannotTell(reason, cause="no baseline")
     seen_before = [before.seen for before in known.earlier(reading) if isinstance(before.seen, dict)]
-    if not kind.same(reading.seen, baseline, sent):
-        if any(kind.same(before, baseline, sent) for before in seen_before):
+    if not _same(kind, reading.seen, baseline, sent):
+        if any(_same(kind, before, baseline, sent) for before in seen_before):
             return Superseded(f"somebody else changed the {thing} after the write was sent")
         return CannotTell(
             f"the {thing} matches neither the write nor its state before the write: somebody else changed "
             "it; whether the write was applied first is unknown",
             cause="changed since",
         )
-    if any(not kind.same(before, baseline, sent) for before in seen_before):
+    if any(not _same(kind, before, baseline, sent) for before in seen_before):
         return CannotTell(
             f"the {thing} is as before the write, but an earlier read showed another state; whether the "
             "write was applied first is unknown",

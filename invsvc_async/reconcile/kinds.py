@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import Basis
     from invsvc_async.settings import ReconcilePolicy
 
 __all__ = ["KINDS", "Kind", "ShownBy", "kind_of_write", "replaces"]
@@ -109,11 +108,9 @@ class Kind:
     shows_change: bool = _follows(lambda kind: kind.shown_by == "time of change")
     needs_baseline: bool = _follows(lambda kind: kind.shown_by == "baseline")
     gone_is_evidence: bool = _follows(lambda kind: kind.deletes or kind.needs_baseline)  # a 404 of the read
-
-    @property
-    def basis(self) -> Basis:
-        """The basis of the verdict APPLIED, if a read shows the write."""
-        return "match" if self.creates else "gone" if self.deletes else "equal"
+    basis: Literal["match", "gone", "equal"] = _follows(  # of the verdict APPLIED, if a read shows the write
+        lambda kind: "match" if kind.creates else "gone" if kind.deletes else "equal"
+    )
 
     def visible(self, body: Mapping[str, Wire]) -> dict[str, Wire]:
         """Return the fields of a body that a read can show."""
@@ -124,12 +121,9 @@ class Kind:
             and (value is not None or name not in self.never_null)
         }
 
-    def same(
-        self, one: Mapping[str, Wire], other: Mapping[str, Wire], names: Iterable[str] | None = None
-    ) -> bool:
-        """Return whether fields are equal in two states: those with *names*, or all that a read shows."""
-        names = (self.fields or one) if names is None else names
-        return all(self.same_field(name, one.get(name), other.get(name)) for name in names)
+    def same(self, one: Mapping[str, Wire], other: Mapping[str, Wire]) -> bool:
+        """Return whether all fields that a read shows are equal in two states."""
+        return all(self.same_field(name, one.get(name), other.get(name)) for name in self.fields or one)
 
     def alike(self, fields: Wire) -> str | None:
         """Return what is equal in all things that could be mistaken for one with *fields*, if it is known."""
