@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.decoder import *
     from invsvc_async.codec.encode import *
 else:
-    _NAMES = "decode decode_items enc_hook many member meta_of one structure unstructure with_meta"
+    _NAMES = "decode decode_items enc_hook many meta_of one structure unstructure with_meta"
     __all__ = [*_NAMES.split()]
 
     def __getattr__(name: str) -> object:

@@ -25,7 +25,7 @@ from invsvc_async.codec.nesting import NestingError, check_depth
 from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.models.common import Model, Received, flaws_of, once
 
-__all__ = ["check", "decode_all", "decode_one"]
+__all__ = ["decode", "decode_all", "decode_one"]
 
 T = TypeVar("T", bound=Model)
 
@@ -81,17 +81,18 @@ def decode_one(cls: type[T], raw: Raw | bytes) -> T:
     return found
 
 
-def check(cls: type[Model], raw: Raw | bytes) -> None:
+def decode(cls: type[T], raw: Raw | bytes) -> T:
     """
-    Check the depth of an item.
+    Decode one JSON object to a model of *cls*.  An invalid field does not affect the others.
 
     Raises:
-        UnreadableResponseError: It is nested too deeply.
+        UnreadableResponseError: It is not a JSON object, or is nested too deeply.
     """
     try:
         check_depth(raw)
     except NestingError as cause:
         raise _too_deep(cls, bytes(raw), cause) from None
+    return decode_one(cls, raw)
 
 
 def _too_deep(cls: type[Model], content: bytes, cause: NestingError) -> UnreadableResponseError:

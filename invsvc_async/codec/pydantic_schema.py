@@ -167,7 +167,13 @@ def _schema_of(hint: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     if origin in (UnionType, Union):
         rest = [each for each in arguments if each is not NoneType]
         known = next((each for each in rest if isinstance(each, type) and issubclass(each, StrEnum)), None)
-        inner = _open_enum(known) if known else _schema_of(rest[0], handler)
+        inner = (
+            _schema_of(rest[0], handler)
+            if known is None
+            else core_schema.str_schema(
+                metadata={"pydantic_js_updates": {"examples": [member.value for member in known]}}
+            )
+        )
         return core_schema.nullable_schema(inner) if NoneType in arguments else inner
     if origin is Literal:
         return core_schema.literal_schema([*arguments])
@@ -177,11 +183,6 @@ def _schema_of(hint: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.dict_schema(core_schema.str_schema(), _schema_of(arguments[1], handler))
     scalar = _SCALARS.get(hint)
     return scalar() if scalar else handler.generate_schema(hint)
-
-
-def _open_enum(known: type[StrEnum]) -> CoreSchema:
-    examples = [member.value for member in known]
-    return core_schema.str_schema(metadata={"pydantic_js_updates": {"examples": examples}})
 
 
 def _decimal() -> CoreSchema:

@@ -259,7 +259,10 @@ def _converter() -> Converter:
     converter.register_structure_hook(history.End, lambda value, _: history.End(value))
     special: dict[type[Any], dict[str, Any]] = {
         settings.ReconcilePolicy: {
-            "journey_reader": override(struct_hook=_reader, unstruct_hook=_reader_by_name)
+            "journey_reader": override(
+                struct_hook=_reader,
+                unstruct_hook=lambda reader: settings.JOURNEY_READER if callable(reader) else reader,
+            )
         },
         settings.Timeouts: {},
         history.Reading: {
@@ -309,10 +312,6 @@ def _reader(value: object, _: object) -> str | None:
     if value is not None and value not in ("journeys.get", settings.JOURNEY_READER):
         raise TypeError("expected the name of a reader")
     return str(value) if value is not None else None
-
-
-def _reader_by_name(reader: object) -> str | None:
-    return settings.JOURNEY_READER if callable(reader) else reader  # type: ignore[return-value]  # a name, or none
 
 
 def _finding_to_wire(finding: Finding | None) -> Wire:
