@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.simulator import replies
 from invsvc_async.simulator.auth import Caller, Credential, Refusal
 from invsvc_async.simulator.calls import Answer, Call, Malformed, error_body
-from invsvc_async.simulator.faults import Faults, Step, digits, parse_for, parse_step
+from invsvc_async.simulator.faults import TRUTHFUL, Faults, Step, digits, parse_for, parse_step
 from invsvc_async.simulator.json_records import read_json
 from invsvc_async.simulator.ledger import SENDER, Entry
 from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN, Route
@@ -115,36 +116,37 @@ class Application:
         protocol = request.protocol
         self._busy.add(protocol)
         exchange = self._note(route, request, raw)
-        entry = exchange.entry
+        ended = partial(self._end, exchange.entry)
         try:
             response = await self._play(self._next_step(route), request, exchange)
         except BaseException:
-            self._end(entry)
+            ended()
             raise
         finally:
             self._busy.discard(protocol)
         if isinstance(response, replies.Broken):
-            response.on_end = partial(self._end, entry)
+            response.on_end = ended
         else:
-            self._end(entry)
+            ended()
         return response
 
     def _end(self, entry: Entry) -> None:
         entry.ended_at = self._ledger.steady()
 
     def _note(self, route: Route, request: web.Request, raw: bytes) -> Exchange:
-        body = None
+        """Record the arrival, and find out who sent it."""
+        body, noted = None, None
         if route.write and raw:
             try:
-                body = read_json(raw)
+                body = noted = read_json(raw)
             except ValueError as error:
-                body = Malformed(str(error))
+                body, noted = Malformed(str(error)), raw.decode(errors="replace")
         query = dict(request.query) if request.query_string else {}
         entry = Entry(
             operation=route.operation,
             path_id=next(reversed(request.match_info.values()), None),
             query=query,
-            body=raw.decode(errors="replace") if isinstance(body, Malformed) else body,
+            body=noted,
             sender=request.headers.get(SENDER),
         )
         self._ledger.add(entry, write=route.write)
@@ -174,7 +176,7 @@ class Application:
             if step.end == "stale":
                 exchange.call.past = self._state.clock.steady() - (step.number or 0)
             outcome = self._perform(exchange)
-            if step.truthful:
+            if step.end in TRUTHFUL:
                 return await self._tell(step, request, _true_answer(step, exchange.entry, outcome))
         if step.end == "hang":
             return replies.Broken(replies.hang(self._released, step.number))
@@ -213,11 +215,8 @@ class Application:
 
     async def _work(self, more: float) -> None:
         self._await_effect(asyncio.current_task())
-        if self.places is None:
+        async with self.places or nullcontext():
             await asyncio.sleep(self.latency + more)
-        else:
-            async with self.places:
-                await asyncio.sleep(self.latency + more)
 
     def _apply_later(self, seconds: float, exchange: Exchange) -> None:
         async def land() -> None:

@@ -45,11 +45,6 @@ class Step:
     own: bool = True  # the service's own envelope, not a gateway's page
     variant: str = ""
 
-    @property
-    def truthful(self) -> bool:
-        """Whether the answer is that of the operation."""
-        return self.end in TRUTHFUL
-
 
 _SECONDS = r"(?P<number>[0-9]+(?:\.[0-9]+)?)"
 _EFFECT = re.compile(rf"(?:(?P<now>apply)|late {_SECONDS}), then (?P<end>.+)")
