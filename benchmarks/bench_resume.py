@@ -63,7 +63,7 @@ async def make(journal, file, items):
         for number in range(items):
             writing.write(line(number))
     with file.open("rb") as reading:
-        reader = _Reader(reading, "the file")
+        reader = _Reader(reading, "the file", b"")
         while reader._read(reader._file.read, 2**20):  # noqa: SLF001 - only the digest is of interest
             pass
     with file.open("ab") as writing:
