@@ -17,7 +17,7 @@ from invsvc_async.api.json_values import is_object
 from invsvc_async.client import Client
 from invsvc_async.codec import envelope
 from invsvc_async.conformance.client_runs import ClientRun
-from invsvc_async.conformance.judge import Asked, Report, judge
+from invsvc_async.conformance.judge import Asked, Report
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Step, Unit, made_up, plan_for, request_of
 from invsvc_async.errors import InvsvcError
@@ -115,14 +115,8 @@ async def conform(
             exit_code, out = await _ran(command, {**os.environ, **settings}, timeout)
         seconds = time.monotonic() - begun
         reports, unreported = read_reports(out, work)
-        record = await service.tell()
-        return Conformance(
-            judgement=judge(reports, record.ledger, record.before),
-            unreported=unreported,
-            left=record.left,
-            reads=record.reads,
-            seconds=seconds,
-            exit_code=exit_code,
+        return await Conformance.judged(
+            reports, service, seconds=seconds, unreported=unreported, exit_code=exit_code
         )
 
 
