@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _ROOT = Path(__file__).parents[2]
 _FORGED = 0.1
 _SENDERS = 16
+AT_ONCE = 8  # events that one process handles
 _PAUSE = (0.3, 2.0)  # s between two ends of processes
 _LEASE = (
     8.0  # s for a handler, which takes milliseconds: a process that the machine stops for so long is rare
@@ -72,7 +73,7 @@ async def receive(store: str, log: str) -> None:
     logging.getLogger("invsvc_async").setLevel(logging.ERROR)  # not of each forged delivery
     worker._MARGIN = 2.0  # s
     written = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    policy = events.InboxPolicy(timeout=_LEASE - 2.0, poll=0.05, concurrency=8, initial=0.01)
+    policy = events.InboxPolicy(timeout=_LEASE - 2.0, poll=0.05, concurrency=AT_ONCE, initial=0.01)
     header = events.SharedHeader(*SHARED)
     receiver = events.Receiver(secrets=(), shared_header=header, mode="inbox", store=store, inbox=policy)
 
