@@ -143,7 +143,7 @@ def _invoices(call: Call, kind: str, wanted: dict[tuple[str, ...], str]) -> Answ
     rows = sorted(filter(shown, call.rows(call.book.invoices).values()), key=place, reverse=descending)
     start = (page - 1) * limit if is_numbered else _start(call, rows)
     data, more = rows[start : start + limit], start + limit < len(rows)
-    counts = {"has_more": more, "total_results": len(rows)}
+    counts: dict[str, Json] = {"has_more": more, "total_results": len(rows)}
     if is_numbered:
         pages = {**counts, "page": page, "per_page": limit}
     else:

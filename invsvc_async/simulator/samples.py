@@ -89,7 +89,7 @@ def new_team(
         sat={"completed": True, "connected_at": now, "csd_expires_at": now + 1000 * DAY},
         credit_period_start=now - 5 * DAY,
     )
-    known = {name: value for name, value in fields.items() if name in team and name != "owner"}
+    known: dict[str, Json] = {n: value for n, value in fields.items() if n in team and n != "owner"}
     known |= {name: {**team[name], **known[name]} for name in ("address", "brand") if name in known}
     if fields.get("generate_onboarding_url"):
         known["onboarding_url"] = f"https://onboarding.example/{team_id}"
