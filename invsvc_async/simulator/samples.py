@@ -94,7 +94,7 @@ def new_team(
     if fields.get("generate_onboarding_url"):
         known["onboarding_url"] = f"https://onboarding.example/{team_id}"
     state.accounts[team_id] = Account(billing, connect=connect)
-    members = known.get("members", team["members"])
+    members = {**team, **known}["members"]
     copied = master["members"] if master and fields.get("add_master_team_members") else []
     there = {member["id"] for member in members}
     added = [{"email": "invited@example.com", **member} for member in fields.get("add_members", [])]
