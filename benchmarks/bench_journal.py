@@ -17,6 +17,7 @@ import gc
 import sys
 import tempfile
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from benchmarks.harness import Row, ratio_of
@@ -24,6 +25,9 @@ from benchmarks.service import service
 from invsvc_async import ApiKey, Client
 from invsvc_async.batch import Batch
 from invsvc_async.concurrency.event_loop import GARBAGE
+from tests.support.children import first_lines, gone_after, started
+
+_WORKER = "benchmarks.bench_journal", "worker"
 
 
 def client_for(url, at_once):
@@ -118,19 +122,13 @@ async def rates_of_processes(name, n, *, delay):
     with service(delay) as url:
         for many in (1, 2, 4):
             address = database().journal(f"{name}{many}")
-            children = [await worker(url, address, 0 if at else n) for at in range(many)]
-            yield many, float((await children[0].stdout.readline()).split()[0])
-            for child in children:
-                if child.returncode is None:
-                    child.kill()
-                await child.wait()
-
-
-async def worker(url, address, n):
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.bench_journal", "worker", url, address, str(n),
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+            async with AsyncExitStack() as stack:
+                children = [
+                    await stack.enter_async_context(gone_after(await started(*_WORKER, url, address, share)))
+                    for share in (n, *[0] * (many - 1))
+                ]
+                [line] = await first_lines(children[0], 1)
+            yield many, float(line)
 
 
 async def work(url, address, n):
