@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from invsvc_async.cli.options import FAULTS, FaultPlan, fault_plan, number
-from invsvc_async.cli.output import emit_json, note, table
-from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.cli.output import DONE, FAILED, emit_json, note, table
 
 if TYPE_CHECKING:
     from invsvc_async.conformance import Conformance
@@ -32,7 +31,7 @@ _LABELS = (
 )
 
 
-def command(
+async def command(
     words: Annotated[
         list[str], typer.Argument(metavar="COMMAND", help="The client's command; put -- before it.")
     ],
@@ -45,7 +44,7 @@ def command(
         float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")
     ] = 300.0,
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> int:
     """
     Judge a client in any language: `invsvc conformance -- python examples/conformance/sdk.py`.
 
@@ -61,19 +60,15 @@ def command(
 
     fault_plan(faults)  # refused before the command is started
     argv = shlex.split(words[0]) if len(words) == 1 else words
-
-    async def judged() -> Conformance:
+    try:
         with waiting("waiting for the command", timeout):
-            return await conform(
+            found = await conform(
                 argv, writes=writes, seed=seed, faults=faults, concurrency=concurrency, timeout=timeout
             )
-
-    try:
-        found = until_done(judged())
     except (FileNotFoundError, PermissionError) as error:
         raise typer.BadParameter(f"{argv[0]}: {error.strerror}", param_hint="COMMAND") from error
     _print_result(found, json_=json_)
-    raise typer.Exit(0 if found.holds else 1)
+    return DONE if found.holds else FAILED
 
 
 def _print_result(found: Conformance, *, json_: bool) -> None:

@@ -16,8 +16,7 @@ import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event, did_you_mean
-from invsvc_async.cli.option_groups import expanded, group_of
-from invsvc_async.cli.options import Json, Yes, confirm, number
+from invsvc_async.cli.options import Json, Yes, confirm, expanded, group_of, number
 from invsvc_async.cli.output import FAILED, age, console, counted, emit_json, fail, note, print_facts, table
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ def command(
     ],
     *,
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> int:
     """
     Explain how a verdict was reached, and check that the current rules still reach it:
     `invsvc explain story.json`.
@@ -58,7 +58,7 @@ def command(
             out.print(f"  {line}", markup=False)
     if stored != now:
         fail(f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}")
-    raise typer.Exit(DONE if stored == now else FAILED)
+    return DONE if stored == now else FAILED
 
 
 def _words(decision: Decision) -> str:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from invsvc_async.api.operations import Kind
+from invsvc_async.cli.arguments import arguments_of, operation_of
 from invsvc_async.cli.options import Calling, EscapeFormulas, number
 from invsvc_async.cli.output import emit_json, note, progress
-from invsvc_async.concurrency.event_loop import until_done
-
-if TYPE_CHECKING:
-    from invsvc_async.export import Exported
+from invsvc_async.errors import InvalidRequestError
+from invsvc_async.resources.by_name import called
 
 __all__ = ["command"]
 
 _SHORT = {"invoices": "invoices.egress"}
+
 
 What = Annotated[
     str,
@@ -33,7 +35,7 @@ Output = Annotated[
 ]
 
 
-def command(
+async def command(
     what: What,
     words: Filters = None,
     *,
@@ -55,8 +57,8 @@ def command(
     finished file as it is and exits with 0.  A decimal
     that does not fit its column is an error; numbers are never rounded.
     """
-    from invsvc_async.api.operations import Kind
-    from invsvc_async.cli.arguments import arguments_of, operation_of
+    from invsvc_async import export
+    from invsvc_async.export.walk import is_finished
 
     operation = operation_of(_SHORT.get(what, what), Kind.READ, many=True, short="list")
     if operation.result != "Invoice":
@@ -70,46 +72,27 @@ def command(
         )
     path = output or Path(f"{what}.{format_ or 'jsonl'}")
     arguments = arguments_of(operation, words or [])
-    if resume and not overwrite and _is_finished(path, json_=calling.json_):
+    if resume and not overwrite and is_finished(path):
+        note(f"{path}: exists, and is not an interrupted export, so that nothing was read. Use --overwrite")
+        if calling.json_:
+            emit_json({"path": str(path), "rows": None, "resumed": False})
         return
-    settings = {
+    settings: dict[str, Any] = {
         "format": format_, "resume": resume, "overwrite": overwrite, "precision": precision, "scale": scale,
         "escape_formulas": escape_formulas,
     }  # fmt: skip
     try:
-        done = until_done(_export(operation.name, arguments, path, settings, calling))
-    except KeyboardInterrupt:
+        async with calling.client() as client:
+            try:
+                pages = called(client, operation.name, {"limit": 100, **arguments}, prefetch=True)
+            except InvalidRequestError:  # the parameter's name is switched off, or another argument is wrong
+                pages = called(client, operation.name, arguments, prefetch=True)
+            with progress(operation.name) as advance:
+                done = await export.invoices(pages, path, **settings, on_page=lambda _rows: advance())
+    except asyncio.CancelledError:
         note(f"stopped: repeat the command with --resume (progress is in {path}.resume)")
         raise
     if calling.json_:
         emit_json({"path": str(done.path), "rows": done.rows, "resumed": done.resumed})
     else:
         typer.echo(f"{done.path}\t{done.rows} rows")
-
-
-def _is_finished(path: Path, *, json_: bool) -> bool:
-    """Return whether there is nothing to resume, and say so."""
-    from invsvc_async.export.walk import is_finished
-
-    if not is_finished(path):
-        return False
-    note(f"{path}: exists, and is not an interrupted export, so that nothing was read. Use --overwrite")
-    if json_:
-        emit_json({"path": str(path), "rows": None, "resumed": False})
-    return True
-
-
-async def _export(
-    operation: str, arguments: dict[str, Any], path: Path, settings: dict[str, Any], calling: Calling
-) -> Exported:
-    from invsvc_async import export
-    from invsvc_async.errors import InvalidRequestError
-    from invsvc_async.resources.by_name import called
-
-    async with calling.client() as client:
-        try:
-            pages = called(client, operation, {"limit": 100, **arguments}, prefetch=True)
-        except InvalidRequestError:  # the parameter's name is switched off, or another argument is wrong
-            pages = called(client, operation, arguments, prefetch=True)
-        with progress(operation) as advance:
-            return await export.invoices(pages, path, **settings, on_page=lambda _rows: advance())

@@ -6,7 +6,7 @@ import typer
 
 from invsvc_async.cli.commands.report import report
 from invsvc_async.cli.commands.stores import JOURNAL, attach, drop, list_, prune, retry, show
-from invsvc_async.cli.option_groups import group_of
+from invsvc_async.cli.options import group_of
 
 __all__ = ["app"]
 

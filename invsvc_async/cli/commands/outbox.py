@@ -11,12 +11,31 @@ from typing import Annotated
 import typer
 
 from invsvc_async.cli.commands.report import report
-from invsvc_async.cli.commands.stores import OUTBOX, Place, attach, drop, list_, prune, retry, show, workers
-from invsvc_async.cli.option_groups import expanded, group_of
-from invsvc_async.cli.options import Profile, check_outputs, client_of, handled, stop_signals
+from invsvc_async.cli.commands.stores import (
+    OUTBOX,
+    Place,
+    attach,
+    drop,
+    list_,
+    prune,
+    retry,
+    session_of,
+    show,
+    workers,
+)
+from invsvc_async.cli.options import (
+    Concurrency,
+    Profile,
+    Sending,
+    check_outputs,
+    expanded,
+    group_of,
+    handled,
+    stop_signals,
+)
 from invsvc_async.cli.output import emit_json, note
-from invsvc_async.cli.sending import Concurrency, Sending
 from invsvc_async.errors import ConfigurationError
+from invsvc_async.storage.address import is_postgres
 
 __all__ = ["app"]
 
@@ -37,10 +56,9 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
     check_outputs({"--secrets-to": sending.secrets_to}, outbox=place)
     sending.check_secrets(may_create=True)
     from invsvc_async.outbox import Outbox
-    from invsvc_async.storage.address import is_postgres
 
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(sending.client(concurrency))
+        client = await stack.enter_async_context(sending.client_for(concurrency))
         creates = is_postgres(place)  # the application has created a file; a misspelt path is not a new one
         opening = Outbox.open(
             place, client, concurrency=concurrency, on_secret=await sending.secret_sink(stack),
@@ -81,11 +99,10 @@ def schema(
     It is that of the base URL and credential of the environment or profile.  Nothing is connected to:
     `invsvc outbox schema postgresql://db/shop --role shop | psql postgresql://admin@db/shop`.
     """
-    from invsvc_async.client import options_of
     from invsvc_async.outbox.places import outbox_at
     from invsvc_async.outbox.postgres import PostgresOutbox
 
-    session = options_of(client_of(profile, None)).session
+    session = session_of(profile)
     outbox = outbox_at(place, session)
     if not isinstance(outbox, PostgresOutbox):
         raise ConfigurationError(f"outbox: {place} is a file. Its tables are made when it is first opened.")

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import attrs
 import typer
 
-from invsvc_async.cli.option_groups import expanded
-from invsvc_async.cli.options import Json, Profile, Yes, client_of, confirm, number
+from invsvc_async.cli.options import Json, Profile, Yes, client_of, confirm, expanded, number
 from invsvc_async.cli.output import (
     DONE,
     FAILED,
@@ -30,7 +29,7 @@ from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterator
 
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BATCH", "JOURNAL", "OUTBOX", "At", "Kind", "Place", "attach", "drop", "list_", "opened", "prune",
-    "retry", "show", "workers",
+    "retry", "session_of", "show", "workers",
 ]  # fmt: skip
 
 _UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
@@ -107,12 +106,12 @@ async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator
     elif kind is OUTBOX:
         from invsvc_async.outbox.places import outbox_at
 
-        session = _session(at.profile)
+        session = session_of(at.profile)
         entries = outbox_at(place, session, same_mode=not is_shared, create=False, reading=reading)
     else:
         from invsvc_async.durable.entries import JournalEntries
 
-        entries = JournalEntries(place, _session(at.profile) if is_shared else None, reading=reading)
+        entries = JournalEntries(place, session_of(at.profile) if is_shared else None, reading=reading)
     await entries.open()
     try:
         yield entries
@@ -120,7 +119,7 @@ async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator
         await entries.aclose()
 
 
-def _session(profile: str | None) -> ClientState:
+def session_of(profile: str | None) -> ClientState:
     """Return what a client that is never opened knows of its service."""
     from invsvc_async.client import options_of
 
@@ -159,10 +158,13 @@ async def list_(
     if at.json_:
         emit_json({"total": total, "at_least": more, "oldest": oldest, "writes": rows})
         return
-    titles = ("namespace", "key", "operation", "thing", "state", "attempts", "age", "")
-    hidden = 0 if kind.name == "journal" else 1
-    cells = [[*map(str, _cells(each))][hidden:] for each in rows]
-    table(titles[hidden:], cells, right=(5 - hidden, 6 - hidden))
+    names = ["namespace"] if kind is JOURNAL else []
+    names += ["key", "operation", "thing", "state", "attempts"]
+    cells = [
+        [*("" if row[name] is None else str(row[name]) for name in names), age(row["age"]), _untold(row)]
+        for row in rows
+    ]
+    table([*names, "age", ""], cells, right=(len(names) - 1, len(names)))
     note(
         f"{total:,}{' or more' if more else ''} in all"
         + (f", {total - len(rows):,} of them not shown: see --limit" if total > len(rows) else "")
@@ -172,7 +174,7 @@ async def list_(
 
 async def show(
     kind: Kind, at: At, key: Annotated[str, typer.Argument(help="The key of the write.", metavar="KEY")]
-) -> None:
+) -> int:
     """
     Show one write: `invsvc KIND show PLACE row-17`.
 
@@ -187,7 +189,7 @@ async def show(
         entry = await entries.entry(await entries.named(key))
         if entry is None:
             fail(f"{key}: the {kind.name} has no write under this key")
-            raise typer.Exit(FAILED)
+            return FAILED
         row = _row(entries, entry, await entries.facts.get(f"{_UNTOLD}{entry.key}"))
         if entry.verdict is None:
             row |= await _waits(kind, entries, entry)
@@ -197,7 +199,7 @@ async def show(
         emit_json(row)
     else:
         print_facts(console(), [(name.replace("_", " "), words) for name, words in _facts(row)])
-    raise typer.Exit({Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}.get(row["state"], FAILED))
+    return {Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}.get(row["state"], FAILED)
 
 
 def _row(entries: Entries, entry: Entry, error: str | None) -> Row:
@@ -227,10 +229,10 @@ def _since(then: int | None) -> float | None:
     return None if then is None else max(round(time.time() - then / 1000, 3), 0.0)
 
 
-def _cells(row: Row) -> Sequence[object]:
-    named = [row[name] or "" for name in ("namespace", "key", "operation", "thing", "state")]
-    why = f": {row['last_error']}" if "last_error" in row else ""
-    return [*named, row["attempts"], age(row["age"]), "" if row.get("told", True) else f"untold{why}"]
+def _untold(row: Row) -> str:
+    if row.get("told", True):
+        return ""
+    return f"untold: {row['last_error']}" if "last_error" in row else "untold"
 
 
 def _facts(row: Row) -> Iterator[tuple[str, str]]:
@@ -326,7 +328,7 @@ async def retry(
     force: Annotated[
         bool, typer.Option("--force", help="Send them even over newer writes to the same resource.")
     ] = False,
-) -> None:
+) -> int:
     """
     Mark finished writes as to be done again, by key or verdict: `invsvc KIND retry PLACE row-17`.
 
@@ -354,7 +356,7 @@ async def retry(
         emit_json({"to_do": count})
     else:
         console().print(f"{counted(count, 'write')} to be done again{_NEXT[kind.name] if count else ''}")
-    raise typer.Exit(FAILED if keys and not count else DONE)
+    return FAILED if keys and not count else DONE
 
 
 async def drop(
@@ -363,7 +365,7 @@ async def drop(
     keys: Annotated[list[str], typer.Argument(help="Keys, as `list` shows them.", metavar="KEY")],
     *,
     yes: Yes = False,
-) -> None:
+) -> int:
     """
     Delete writes that were not sent yet: `invsvc KIND drop PLACE row-17`.
 
@@ -376,6 +378,8 @@ async def drop(
         confirm(f"{kind.name} drop: delete {', '.join(keys)}?")
     dropped: list[str] = []
     missed: list[str] = []
+    why = "there is no such write, or it may have been sent and has no verdict yet"
+    why += ", or it is finished: its input would send it again" if kind is BATCH else ""
     async with opened(kind, at) as entries:
         for key in dict.fromkeys(keys):
             whole = await entries.named(key)
@@ -384,15 +388,12 @@ async def drop(
                 await entries.facts.put(f"{_UNTOLD}{whole}", None)
             else:
                 missed.append(key)
-    finished = ", or it is finished: its input would send it again" if kind is BATCH else ""
-    for key in missed:
-        why = f"there is no such write, or it may have been sent and has no verdict yet{finished}"
-        fail(f"{key}: not dropped: {why}")
+                fail(f"{key}: not dropped: {why}")
     if at.json_:
         emit_json({"dropped": dropped, "kept": missed})
     else:
         console().print(f"{counted(len(dropped), 'write')} dropped")
-    raise typer.Exit(FAILED if missed else DONE)
+    return FAILED if missed else DONE
 
 
 async def prune(

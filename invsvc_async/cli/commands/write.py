@@ -1,43 +1,67 @@
-"""``invsvc write``: send one write and print its outcome; store the intent if it stays open."""
+"""``invsvc write``, ``settle`` and ``resume``: one write, its outcome, and its intent if it stays open."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
+import sys
 from codecs import BOM_UTF8
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import typer
 
 from invsvc_async.api.operations import BY_NAME, Kind
-from invsvc_async.cli.arguments import complete_argument, complete_operation
+from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
 from invsvc_async.cli.options import (
     Calling,
+    IntentFile,
+    SameMode,
     SecretsTo,
     Story,
     Yes,
     check_outputs,
     confirm,
     handled,
+    intent_in,
     interruptible,
     unhandled,
 )
-from invsvc_async.cli.output import note
-from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.cli.output import (
+    DONE,
+    FAILED,
+    UNKNOWN,
+    console,
+    emit_json,
+    fail,
+    note,
+    print_hanging,
+    reporting,
+    told,
+)
+from invsvc_async.codec import envelope
+from invsvc_async.errors import InvalidRequestError, JournalError
+from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.resources.by_name import as_write
+from invsvc_async.storage.private_file import open_private, write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from invsvc_async.cli.waiting import WaitingForWrite
     from invsvc_async.client import Client
-    from invsvc_async.errors import JournalError
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
-__all__ = ["command", "finish"]
+__all__ = ["command", "resume", "settle"]
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
 
 What = Annotated[
     str | None,
@@ -61,7 +85,7 @@ File = Annotated[
 ]
 
 
-def command(
+async def command(
     what: What = None,
     words: Words = None,
     *,
@@ -70,7 +94,7 @@ def command(
     yes: Yes = False,
     story: Story = None,
     calling: Calling,
-) -> None:
+) -> int:
     """
     Send one write: `invsvc write webhooks.create url=https://me.example/in events=invoice.created`.
 
@@ -83,39 +107,32 @@ def command(
     """
     if (what is None) == (file is None):
         raise typer.BadParameter("give either an operation with arguments, or --file")
-
     with interruptible():  # the pipe may give nothing
         content = None if file is None else file.read()
     check_outputs({"--secrets-to": secrets_to, "--story": story}, input=None if file is None else file.name)
 
     def make(client: Client) -> Write[Any]:
-        write = (
-            _from_words(client, what or "", words or []) if content is None else _from_file(client, content)
-        )
+        if content is None:
+            operation = operation_of(what or "", Kind.WRITE)
+            write = as_write(client, operation.name, arguments_of(operation, words or []))
+        else:
+            write = _from_file(client, content)
         if not yes:
-            confirm_delete(write)
+            _confirm_delete(write)
         return write
 
-    finish(make, calling, secrets_to, story)
+    return await _finish(make, calling, secrets_to, story)
 
 
-def finish(
-    make: Callable[[Client], Write[Any]], calling: Calling, secrets_to: Path, story: Path | None
-) -> None:
-    """Send the write that *make* returns, print its outcome, and end the command with the exit code."""
-    from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
-
-    show = partial(print_outcome, as_json=calling.json_, story=story)
-    try:
-        outcome, lost = until_done(_send(make, calling, secrets_to, show), short=True)
-    except asyncio.CancelledError:  # a signal that ends processes interrupts it as Ctrl-C does
-        raise KeyboardInterrupt from None
-    if lost is not None:
-        raise lost
-    raise typer.Exit(exit_code_of(outcome))
+def _from_file(client: Client, content: bytes) -> Write[Any]:
+    lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
+    if len(lines) != 1:
+        several = f"{len(lines)} writes. Use `invsvc batch` for several" if lines else "it has no write"
+        raise InvalidRequestError(f"--file: {several}")
+    return client.write_from(lines[0])
 
 
-def confirm_delete(write: Write[Any]) -> None:
+def _confirm_delete(write: Write[Any]) -> None:
     """Ask on a terminal before a delete; a "no" ends the command."""
     intent = write.intent
     if BY_NAME[intent.operation].method != "DELETE":
@@ -129,18 +146,56 @@ def confirm_delete(write: Write[Any]) -> None:
         raise
 
 
-async def _send(
-    make: Callable[[Client], Write[Any]],
-    calling: Calling,
-    secrets_to: Path,
-    show: Callable[[Outcome[Any]], None],
-) -> tuple[Outcome[Any], JournalError | None]:
+async def settle(
+    file: IntentFile, *, same_mode: SameMode = False, story: Story = None, calling: Calling
+) -> int:
     """
-    Send the write that *make* returns, and *show* its outcome.
+    Find out whether a write was applied: `invsvc settle invsvc-intent-row-17.json`.
 
-    Also return the error if its secret could not be stored.
+    It only reads, so it can be repeated safely.
+    Exits with 0 if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
-    from invsvc_async.cli.outcome_output import store_unsettled
+    from invsvc_async.cli.waiting import WaitingForWrite
+
+    check_outputs({"--story": story}, intent=file)
+    intent, waiting = intent_in(file), WaitingForWrite()
+    async with calling.client(on_decision=waiting.on_decision) as client:
+        with waiting.shown(client):
+            outcome = await client.settle(intent, same_mode=same_mode)
+    return _print_outcome(outcome, as_json=calling.json_, story=story)
+
+
+async def resume(
+    file: IntentFile,
+    *,
+    secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
+    same_mode: SameMode = False,
+    story: Story = None,
+    calling: Calling,
+) -> int:
+    """
+    Complete an interrupted write: `invsvc resume invsvc-intent-row-17.json`.
+
+    It reads first, and sends the write again only if the reads prove that it was not applied.  Exits with 0
+    if the write was applied, 3 if the result is unknown, and 1 otherwise.
+    """
+    check_outputs({"--secrets-to": secrets_to, "--story": story}, intent=file)
+    intent = intent_in(file)
+    return await _finish(
+        lambda client: client.resume(intent, same_mode=same_mode), calling, secrets_to, story
+    )
+
+
+async def _finish(
+    make: Callable[[Client], Write[Any]], calling: Calling, secrets_to: Path, story: Path | None
+) -> int:
+    """
+    Send the write that *make* returns, print its outcome, and return the exit code.
+
+    Raises:
+        JournalError: Its secret could not be stored.
+
+    """
     from invsvc_async.cli.waiting import WaitingForWrite
 
     waiting, task = WaitingForWrite(), asyncio.current_task()
@@ -160,17 +215,22 @@ async def _send(
                 raise
             finally:
                 write.close()
-                store_unsettled(client, calling.profile)
-            show(outcome)
-        return outcome, lost
+                _store_unsettled(client, calling.profile)
+            code = _print_outcome(outcome, as_json=calling.json_, story=story)
+    if lost is not None:
+        raise lost
+    return code
 
 
 async def _sent(
     write: Write[Any], client: Client, waiting: WaitingForWrite, secrets_to: Path, known: list[Outcome[Any]]
 ) -> tuple[Outcome[Any], JournalError | None]:
-    """Send *write*, append its outcome to *known* as soon as there is one, and store its secret."""
+    """
+    Send *write*, append its outcome to *known* as soon as there is one, and store its secret.
+
+    Also return the error if its secret could not be stored.
+    """
     from invsvc_async.cli.secrets_file import SecretsFile
-    from invsvc_async.errors import JournalError
 
     may_have_secret = write.intent.operation == "webhooks.create"
     # Opened before the write is sent.
@@ -188,19 +248,78 @@ async def _sent(
     return outcome, None
 
 
-def _from_words(client: Client, what: str, words: Sequence[str]) -> Write[Any]:
-    from invsvc_async.cli.arguments import arguments_of, operation_of
-    from invsvc_async.resources.by_name import as_write
+def _print_outcome(outcome: Outcome[Any], *, as_json: bool, story: Path | None) -> int:
+    """
+    Print verdict, story and value, and return the exit code of the verdict.
 
-    operation = operation_of(what, Kind.WRITE)
-    return as_write(client, operation.name, arguments_of(operation, words))
+    The whole story is written to a file if one is given.
+    """
+    with reporting(f"{outcome.intent.operation}: {outcome.verdict}: {outcome.message}"):
+        if as_json:
+            from invsvc_async.codec.encode import plain_of
+            from invsvc_async.reconcile.outcome import summary
+
+            intent = envelope.loads(outcome.intent.to_json().encode())
+            lines = outcome.explain().splitlines()
+            emit_json({**summary(outcome, plain_of), "story": lines, "intent": intent})
+        else:
+            _print(outcome)
+    if story is not None:
+        try:
+            write_private(story, outcome.to_json())
+        except OSError as error:  # does not change the verdict or the exit code
+            fail(f"{story}: cannot write the story: {error.strerror}")
+    return {Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}.get(outcome.verdict, FAILED)
 
 
-def _from_file(client: Client, content: bytes) -> Write[Any]:
-    from invsvc_async.errors import InvalidRequestError
+def _print(outcome: Outcome[Any]) -> None:
+    out = console()
+    colour = _COLOURS.get(outcome.verdict, "red")
+    out.print(f"[bold {colour}]{str(outcome.verdict).upper()}[/]", end="  ")
+    out.print(outcome.message, markup=False)
+    print_hanging(out, outcome.explain(), style="dim")
+    if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
+        out.print(told(str(outcome.error), outcome.error), markup=False)
+    if outcome.secret_lost:
+        out.print(
+            "[yellow]its secret is lost: the service returns it only once. If you need it, delete the "
+            "webhook and create it again[/]"
+        )
+    if outcome.value is not None:
+        from invsvc_async.cli.formatting import show
 
-    lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
-    if len(lines) != 1:
-        several = f"{len(lines)} writes. Use `invsvc batch` for several" if lines else "it has no write"
-        raise InvalidRequestError(f"--file: {several}")
-    return client.write_from(lines[0])
+        show(outcome.value)
+
+
+def _store_unsettled(client: Client, profile: str | None) -> None:
+    """
+    Store each unsettled intent of *client* in a file of the current directory, readable only by its owner.
+
+    *profile* is the one that the command was given; the hint how to settle the write names it.
+    If a file cannot be written, the intent is printed instead.
+    """
+    for intent in client.unsettled:
+        # A key from a file that is no plain name is hashed.
+        plain = _NAME.fullmatch(intent.key) is not None
+        name = intent.key if plain else hashlib.sha256(intent.key.encode()).hexdigest()[:16]
+        text, path = intent.to_json(), Path(f"invsvc-intent-{name}.json")
+        try:
+            path.unlink(missing_ok=True)  # an older file may be readable by others
+            with open(path, "x", encoding="utf-8", opener=open_private) as file:
+                file.write(text)
+        except OSError as error:  # the intent is the only way to settle the write later
+            fail(f"{path}: {error.strerror}. The intent follows: save it to a file")
+            sys.stderr.write(text + "\n")
+            path = Path("FILE")  # a placeholder in the hint
+        note(f"{intent.operation} is not settled; {_next_step(intent, path, profile)}")
+
+
+def _next_step(intent: Intent, path: Path, profile: str | None) -> str:
+    """Return a hint how to settle *intent*."""
+    if BY_NAME[intent.operation].reader is not None:
+        option = "" if profile is None else f"--profile {quote(profile)} "
+        return f"run: invsvc settle {option}{path}"
+    return (
+        f"{path} has its intent. The specification has no read for it: check by hand, or settle it from "
+        "Python with a custom reader: client.settle(intent, reader=…)"
+    )

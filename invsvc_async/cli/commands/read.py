@@ -1,4 +1,4 @@
-"""``invsvc list``: list items as a table, JSON or CSV, one page or all."""
+"""``invsvc get`` and ``invsvc list``: read items, and print them as text, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.api.operations import Kind
-from invsvc_async.cli.arguments import complete_argument, complete_operation
+from invsvc_async import models
+from invsvc_async.api.operations import CLIENT_REQUEST, Kind
+from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
+from invsvc_async.cli.formatting import Sink, fields_of, show
 from invsvc_async.cli.options import Calling, EscapeFormulas
-from invsvc_async.cli.output import note, progress
-from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.cli.output import emit_json, note, progress
+from invsvc_async.cli.waiting import waiting_for_read
+from invsvc_async.codec import unstructure
+from invsvc_async.errors import InvsvcError
+from invsvc_async.resources.by_name import called
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from invsvc_async.api.operations import Operation
-    from invsvc_async.cli.formatting import Form, Sink
-    from invsvc_async.client import Client
+    from invsvc_async.cli.formatting import Form
+    from invsvc_async.codec.exact_json import WireObject
 
-__all__ = ["command"]
+__all__ = ["get", "list_"]
 
 # Columns that fit a terminal.  --columns selects others; JSON and CSV have all fields.
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -55,7 +60,45 @@ Wide = Annotated[
 ]
 
 
-def command(
+async def get(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="A read, such as webhooks.get (or webhooks), or a path like /users/usr_1.",
+            autocompletion=complete_operation(Kind.READ, many=False),
+        ),
+    ],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ID | NAME=VALUE", help="Its id and other arguments.", autocompletion=complete_argument
+        ),
+    ] = None,
+    *,
+    calling: Calling,
+) -> None:
+    """
+    Read one item: `invsvc get webhooks wh_1`, `invsvc get payments.link plink_1`, `invsvc get
+    /users/usr_1`.
+    """
+    async with calling.client() as client:
+        if what.startswith("/"):
+            params = arguments_of(CLIENT_REQUEST, words or [])
+            with waiting_for_read(client, what):
+                found = (await client.request("GET", what, params=params)).data
+        else:
+            operation = operation_of(what, Kind.READ, many=False, short="get")
+            reading = called(client, operation.name, arguments_of(operation, words or []))
+            with waiting_for_read(client, operation.name):
+                found = await reading
+    if calling.json_:
+        emit_json(unstructure(found))
+    else:
+        show(found)
+
+
+async def list_(
     what: What,
     words: Filters = None,
     *,
@@ -75,9 +118,6 @@ def command(
 
     Without --all it prints the first page; a note on stderr shows how to continue.
     """
-    from invsvc_async.cli.arguments import arguments_of, operation_of
-    from invsvc_async.cli.formatting import Sink
-
     if calling.json_ + jsonl + csv > 1:
         raise typer.BadParameter("use only one of --json, --jsonl and --csv")
     if escape_formulas and not csv:
@@ -87,23 +127,42 @@ def command(
         raise typer.BadParameter("this list has no pages", param_hint="--resume")
     form: Form = "json" if calling.json_ else "jsonl" if jsonl else "csv" if csv else "table"
     sink = Sink(form, _columns(fields, form, operation.result), escape_formulas, wide)
-    notes: list[str] = []  # printed after the items
-    complete = False
+    arguments = (_largest(operation) if all_ else {}) | arguments_of(operation, words or [])
+    await _print_list(operation.name, arguments, sink, calling, every=all_, resume=resume)
+
+
+async def _print_list(
+    operation: str, arguments: WireObject, sink: Sink, calling: Calling, *, every: bool, resume: str | None
+) -> None:
+    """Print the items of a list, also those before an error, and then how to continue."""
+    notes: list[str] = []
+    broken, complete = 0, False
     try:
-        given = arguments_of(operation, words or [])
-        until_done(_list(operation, given, sink, notes, calling, every=all_, resume=resume))
+        async with calling.client() as client:
+            found = called(client, operation, arguments)
+            with (
+                progress(operation, shown=every) as advance,
+                waiting_for_read(client, operation, shown=not every),
+            ):
+                async for item in _items(found, notes.append, every=every, resume=resume):
+                    sink.take(item)
+                    advance()
+                    broken += len(item.problems)
         complete = True
+    except InvsvcError as error:
+        if token := getattr(error, "resume_token", None):
+            notes.append(f"continue with --resume {token}")
+        raise
     finally:
-        if complete or sink.taken:  # after a failure, items before the resume token are printed
+        if broken:
+            notes.append(f"{broken} malformed fields are shown as '!'; --json has them as received")
+        if complete or sink.taken:
             sink.end()
         for text in notes:
             note(text)
 
 
 def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
-    from invsvc_async import models
-    from invsvc_async.cli.formatting import fields_of
-
     known = fields_of(getattr(models, result))
     if fields is None:
         return COLUMNS[result] if form == "table" else known
@@ -115,48 +174,15 @@ def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
     return asked
 
 
-async def _list(
-    operation: Operation, arguments: dict[str, Any], sink: Sink, notes: list[str], calling: Calling, *,
-    every: bool, resume: str | None,
-) -> None:  # fmt: skip
-    from invsvc_async.cli.waiting import waiting_for_read
-    from invsvc_async.errors import InvsvcError
-
-    broken = 0
-    try:
-        async with calling.client() as client:
-            with (
-                progress(operation.name, shown=every) as advance,
-                waiting_for_read(client, operation.name, shown=not every),
-            ):
-                async for item in _items(client, operation, arguments, notes, every=every, resume=resume):
-                    sink.take(item)
-                    advance()
-                    broken += len(item.problems)
-    except InvsvcError as error:
-        if token := getattr(error, "resume_token", None):
-            notes.append(f"continue with --resume {token}")
-        raise
-    finally:
-        if broken:
-            notes.append(f"{broken} malformed fields are shown as '!'; --json has them as received")
-
-
 async def _items(
-    client: Client, operation: Operation, arguments: dict[str, Any], notes: list[str], *, every: bool,
-    resume: str | None,
-) -> AsyncGenerator[Any]:  # fmt: skip
-    from invsvc_async.resources.by_name import called
-
-    if every:
-        arguments = _largest(operation) | arguments
-    found = called(client, operation.name, arguments)
+    found: Any, tell: Callable[[str], None], *, every: bool, resume: str | None
+) -> AsyncGenerator[Any]:  # Any: a list of models, or its pages
     if not hasattr(found, "by_page"):
         items = await found
         for item in items:
             yield item
         if getattr(items, "is_full", False):
-            notes.append("the list reached its limit and may be incomplete; the maximum is limit=100")
+            tell("the list reached its limit and may be incomplete; the maximum is limit=100")
         return
     pages = found if resume is None else found.resume(resume)
     async for page in pages.by_page():
@@ -164,7 +190,7 @@ async def _items(
             yield item
         if not every:
             if token := pages.token_after(page):
-                notes.append(f"there are more: use --all, or --resume {token}")
+                tell(f"there are more: use --all, or --resume {token}")
             return
 
 
