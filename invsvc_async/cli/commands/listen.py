@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import attrs
 import typer
+from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
-from invsvc_async.cli.options import InsecureHttp, Port, check_outputs, check_url, existing_file
+from invsvc_async import events
+from invsvc_async.api.json_values import is_object
+from invsvc_async.cli.options import (
+    InsecureHttp,
+    Port,
+    check_outputs,
+    check_url,
+    content_of,
+    existing_file,
+)
+from invsvc_async.cli.output import DONE, FAILED, emit_json, fail, note, visible
+from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.errors import InvsvcError, UnreadableResponseError
+from invsvc_async.events.event import key_of
+from invsvc_async.events.verify import keys_of, signature_of
+from invsvc_async.storage.address import without_login
+from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:
-    from invsvc_async.cli.commands.listen_app import Listener
-    from invsvc_async.events import SharedHeader
+    from collections.abc import AsyncGenerator
 
-__all__ = ["command"]
+    from invsvc_async.codec.exact_json import WireObject
+
+__all__ = ["ForwardError", "Listener", "command", "listening", "replayed"]
+
+FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
 
 
 Secrets = Annotated[
@@ -70,7 +94,7 @@ def command(
     json_: Annotated[
         bool, typer.Option("--json", "--print-json", help="Print each event as one JSON object.")
     ] = False,
-) -> None:
+) -> int:
     """
     Receive events: `invsvc listen --forward http://127.0.0.1:8000/events --store events.jsonl`.
 
@@ -80,8 +104,6 @@ def command(
 
     Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """
-    from invsvc_async.cli.commands.listen_app import Listener, lines_of, replayed
-
     if replay is None and not (secret or header or accept_unsigned):
         raise typer.BadParameter(
             "nothing authenticates events. Use --secret, --shared-header or --accept-unsigned"
@@ -89,37 +111,196 @@ def command(
     if forward is not None:
         check_url(forward, "--forward", insecure=insecure)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
-    listener = Listener(
-        secrets=tuple(secret or ()),
-        shared_header=_header(header),
-        store=store,
-        forward=forward,
-        as_json=json_,
-    )
-    if replay is not None:
-        lines = lines_of(replay)  # outside the event loop, so that Ctrl-C ends reading from a silent pipe
-        failed = until_done(replayed(listener, replay, lines))
-        raise typer.Exit(1 if failed else 0)
-    try:
-        until_done(_listen(listener, host, port, accept_unsigned=accept_unsigned))
-    except KeyboardInterrupt:
-        raise typer.Exit(0) from None
-
-
-async def _listen(listener: Listener, host: str, port: int, *, accept_unsigned: bool) -> None:
-    from invsvc_async.cli.commands.listen_app import listening
-
-    async with listening(listener, host=host, port=port, accept_unsigned=accept_unsigned) as url:
-        sys.stderr.write(f"Listening on {url}; press Ctrl-C to stop.\n")
-        await asyncio.Event().wait()
-
-
-def _header(text: str | None) -> SharedHeader | None:
-    from invsvc_async.events import SharedHeader
-
-    if text is None:
-        return None
-    name, equals, value = text.partition("=")
-    if not equals:
+    name, equals, value = (header or "").partition("=")
+    if header is not None and not equals:
         raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header")
-    return SharedHeader(name, value)
+    listener = Listener(
+        secrets=tuple(secret or ()), shared_header=events.SharedHeader(name, value) if equals else None,
+        store=store, forward=forward, as_json=json_,
+    )  # fmt: skip
+    if replay is not None:
+        # It is read outside the event loop, so that Ctrl-C ends reading from a silent pipe.
+        return FAILED if until_done(replayed(listener, replay, content_of(replay))) else DONE
+
+    async def listen() -> None:
+        async with listening(listener, host=host, port=port, accept_unsigned=accept_unsigned) as url:
+            sys.stderr.write(f"Listening on {url}; press Ctrl-C to stop.\n")
+            await asyncio.Event().wait()
+
+    with suppress(KeyboardInterrupt):
+        until_done(listen())
+    return DONE
+
+
+class ForwardError(InvsvcError):
+    """The application did not accept a forwarded event."""
+
+
+@attrs.frozen(kw_only=True)
+class Listener:
+    """Stores, prints and forwards each event, in this order."""
+
+    secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
+    shared_header: events.SharedHeader | None = None
+    store: Path | None = None
+    forward: str | None = None
+    as_json: bool = False
+    _stored: set[tuple[str, bool]] = attrs.field(factory=set[tuple[str, bool]], init=False, repr=False)
+
+    async def handle(self, event: events.Event) -> None:
+        """
+        Process a live event.
+
+        Raises:
+            ForwardError: It could not be forwarded; it was stored before.
+
+        """
+        await self._store_event(event)
+        await self.emit(event)
+
+    async def emit(self, event: events.Event) -> None:
+        """Print an event and forward it."""
+        self._print(event)
+        if self.forward is not None:
+            await _post(self.forward, event.raw, self.headers_for(event))
+
+    def headers_for(self, event: events.Event) -> dict[str, str]:
+        """Return headers like the service's; signed events are signed again, with the first secret."""
+        headers = {"Content-Type": "application/json"}
+        if event.is_test:
+            return {**headers, "X-Service-Test": "true"}
+        if isinstance(event, events.ResourceEvent):
+            shared = self.shared_header
+            return headers if shared is None else {**headers, shared.name: shared.value}
+        headers["X-Service-Event"] = event.type
+        if self.secrets:
+            headers["X-Service-Signature"] = signature_of(event.raw, keys_of(self.secrets)[0])
+        return headers
+
+    async def _store_event(self, event: events.Event) -> None:
+        """Store an event, unless it is a retry of a stored one."""
+        key = key_of(event)  # with its family: an id in another one is that of another event
+        if self.store is None or (key, event.is_test) in self._stored:
+            return
+        await asyncio.to_thread(_append, self.store, envelope.dumps(_record(event)) + b"\n")
+        if key is not None:
+            self._stored.add((key, event.is_test))
+
+    def _print(self, event: events.Event) -> None:
+        if self.as_json:
+            emit_json(_record(event))
+        else:
+            family = event.version if isinstance(event, events.ResourceEvent) else "signed"
+            test = "test" if event.is_test else ""
+            cells = (_now(), event.type, family, event.id or "", test)
+            sys.stdout.write(visible("\t".join(cells).rstrip()) + "\n")
+        sys.stdout.flush()
+
+
+@asynccontextmanager
+async def listening(
+    listener: Listener, *, host: str, port: int, accept_unsigned: bool
+) -> AsyncGenerator[str]:
+    """
+    Receive deliveries on *host* and *port* (0: any free port) at any path; yields the URL.
+
+    Raises:
+        ConfigurationError: Nothing authenticates events, and *accept_unsigned* is false.
+        OSError: The address is not available.
+
+    """
+    receiver = events.Receiver(
+        secrets=listener.secrets, shared_header=listener.shared_header, accept_unsigned=accept_unsigned
+    )
+    receiver.on("*")(listener.handle)
+    receiver.on_test(listener.handle)
+
+    async def respond(request: web.Request) -> web.Response:
+        response = await receiver.aiohttp_handler(request)
+        if response.status >= 300:
+            target = f"{request.method} {request.rel_url.raw_path}"  # raw: escapes control characters
+            note(f"answered {response.status} ({response.text}) to {target}")
+        return response
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", respond)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    async with receiver:
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+            chosen = runner.addresses[0][1]
+            yield f"http://{f'[{host}]' if ':' in host else host}:{chosen}/"
+        finally:
+            await runner.cleanup()
+
+
+async def replayed(listener: Listener, path: Path, content: bytes) -> int:
+    """Process every event that *path* has stored, in lines, and return the number of failures."""
+    failed = 0
+    for number, line in enumerate(content.split(b"\n"), 1):
+        try:
+            if line.strip():
+                await listener.emit(_event_of(line))
+        except InvsvcError as error:
+            failed += 1
+            fail(f"{path}, line {number}: {error}", error)
+    return failed
+
+
+def _record(event: events.Event) -> WireObject:
+    """Return an event as it is stored.  The body is text, so that it is preserved byte for byte."""
+    return {
+        "received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test,
+        "body": event.raw.decode(),
+    }  # fmt: skip
+
+
+def _event_of(line: bytes) -> events.Event:
+    try:
+        record = envelope.loads(line)
+    except UnreadableResponseError as error:
+        raise ForwardError("not a stored event: it is not JSON") from error
+    if not is_object(record) or not isinstance(record.get("body"), str):
+        raise ForwardError("not a stored event: `body` is missing or not text")
+    headers = {"X-Service-Test": "true"} if record.get("test") is True else {}
+    return events.parse(record["body"].encode(), headers=headers)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _append(path: Path, line: bytes) -> None:
+    lead = b"" if _ends_whole(path) else b"\n"
+    with open(path, "ab", opener=open_private) as file:
+        file.write(lead + line)
+
+
+def _ends_whole(path: Path) -> bool:
+    """Return whether the last line of a file was not cut off, by a full disk or a kill."""
+    if not path.is_file() or not path.stat().st_size:
+        return True
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"
+
+
+async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
+    """Forward an event like the service: without proxies and redirects."""
+    place = without_login(url) or "--forward"  # the URL may contain a password
+    try:
+        async with (
+            asyncio.timeout(FORWARD_TIMEOUT),  # aiohttp rounds its own timeout up
+            ClientSession(timeout=ClientTimeout(total=None)) as session,
+            session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
+        ):
+            status = answer.status
+    except TimeoutError:
+        message = f"{place}: no answer within {FORWARD_TIMEOUT:g} s"
+        raise ForwardError(f"{message}. Check its log, then use --replay") from None
+    except (ClientError, OSError, ValueError) as error:
+        why = "" if isinstance(error, ValueError) else f": {error}"  # which quotes the URL
+        raise ForwardError(f"{place}: not reachable{why}. Start it, then use --replay") from None
+    if status >= 300:
+        raise ForwardError(f"{place}: answered {status}. Check its log, then use --replay")
