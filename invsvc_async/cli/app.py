@@ -19,7 +19,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from invsvc_async._version import __version__
 from invsvc_async.cli.options import expanded
-from invsvc_async.cli.output import DONE, FAILED, USAGE, discard_output, errors_as_json, fail, note
+from invsvc_async.cli.output import Exit, discard_output, errors_as_json, fail, note
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.storage.private_file import errors_naming
 
@@ -49,7 +49,7 @@ COMMANDS = {
         "Send the writes that applications have committed to an outbox, and look after them",
     ),
     "journal": (
-        "journal.app",
+        "stores.journal",
         "Show, retry or delete the writes in the journal of a client, `Client(journal=…)`",
     ),
     "settle": ("write.settle", "Find out whether a write was applied"),
@@ -211,7 +211,7 @@ def run(arguments: Sequence[str]) -> int:
             sys.stdout.flush()  # while errors can still be handled
     except BrokenPipeError:  # `invsvc list … | head`
         discard_output()
-        return FAILED
+        return Exit.FAILED
     except Exception as error:
         if words[:1] == ["--debug"]:
             raise
@@ -244,16 +244,16 @@ def _code_of(words: list[str]) -> int:
     try:
         code = command(args=words, prog_name="invsvc", standalone_mode=not errors_as_json.get())
     except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else FAILED
+        return ended.code if isinstance(ended.code, int) else Exit.FAILED
     except typer.Abort as error:  # the answer to a question was no, with --json
         fail("aborted", error)
-        return FAILED
+        return Exit.FAILED
     except Exception as error:
         if (message := getattr(error, "format_message", None)) is None:
             raise
         fail(message(), error)  # a usage error, with --json
-        return USAGE
-    return code if isinstance(code, int) else DONE
+        return Exit.USAGE
+    return code if isinstance(code, int) else Exit.DONE
 
 
 def _before_end(arguments: Sequence[str]) -> Sequence[str]:
@@ -274,7 +274,7 @@ def _report(error: Exception) -> int:
             return _report(error.exceptions[0])
         case ConfigurationError() | InvalidRequestError():
             fail(str(error), error)
-            return USAGE
+            return Exit.USAGE
         case InvsvcError():
             fail(str(error), error)
         case OSError(filename=str() | bytes() as name, strerror=str() as why):
@@ -283,4 +283,4 @@ def _report(error: Exception) -> int:
             fail(why, error)
         case _:
             fail(f"{type(error).__name__}: {error} (run with --debug for the traceback)", error)
-    return FAILED
+    return Exit.FAILED

@@ -6,6 +6,7 @@ import os
 import sys
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from enum import IntEnum
 from typing import TYPE_CHECKING, TextIO
 
 from invsvc_async.cli.visible_text import HIDDEN, visible
@@ -19,31 +20,11 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
 
 __all__ = [
-    "DONE",
-    "FAILED",
-    "INCOMPLETE",
-    "OVERTAKEN",
-    "UNKNOWN",
-    "USAGE",
-    "age",
-    "console",
-    "counted",
-    "discard_output",
-    "emit_json",
-    "errors_as_json",
-    "fail",
-    "is_terminal",
-    "note",
-    "print_facts",
-    "print_hanging",
-    "progress",
-    "reporting",
-    "table",
-    "told",
+    "Exit", "age", "console", "counted", "discard_output", "emit_json", "errors_as_json", "fail",
+    "is_terminal", "note", "print_facts", "print_hanging", "progress", "reporting", "table", "told",
     "visible",
-]
+]  # fmt: skip
 
-DONE, FAILED, USAGE, UNKNOWN, OVERTAKEN, INCOMPLETE = 0, 1, 2, 3, 4, 5
 _HANGING = 4  # columns
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
@@ -51,6 +32,18 @@ _ERROR_FACTS = ("operation", "status", "code", "request_id", "resume_token")  # 
 
 errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)  # with --json
 _shared: tuple[TextIO, Console] | None = None  # the console of stderr on a terminal
+
+
+class Exit(IntEnum):
+    """The exit codes of all commands."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    UNKNOWN = 3
+    OVERTAKEN = 4
+    INCOMPLETE = 5
+    INTERRUPTED = 130  # that of shells for SIGINT
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -19,8 +19,8 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.reports import live
 from invsvc_async.batch.reports.live import Watch
 from invsvc_async.batch.run_status import note_status
-from invsvc_async.cli.commands import batch as commands
-from invsvc_async.cli.commands.stores import At
+from invsvc_async.cli.commands import stores as commands
+from invsvc_async.cli.commands.stores import BATCH, At
 from invsvc_async.simulator.loopback_page import local
 from tests.batch.conftest import client_of
 from tests.batch.reports.test_live import mixed
@@ -43,7 +43,7 @@ class Watching:
 
     def __init__(self, journal, *, port=0):
         self.running = asyncio.create_task(
-            commands.watch(At(str(journal), json_=True), port=port, open_=False)
+            commands.watch(BATCH, At(str(journal), json_=True), port=port, open_=False)
         )
 
     async def address(self, capsys):
@@ -232,7 +232,7 @@ async def test_browser_is_opened(client, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(commands, "handled", lambda _, stop: nullcontext(stop()))
     for display, many in (("", 0), (":0", 1)):
         monkeypatch.setenv("DISPLAY", display)
-        await commands.watch(At(str(tmp_path / "run.db")))
+        await commands.watch(BATCH, At(str(tmp_path / "run.db")))
         assert len(opened) == many
         out = capsys.readouterr().out
         assert "watch_url   http://127.0.0.1:" in out

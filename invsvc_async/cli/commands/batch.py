@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
@@ -15,22 +13,10 @@ import attrs
 import typer
 from typer.core import TyperGroup
 
-from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, plain_groups, report, show_groups
-from invsvc_async.cli.commands.stores import (
-    BATCH,
-    At,
-    Place,
-    attach,
-    drop,
-    list_,
-    prune,
-    retry,
-    show,
-    workers,
-)
+from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, plain_groups, show_groups
+from invsvc_async.cli.commands.stores import BATCH, Place, attach
 from invsvc_async.cli.options import (
     Concurrency,
-    Port,
     Sending,
     check_outputs,
     existing_file,
@@ -41,12 +27,7 @@ from invsvc_async.cli.options import (
     stop_signals,
 )
 from invsvc_async.cli.output import (
-    DONE,
-    FAILED,
-    INCOMPLETE,
-    OVERTAKEN,
-    UNKNOWN,
-    USAGE,
+    Exit,
     age,
     console,
     counted,
@@ -69,16 +50,14 @@ if TYPE_CHECKING:
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.client import Client
 
-__all__ = ["PAGE", "app", "watch"]
+__all__ = ["app"]
 
-PAGE = ("invsvc_async.cli", "batch_watch.html")
 _CORRECT = "Correct these lines, or skip them with --skip-bad"
 _FORM = (
     'The input must have one write per line: {"operation": …, "arguments": {…}, "key": …}. '
     "Of a table, --operation says what its rows are"
 )
 _NAMED = 20  # bad lines that are shown; 2 if no line is good, as in a file of another format
-_INTERRUPTED = 130  # the exit code of shells for SIGINT
 _EVERY = 10.0  # s between lines of progress
 _GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
@@ -198,7 +177,7 @@ async def run(
                 return _tell_check(writes, as_json=options.json_)
             if writes.bad and not (skip_bad and writes.good):
                 fail(f"nothing was sent. {_CORRECT if writes.good else _FORM}")
-                return USAGE
+                return Exit.USAGE
             return await _run(journal, options, client, writes)
 
 
@@ -221,7 +200,7 @@ def _tell_check(writes: FileWrites, *, as_json: bool) -> int:
         emit_json(each)
     valid, invalid = counted(writes.good, "valid write"), counted(writes.bad, "invalid line")
     note(f"{valid}, {invalid}; nothing was sent")
-    return USAGE if writes.bad else DONE
+    return Exit.USAGE if writes.bad else Exit.DONE
 
 
 async def worker(place: Place, *, options: _BatchSending) -> int:
@@ -275,25 +254,25 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
     _print_summary(summary, progress, groups, bad=bad, discarded=discarded, as_json=options.json_)
     if failure is not None:
         fail(str(failure))
-        return FAILED
+        return Exit.FAILED
     if writes is None:
-        return DONE
+        return Exit.DONE
     if stopped:
         note("interrupted: run the same command again to resume; writes in flight are settled first")
-        return _INTERRUPTED
+        return Exit.INTERRUPTED
     return _exit_code_of(summary, bad)
 
 
 def _exit_code_of(summary: Summary, bad: int) -> int:
     """Return the exit code of a finished batch, of whose input *bad* lines were skipped."""
     if summary.unknown:
-        return UNKNOWN
+        return Exit.UNKNOWN
     missing = summary.total - summary.verdicts.get(Verdict.APPLIED, 0)
     if missing != summary.overtaken:
-        return FAILED
+        return Exit.FAILED
     if summary.open_inputs or bad:
-        return INCOMPLETE
-    return OVERTAKEN if missing else DONE
+        return Exit.INCOMPLETE
+    return Exit.OVERTAKEN if missing else Exit.DONE
 
 
 @contextmanager
@@ -408,49 +387,5 @@ def _facts(summary: Summary, progress: Progress | None, bad: int) -> list[tuple[
     return facts
 
 
-async def watch(
-    at: At,
-    *,
-    port: Port = 0,
-    open_: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open the page in a browser, or only print its address.")
-    ] = True,
-) -> None:
-    """
-    Watch a batch on a page: `invsvc batch watch run.db`.  Stop with Ctrl-C.
-
-    The page shows progress, rate, pauses, workers and failures.
-    It only reads, so it can run beside the batch, and after its end.  The page answers only to this machine.
-    """
-    import webbrowser
-
-    from invsvc_async.batch.reports.live import Watch
-    from invsvc_async.simulator.loopback_page import serving_page
-
-    try:
-        async with Watch(at.place) as batch, serving_page(PAGE, batch.data, port=port) as address:
-            if at.json_:
-                emit_json({"watch_url": address, "data_url": f"{address}data"})
-            else:
-                typer.echo(f"Watching {batch.name}; press Ctrl-C to stop.\n  watch_url   {address}")
-                typer.echo(f"  data_url    {address}data (what the page reads, as JSON)")
-            sys.stdout.flush()
-            if open_ and not at.json_ and _has_screen():
-                await asyncio.to_thread(webbrowser.open, address)
-            stopped = asyncio.Event()
-            with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
-                await stopped.wait()
-    except OSError as error:
-        raise typer.BadParameter(f"--port: {error.strerror or error}. Use another one, or 0.") from error
-
-
-def _has_screen() -> bool:
-    """Return whether a browser would open a window; one for terminals would take over this one."""
-    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    return sys.platform in {"darwin", "win32"} or bool(display)
-
-
 app.command()(expanded(worker, lacks=("tag", "stop_after")))
-attach(app, BATCH, list_, show, report)
-app.command()(expanded(watch, lacks=BATCH.lacks))
-attach(app, BATCH, workers, retry, drop, prune)
+attach(app, BATCH)

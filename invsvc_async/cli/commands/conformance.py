@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from invsvc_async.cli.options import FAULTS, FaultPlan, fault_plan, number
-from invsvc_async.cli.output import DONE, FAILED, emit_json, note, table
+from invsvc_async.cli.output import Exit, emit_json, note, table
 
 if TYPE_CHECKING:
     from invsvc_async.conformance import Conformance
@@ -68,7 +68,7 @@ async def command(
     except (FileNotFoundError, PermissionError) as error:
         raise typer.BadParameter(f"{argv[0]}: {error.strerror}", param_hint="COMMAND") from error
     _print_result(found, json_=json_)
-    return DONE if found.holds else FAILED
+    return Exit.DONE if found.holds else Exit.FAILED
 
 
 def _print_result(found: Conformance, *, json_: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from invsvc_async.cli.options import FAULTS, FaultPlan, existing_file, fault_plan, interruptible, number
-from invsvc_async.cli.output import DONE, FAILED, USAGE, console, emit_json, fail, print_facts, progress
+from invsvc_async.cli.output import Exit, console, emit_json, fail, print_facts, progress
 from invsvc_async.conformance import naive_client, workload
 from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, POLICY, run_client
 from invsvc_async.conformance.service_process import embedded
@@ -80,7 +80,7 @@ async def command(
         )  # fmt: skip
     else:
         show(runs, failed, kept=kept)
-    return FAILED if failed else DONE
+    return Exit.FAILED if failed else Exit.DONE
 
 
 def _units(path: Path) -> list[Unit]:
@@ -89,7 +89,7 @@ def _units(path: Path) -> list[Unit]:
     if problems or not lines:
         for problem in map(str, problems) if problems else [f"{path}: has no writes. Add at least one"]:
             fail(problem)
-        raise typer.Exit(USAGE)
+        raise typer.Exit(Exit.USAGE)
     return workload.from_lines(lines)
 
 

@@ -9,7 +9,7 @@ import attrs
 import typer
 
 from invsvc_async.cli.options import Calling, is_insecure
-from invsvc_async.cli.output import DONE, FAILED, emit_json, table
+from invsvc_async.cli.output import Exit, emit_json, table
 
 if TYPE_CHECKING:
     from invsvc_async.doctor import Checkup
@@ -53,7 +53,7 @@ async def command(
 
         path = write_profile(os.environ, write, settings)
         typer.echo(f"{path}: profile {write!r} has these settings.", err=True)
-    return DONE if found.usable else FAILED
+    return Exit.DONE if found.usable else Exit.FAILED
 
 
 def _print_checkup(found: Checkup, settings: dict[str, Any]) -> None:  # Any: as above

@@ -9,7 +9,7 @@ from base64 import b64encode
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import attrs
 import typer
@@ -17,7 +17,7 @@ import typer
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event, did_you_mean
 from invsvc_async.cli.options import Json, Yes, confirm, expanded, group_of, number
-from invsvc_async.cli.output import FAILED, age, console, counted, emit_json, fail, note, print_facts, table
+from invsvc_async.cli.output import Exit, age, console, counted, emit_json, fail, note, print_facts, table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -34,14 +34,13 @@ _LARGEST: Final = 2**63 - 1  # id
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def _seconds(age: str) -> float:
-    found = _AGE.fullmatch(age)
+def _seconds(age: str, option: str | None = None) -> float:
     try:
-        if found is not None:
+        if found := _AGE.fullmatch(age):
             return timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds()
     except (ValueError, OverflowError):  # too many digits
         pass
-    raise typer.BadParameter("use 30d, 2h, 30m or 10s")
+    raise typer.BadParameter("use 30d, 2h, 30m or 10s", param_hint=option)
 
 
 def _moment(text: str) -> float:
@@ -55,15 +54,6 @@ def _moment(text: str) -> float:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
-def _age_option(help_: str) -> Any:  # Any: as typer.Option
-    def check(text: str | None) -> str | None:
-        if text is not None:
-            _seconds(text)
-        return text
-
-    return typer.Option(metavar="AGE", help=help_, callback=check)
-
-
 @attrs.frozen
 class At:
     """The options of each command: where the store is, and how its content is printed."""
@@ -72,7 +62,6 @@ class At:
         str,
         typer.Option(
             envvar="INVSVC_EVENT_STORE",
-            show_envvar=True,
             metavar="FILE",
             help="The receiver's store: a SQLite file, or postgresql://…",
         ),
@@ -195,36 +184,36 @@ async def list_(
 @expanded
 async def show(
     id_: Annotated[int, typer.Argument(max=_LARGEST, metavar="ID", help="As `list` shows it.")], at: At
-) -> None:
+) -> int:
     """
     Show one event: `invsvc events show 17 --store events.db`.
 
     Its body is shown too, which may contain personal data.
     """
     async with at.opened() as store:
-        found = [event async for event in _named(store, [id_])]
-    for event in found:
-        facts = _facts(event)
-        if at.json_:
-            emit_json(facts | _body(event))
-            return
-        print_facts(console(), [(name, str(value)) for name, value in facts.items() if value is not None])
-        body = "(deleted)" if event.body is None else event.body.decode(errors="backslashreplace")
-        console().print(f"\n{body}", markup=False, soft_wrap=True)
-    if not found:
-        raise typer.Exit(FAILED)
+        event = await anext(_named(store, [id_]), None)
+    if event is None:
+        return Exit.FAILED
+    facts = _facts(event)
+    if at.json_:
+        emit_json(facts | _body(event))
+        return Exit.DONE
+    print_facts(console(), [(name, str(value)) for name, value in facts.items() if value is not None])
+    body = "(deleted)" if event.body is None else event.body.decode(errors="backslashreplace")
+    console().print(f"\n{body}", markup=False, soft_wrap=True)
+    return Exit.DONE
 
 
 @app.command()
 @expanded
-async def revive(chosen: Choice, at: At) -> None:
+async def revive(chosen: Choice, at: At) -> int:
     """
     Hand dead letters to the receiver again: `invsvc events revive --all --store events.db`.
 
     They have new attempts then; mend their cause before.
     Exits with 1 if an event is not a dead letter.
     """
-    await _change(at, chosen, "dead", "revived")
+    return await _change(at, chosen, "dead", "revived")
 
 
 @app.command()
@@ -238,7 +227,7 @@ async def drop(
         typer.Option(help="With --all: dead letters, events that wait, or kept bodies of handled ones."),
     ] = "dead",
     yes: Yes = False,
-) -> None:
+) -> int:
     """
     Delete events that nobody is to handle: `invsvc events drop 17 --store events.db`.
 
@@ -249,12 +238,12 @@ async def drop(
     if not yes:
         what = counted(len(chosen.ids), "event") if chosen.ids else f"all selected events that are {state}"
         confirm(f"events drop: delete {what}?")
-    await _change(at, chosen, None if chosen.ids else state, "dropped")
+    return await _change(at, chosen, None if chosen.ids else state, "dropped")
 
 
 @app.command()
 @expanded
-async def replay(chosen: Choice, at: At) -> None:
+async def replay(chosen: Choice, at: At) -> int:
     """
     Hand handled events to the receiver again: `invsvc events replay --all --since 1d --store events.db`.
 
@@ -265,11 +254,15 @@ async def replay(chosen: Choice, at: At) -> None:
     handler = chosen.handler
     if handler is not None and not handler.strip():  # an unset variable of the shell is not "all handlers"
         raise typer.BadParameter("give the handler's name", param_hint="--handler")
-    await _change(at, chosen, None if handler else "handled", "replayed", to=handler)
+    return await _change(at, chosen, None if handler else "handled", "replayed", to=handler)
 
 
-async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to: str | None = None) -> None:
-    """Change what is *chosen*; *to* is the handler that gets it, and otherwise one of the options."""
+async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to: str | None = None) -> int:
+    """
+    Change what is *chosen*, and return the exit code.
+
+    *to* is the handler that gets it; without one, the filter's handler is an option like the others.
+    """
     changed = failed = bodiless = 0
     async with at.opened() as store:
         plain = store.drop if done == "dropped" else store.revive
@@ -298,8 +291,7 @@ async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to:
         console().print(f"{counted(changed, 'event')} {done}")
         if changed and to:
             note(f"only a receiver that has a handler named {to!r} handles them")
-    if failed:
-        raise typer.Exit(FAILED)
+    return Exit.FAILED if failed else Exit.DONE
 
 
 async def _named(store: HandlerStore, ids: Sequence[int]) -> AsyncIterator[StoredEvent]:
@@ -322,9 +314,7 @@ async def stats(at: At) -> None:
     if at.json_:
         emit_json(_counted(found) | {"backlog": attrs.asdict(backlog)})
         return
-    rows = [
-        [state, _number(one), "" if one.oldest is None else _time(one.oldest)] for state, one in found.items()
-    ]
+    rows = [(state, _number(one), _time(one.oldest) or "") for state, one in found.items()]
     table(("state", "events", "oldest"), rows, right=(1,))
     many = " or more" if backlog.due >= COUNTED else ""
     late = f", for up to {backlog.late:,.0f} s" if backlog.due else ""
@@ -332,10 +322,7 @@ async def stats(at: At) -> None:
 
 
 def _counted(found: Mapping[State, StateStats]) -> WireObject:
-    return {
-        state: attrs.asdict(one) | {"oldest": None if one.oldest is None else _time(one.oldest)}
-        for state, one in found.items()
-    }
+    return {state: attrs.asdict(one) | {"oldest": _time(one.oldest)} for state, one in found.items()}
 
 
 def _number(stats: StateStats) -> str:
@@ -347,9 +334,13 @@ def _number(stats: StateStats) -> str:
 async def prune(
     at: At,
     *,
-    older_than: Annotated[str, _age_option("Handled longer ago than this.")] = "30d",
-    bodies: Annotated[str | None, _age_option("Kept bodies: older than this. As --older-than.")] = None,
-    dead: Annotated[str | None, _age_option("Dead letters: older than this. None by default.")] = None,
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="Handled longer ago than this.")] = "30d",
+    bodies: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Kept bodies: older than this. As --older-than.")
+    ] = None,
+    dead: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Dead letters: older than this. None by default.")
+    ] = None,
 ) -> None:
     """
     Delete handled events that are old: `invsvc events prune --older-than 7d --store events.db`.
@@ -357,9 +348,14 @@ async def prune(
     A running receiver does that each hour.  The command also shows what is left, and why.
     An event that is deleted would be handled again if it came again.
     """
-    ages = {"older_than": older_than, "bodies": bodies, "dead": dead}
+    given = {"older_than": older_than, "bodies": bodies, "dead": dead}
+    ages = {
+        name: _seconds(text, f"--{name.replace('_', '-')}")
+        for name, text in given.items()
+        if text is not None
+    }
     async with at.opened() as store:
-        pruned = await store.prune(**{name: _seconds(age) for name, age in ages.items() if age is not None})
+        pruned = await store.prune(**ages)
         left = await store.stats()
     if at.json_:
         emit_json({"pruned": pruned, "kept": _counted(left)})
@@ -387,5 +383,7 @@ def _body(event: StoredEvent) -> dict[str, str | None]:
         return {"body_base64": b64encode(event.body or b"").decode()}
 
 
-def _time(seconds: float) -> str:
+def _time(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from invsvc_async.cli.options import content_of, existing_file, named
-from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail
+from invsvc_async.cli.output import Exit, console, emit_json, fail
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision
@@ -58,7 +58,7 @@ def command(
             out.print(f"  {line}", markup=False)
     if stored != now:
         fail(f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}")
-    return DONE if stored == now else FAILED
+    return Exit.DONE if stored == now else Exit.FAILED
 
 
 def _words(decision: Decision) -> str:

@@ -24,7 +24,7 @@ from invsvc_async.cli.options import (
     content_of,
     existing_file,
 )
-from invsvc_async.cli.output import DONE, FAILED, emit_json, fail, note, visible
+from invsvc_async.cli.output import Exit, emit_json, fail, note, visible
 from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.errors import InvsvcError, UnreadableResponseError
@@ -120,7 +120,7 @@ def command(
     )  # fmt: skip
     if replay is not None:
         # It is read outside the event loop, so that Ctrl-C ends reading from a silent pipe.
-        return FAILED if until_done(replayed(listener, replay, content_of(replay))) else DONE
+        return Exit.FAILED if until_done(replayed(listener, replay, content_of(replay))) else Exit.DONE
 
     async def listen() -> None:
         async with listening(listener, host=host, port=port, accept_unsigned=accept_unsigned) as url:
@@ -129,7 +129,7 @@ def command(
 
     with suppress(KeyboardInterrupt):
         until_done(listen())
-    return DONE
+    return Exit.DONE
 
 
 class ForwardError(InvsvcError):

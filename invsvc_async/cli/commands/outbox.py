@@ -10,19 +10,7 @@ from typing import Annotated
 
 import typer
 
-from invsvc_async.cli.commands.report import report
-from invsvc_async.cli.commands.stores import (
-    OUTBOX,
-    Place,
-    attach,
-    drop,
-    list_,
-    prune,
-    retry,
-    session_of,
-    show,
-    workers,
-)
+from invsvc_async.cli.commands.stores import OUTBOX, Place, attach, session_of
 from invsvc_async.cli.options import (
     Concurrency,
     Profile,
@@ -131,4 +119,4 @@ def _tell(state: str, words: str, *, as_json: bool) -> None:
         note(words)
 
 
-attach(app, OUTBOX, list_, show, report, workers, retry, drop, prune)
+attach(app, OUTBOX)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from invsvc_async.cli.options import Calling, check_outputs, existing_file
-from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, emit_json, note, progress, table
+from invsvc_async.cli.output import Exit, emit_json, note, progress, table
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -92,7 +92,7 @@ async def command(
     if report is not None:
         window = [f", {name} {each}" for name, each in (("from", from_), ("to", to)) if each]
         _write_report(report, f"{what} and {rows.name}{''.join(window)}", found, kept)
-    return UNKNOWN if not found.complete else FAILED if found.counts else DONE
+    return Exit.UNKNOWN if not found.complete else Exit.FAILED if found.counts else Exit.DONE
 
 
 def _pair(word: str) -> tuple[str, str | None]:

@@ -1,46 +1,51 @@
-"""The commands that batches, outboxes and journals of clients have in common: they show or change writes."""
+"""The commands that batches, outboxes and journals of clients have in common, and ``invsvc journal``."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import signal
+import sys
 import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import attrs
 import typer
 
-from invsvc_async.cli.options import Json, Profile, Yes, client_of, confirm, expanded, number
-from invsvc_async.cli.output import (
-    DONE,
-    FAILED,
-    UNKNOWN,
-    age,
-    console,
-    counted,
-    emit_json,
-    fail,
-    note,
-    print_facts,
-    table,
+from invsvc_async.cli.commands.report import plain, show as show_report, write_failed, write_results
+from invsvc_async.cli.options import (
+    Json,
+    Port,
+    Profile,
+    Yes,
+    check_outputs,
+    client_of,
+    confirm,
+    expanded,
+    group_of,
+    handled,
+    number,
 )
+from invsvc_async.cli.output import Exit, age, console, counted, emit_json, fail, note, print_facts, table
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
+from invsvc_async.storage.private_file import write_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Iterator
 
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
     from invsvc_async.transport.session import ClientState
 
-__all__ = [
-    "BATCH", "JOURNAL", "OUTBOX", "At", "Kind", "Place", "attach", "drop", "list_", "opened", "prune",
-    "retry", "session_of", "show", "workers",
-]  # fmt: skip
+__all__ = ["BATCH", "JOURNAL", "OUTBOX", "PAGE", "Place", "attach", "journal", "opened", "session_of"]
 
+PAGE = ("invsvc_async.cli", "batch_watch.html")
 _UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
 _MOST = 100_000  # writes that are counted
 _STATES = ("to do", "sending")
@@ -71,7 +76,7 @@ class At:
 
 @attrs.frozen
 class Kind:
-    """One kind, and the options that its commands do not have."""
+    """One kind, and the commands and options that it does not have."""
 
     name: str
     example: str  # of a place, in the help
@@ -79,16 +84,8 @@ class Kind:
 
 
 BATCH = Kind("batch", "run.db", frozenset({"profile", "unacknowledged"}))
-OUTBOX = Kind("outbox", "outbox.db")
-JOURNAL = Kind("journal", "journal.db", frozenset({"verdict", "force", "failed"}))
-
-
-def attach(app: typer.Typer, kind: Kind, *commands: Callable[..., Any]) -> None:
-    """Add *commands*, which get the kind as their first argument, to the group of one kind."""
-    for command in commands:
-        made = expanded(command, lacks=kind.lacks, kind=kind)
-        made.__doc__ = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
-        app.command(command.__name__.rstrip("_"))(made)
+OUTBOX = Kind("outbox", "outbox.db", frozenset({"watch"}))
+JOURNAL = Kind("journal", "journal.db", frozenset({"watch", "workers", "verdict", "force", "failed"}))
 
 
 @asynccontextmanager
@@ -189,7 +186,7 @@ async def show(
         entry = await entries.entry(await entries.named(key))
         if entry is None:
             fail(f"{key}: the {kind.name} has no write under this key")
-            return FAILED
+            return Exit.FAILED
         row = _row(entries, entry, await entries.facts.get(f"{_UNTOLD}{entry.key}"))
         if entry.verdict is None:
             row |= await _waits(kind, entries, entry)
@@ -199,7 +196,7 @@ async def show(
         emit_json(row)
     else:
         print_facts(console(), [(name.replace("_", " "), words) for name, words in _facts(row)])
-    return {Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}.get(row["state"], FAILED)
+    return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(row["state"], Exit.FAILED)
 
 
 def _row(entries: Entries, entry: Entry, error: str | None) -> Row:
@@ -290,6 +287,100 @@ async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
     return {"waits": why, "after": ahead, "process": None if owner is None else owner._asdict()}
 
 
+async def report(
+    kind: Kind,
+    at: At,
+    *,
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page here.", metavar="FILE")] = None,
+    jsonl: Annotated[
+        Path | None,
+        typer.Option(help="Write each outcome as a line of JSON here; - is stdout.", metavar="FILE"),
+    ] = None,
+    failed: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write what is not applied here, as lines of a batch's input; - is stdout.", metavar="FILE"
+        ),
+    ] = None,
+) -> None:
+    """
+    Report verdicts, durations, and what to do about each write that is not applied:
+    `invsvc KIND report PLACE --html report.html`.
+
+    The number of requests is without those that a killed process sent for writes which it did not finish.
+
+    The lines of `--failed` can be edited, and run as a batch with another journal.  A line whose write may be
+    applied, or would overwrite a newer one, has a member "check" that says so.  It is not valid until that is
+    deleted.
+    """
+    from invsvc_async.batch.entries import name_of
+    from invsvc_async.batch.reports.summary import report_of
+
+    named = {"outbox" if kind is OUTBOX else "journal": at.place}
+    check_outputs({"--html": html, "--jsonl": jsonl, "--failed": failed}, **named)
+    async with opened(kind, at, reading=True) as entries:
+        if jsonl is not None:
+            await write_results(entries, jsonl)
+        if failed is not None:
+            await write_failed(entries, failed)
+        if (jsonl or failed) is not None and html is None and not at.json_:
+            return
+        found = await report_of(entries, name_of(at.place), kind.name)
+    if html is not None:
+        from invsvc_async.batch.reports.html import page_of
+
+        write_private(html, page_of(found))
+        note(f"wrote {html}")
+    if at.json_:
+        emit_json(plain(found))
+    elif html is None:
+        show_report(found)
+
+
+async def watch(
+    kind: Kind,
+    at: At,
+    *,
+    port: Port = 0,
+    open_: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the page in a browser, or only print its address.")
+    ] = True,
+) -> None:
+    """
+    Watch a batch on a page: `invsvc batch watch run.db`.  Stop with Ctrl-C.
+
+    The page shows progress, rate, pauses, workers and failures.
+    It only reads, so it can run beside the batch, and after its end.  The page answers only to this machine.
+    """
+    del kind  # it is a batch
+    import webbrowser
+
+    from invsvc_async.batch.reports.live import Watch
+    from invsvc_async.simulator.loopback_page import serving_page
+
+    try:
+        async with Watch(at.place) as batch, serving_page(PAGE, batch.data, port=port) as address:
+            if at.json_:
+                emit_json({"watch_url": address, "data_url": f"{address}data"})
+            else:
+                typer.echo(f"Watching {batch.name}; press Ctrl-C to stop.\n  watch_url   {address}")
+                typer.echo(f"  data_url    {address}data (what the page reads, as JSON)")
+            sys.stdout.flush()
+            if open_ and not at.json_ and _has_screen():
+                await asyncio.to_thread(webbrowser.open, address)
+            stopped = asyncio.Event()
+            with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
+                await stopped.wait()
+    except OSError as error:
+        raise typer.BadParameter(f"--port: {error.strerror or error}. Use another one, or 0.") from error
+
+
+def _has_screen() -> bool:
+    """Return whether a browser would open a window; one for terminals would take over this one."""
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return sys.platform in {"darwin", "win32"} or bool(display)
+
+
 async def workers(kind: Kind, at: At) -> None:
     """
     List the processes that send: `invsvc KIND workers "postgresql://db.example/orders"`.
@@ -356,7 +447,7 @@ async def retry(
         emit_json({"to_do": count})
     else:
         console().print(f"{counted(count, 'write')} to be done again{_NEXT[kind.name] if count else ''}")
-    return FAILED if keys and not count else DONE
+    return Exit.FAILED if keys and not count else Exit.DONE
 
 
 async def drop(
@@ -393,7 +484,7 @@ async def drop(
         emit_json({"dropped": dropped, "kept": missed})
     else:
         console().print(f"{counted(len(dropped), 'write')} dropped")
-    return FAILED if missed else DONE
+    return Exit.FAILED if missed else Exit.DONE
 
 
 async def prune(
@@ -431,3 +522,19 @@ async def prune(
     for why, count in kept.items():
         if count:
             console().print(f"  {count:,} left as they are: {_KEPT[why]}")
+
+
+def attach(app: typer.Typer, kind: Kind) -> typer.Typer:
+    """Add the commands of one kind to its group, and return that."""
+    for command in (list_, show, report, watch, workers, retry, drop, prune):
+        name = command.__name__.rstrip("_")
+        if name not in kind.lacks:
+            made = expanded(command, lacks=kind.lacks, kind=kind)
+            made.__doc__ = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
+            app.command(name)(made)
+    return app
+
+
+journal: typer.Typer = attach(
+    group_of("Show, retry or delete the writes in the journal of a client, `Client(journal=…)`."), JOURNAL
+)

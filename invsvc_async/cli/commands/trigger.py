@@ -14,7 +14,7 @@ import typer
 
 from invsvc_async.cli.arguments import complete_event, did_you_mean
 from invsvc_async.cli.options import InsecureHttp, check_url, content_of, existing_file, number
-from invsvc_async.cli.output import DONE, FAILED, emit_json, fail, visible
+from invsvc_async.cli.output import Exit, emit_json, fail, visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
 from invsvc_async.concurrency.event_loop import until_done
@@ -175,7 +175,7 @@ def _report(sent: Sequence[Delivery], *, as_json: bool) -> int:
             place = without_login(sent[0].url) or "that address"
             advice = f"nothing answers at {place}. Start the receiver, or correct --to"
         fail(f"{failed} of {len(sent)} deliveries were not accepted. {advice}")
-    return FAILED if failed else DONE
+    return Exit.FAILED if failed else Exit.DONE
 
 
 def _changes(texts: Sequence[str]) -> WireObject:

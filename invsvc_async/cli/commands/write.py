@@ -31,18 +31,7 @@ from invsvc_async.cli.options import (
     interruptible,
     unhandled,
 )
-from invsvc_async.cli.output import (
-    DONE,
-    FAILED,
-    UNKNOWN,
-    console,
-    emit_json,
-    fail,
-    note,
-    print_hanging,
-    reporting,
-    told,
-)
+from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, told
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -269,7 +258,7 @@ def _print_outcome(outcome: Outcome[Any], *, as_json: bool, story: Path | None) 
             write_private(story, outcome.to_json())
         except OSError as error:  # does not change the verdict or the exit code
             fail(f"{story}: cannot write the story: {error.strerror}")
-    return {Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}.get(outcome.verdict, FAILED)
+    return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(outcome.verdict, Exit.FAILED)
 
 
 def _print(outcome: Outcome[Any]) -> None:
