@@ -10,14 +10,16 @@ import sys
 import threading
 from collections.abc import Coroutine
 from contextlib import contextmanager, suppress
+from copy import copy
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 from urllib.parse import urlsplit
 
 import attrs
 import typer
 from typer.core import TyperGroup
+from typer.models import OptionInfo
 
 from invsvc_async.concurrency.event_loop import until_done
 
@@ -89,11 +91,22 @@ def _options_of(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
     """Yield the parameters for the fields of *parameter*, or itself."""
     kind = inspect.Parameter.KEYWORD_ONLY
     if not attrs.has(parameter.annotation):
-        yield parameter.replace(kind=kind)
+        yield parameter.replace(kind=kind, annotation=_named(parameter.annotation, parameter.name))
         return
     for field in attrs.fields(attrs.resolve_types(parameter.annotation)):
         default = inspect.Parameter.empty if field.default is attrs.NOTHING else field.default
-        yield inspect.Parameter(field.name, kind, default=default, annotation=field.type)
+        annotation = _named(field.type, field.name)
+        yield inspect.Parameter(field.name, kind, default=default, annotation=annotation)
+
+
+def _named(annotation: Any, name: str) -> Any:  # Any: a type
+    """Name an option as its parameter; typer itself would give each flag another one that unsets it."""
+    of, described = get_args(annotation)
+    if not isinstance(described, OptionInfo) or described.default is not ...:  # it has names of its own
+        return annotation
+    described = copy(described)
+    described.default = f"--{name.rstrip('_').replace('_', '-')}"  # where typer keeps the first name
+    return Annotated[of, described]
 
 
 def number(
@@ -149,13 +162,11 @@ SecretsTo = Annotated[
     ),
 ]
 SameMode = Annotated[
-    bool, typer.Option("--same-mode", help="Confirm that the credential has the intent's team and data mode.")
+    bool, typer.Option(help="Confirm that the credential has the intent's team and data mode.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a delete.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and errors as JSON on stderr.")]
-EscapeFormulas = Annotated[
-    bool, typer.Option("--escape-formulas", help="In CSV, put ' before text that a spreadsheet would run.")
-]
+Json = Annotated[bool, typer.Option(help="Print the result as JSON, and errors as JSON on stderr.")]
+EscapeFormulas = Annotated[bool, typer.Option(help="In CSV, put ' before text that a spreadsheet would run.")]
 
 
 @attrs.frozen
@@ -179,19 +190,15 @@ class Sending(Calling):
     secrets_to: Annotated[
         Path | None, typer.Option(help="Write webhook secrets here (mode 0600).", metavar="FILE")
     ] = None
-    no_secrets: Annotated[
-        bool, typer.Option("--no-secrets", help="Throw the secrets of new webhooks away.")
-    ] = False
+    no_secrets: Annotated[bool, typer.Option(help="Throw the secrets of new webhooks away.")] = False
     same_mode: Annotated[
         bool,
-        typer.Option("--same-mode", help="The credential is new, but has the same team and data mode."),
+        typer.Option(help="The credential is new, but has the same team and data mode."),
     ] = False
     restored: Annotated[
-        bool, typer.Option("--restored", help="It is an older copy: settle what may have been sent first.")
+        bool, typer.Option(help="It is an older copy: settle what may have been sent first.")
     ] = False
-    moved: Annotated[
-        bool, typer.Option("--moved", help="It is complete, although it is in another place.")
-    ] = False
+    moved: Annotated[bool, typer.Option(help="It is complete, although it is in another place.")] = False
 
     @property
     def settings(self) -> dict[str, Any]:  # Any: as the parameters

@@ -73,9 +73,9 @@ Operation = Annotated[
 ]
 Maps = Annotated[
     list[str] | None,
-    typer.Option("--map", metavar="ARGUMENT=COLUMN", help="Of a table: one argument; repeatable."),
+    typer.Option(metavar="ARGUMENT=COLUMN", help="Of a table: one argument; repeatable."),
 ]
-KeyColumn = Annotated[str | None, typer.Option("--key", metavar="COLUMN", help="Of a table: the keys.")]
+KeyColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a table: the keys.")]
 
 
 @attrs.frozen
@@ -83,7 +83,9 @@ class _BatchSending(Sending):
     """The options of commands that send a batch; a worker has not all of them."""
 
     concurrency: Concurrency = 200
-    tag: Annotated[bool, typer.Option(help="Tag new webhooks, so that they can be identified.")] = True
+    tag: Annotated[
+        bool, typer.Option("--tag/--no-tag", help="Tag new webhooks, so that they can be identified.")
+    ] = True
     stop_after: Annotated[
         str | None,
         typer.Option(
@@ -133,10 +135,8 @@ async def run(
     file: Input,
     *,
     journal: Journal,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the file, and show its first writes.")
-    ] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines and list them.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Check the file, and show its first writes.")] = False,
+    skip_bad: Annotated[bool, typer.Option(help="Skip invalid lines and list them.")] = False,
     operation: Operation = None,
     map_: Maps = None,
     key: KeyColumn = None,

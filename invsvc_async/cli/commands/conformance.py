@@ -43,7 +43,7 @@ async def command(
     timeout: Annotated[
         float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")
     ] = 300.0,
-    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    json_: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> int:
     """
     Judge a client in any language: `invsvc conformance -- python examples/conformance/sdk.py`.

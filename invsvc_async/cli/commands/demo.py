@@ -40,13 +40,12 @@ async def command(
     input_: Annotated[
         Path | None,
         typer.Option(
-            "--input",
             callback=existing_file,
             metavar="FILE.jsonl",
             help='Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.',
         ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    json_: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> int:
     """
     Run the same writes under faults through an ordinary client and through this one: `invsvc demo --seed 2`.

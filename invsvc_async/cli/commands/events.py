@@ -94,9 +94,7 @@ class Filter:
 
     type_: Annotated[
         str | None,
-        typer.Option(
-            "--type", help="Only events of this type.", metavar="TYPE", autocompletion=complete_event
-        ),
+        typer.Option(help="Only events of this type.", metavar="TYPE", autocompletion=complete_event),
     ] = None
     handler: Annotated[
         str | None, typer.Option(help="Only what is for the handler with this name.", metavar="NAME")
@@ -133,7 +131,7 @@ class Choice(Filter):
     ids: Annotated[
         list[int] | None, typer.Argument(max=_LARGEST, help="Ids, as `list` shows them.", metavar="[ID]...")
     ] = None
-    all_: Annotated[bool, typer.Option("--all", help="All that the other options select.")] = False
+    all_: Annotated[bool, typer.Option(help="All that the other options select.")] = False
 
     def __attrs_post_init__(self) -> None:
         if bool(self.ids) == self.all_:

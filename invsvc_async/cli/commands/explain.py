@@ -24,7 +24,7 @@ def command(
         ),
     ],
     *,
-    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    json_: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> int:
     """
     Explain how a verdict was reached, and check that the current rules still reach it:

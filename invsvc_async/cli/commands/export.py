@@ -39,12 +39,10 @@ async def command(
     what: What,
     words: Filters = None,
     *,
-    format_: Annotated[
-        str | None, typer.Option("--format", metavar="FORMAT", help="jsonl, csv or parquet.")
-    ] = None,
+    format_: Annotated[str | None, typer.Option(metavar="FORMAT", help="jsonl, csv or parquet.")] = None,
     output: Output = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted export.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over.")] = False,
+    resume: Annotated[bool, typer.Option(help="Resume an interrupted export.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Start over.")] = False,
     precision: Annotated[int, number(int, "Digits of Parquet's decimals.")] = 38,
     scale: Annotated[int, number(int, "Digits after the decimal point.")] = 12,
     escape_formulas: EscapeFormulas = False,

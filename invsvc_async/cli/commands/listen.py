@@ -84,9 +84,7 @@ def command(
     host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
     secret: Secrets = None,
     header: Header = None,
-    accept_unsigned: Annotated[
-        bool, typer.Option("--accept-unsigned", help="Accept events that nothing authenticates.")
-    ] = False,
+    accept_unsigned: Annotated[bool, typer.Option(help="Accept events that nothing authenticates.")] = False,
     store: StoreFile = None,
     forward: Forward = None,
     insecure: InsecureHttp = False,

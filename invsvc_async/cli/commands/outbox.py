@@ -74,11 +74,12 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
 
 
 @app.command()
+@expanded
 def schema(
     place: Place,
     *,
     role: Annotated[str | None, typer.Option(help="Grant it what applications need.", metavar="ROLE")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print the statements as JSON.")] = False,
+    json_: Annotated[bool, typer.Option(help="Print the statements as JSON.")] = False,
     profile: Profile = None,
 ) -> None:
     """

@@ -55,9 +55,7 @@ Columns = Annotated[
         "--columns", "--fields", help="Comma-separated columns: uuid,client.email.", metavar="NAMES"
     ),
 ]
-Wide = Annotated[
-    bool, typer.Option("--wide", help="Do not wrap columns, even if rows are longer than the terminal.")
-]
+Wide = Annotated[bool, typer.Option(help="Do not wrap columns, even if rows are longer than the terminal.")]
 
 
 async def get(
@@ -102,13 +100,11 @@ async def list_(
     what: What,
     words: Filters = None,
     *,
-    all_: Annotated[bool, typer.Option("--all", help="Read all pages.")] = False,
+    all_: Annotated[bool, typer.Option(help="Read all pages.")] = False,
     fields: Columns = None,
     wide: Wide = False,
-    jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="Print one JSON object per line, as items arrive.")
-    ] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print CSV, as items arrive.")] = False,
+    jsonl: Annotated[bool, typer.Option(help="Print one JSON object per line, as items arrive.")] = False,
+    csv: Annotated[bool, typer.Option(help="Print CSV, as items arrive.")] = False,
     escape_formulas: EscapeFormulas = False,
     resume: Annotated[str | None, typer.Option(metavar="TOKEN", help="Resume an interrupted list.")] = None,
     calling: Calling,

@@ -35,10 +35,10 @@ Rows = Annotated[
 ]
 Map = Annotated[
     list[str] | None,
-    typer.Option("--map", metavar="FIELD=COLUMN", help="Compare FIELD with COLUMN; FIELD= leaves it out."),
+    typer.Option(metavar="FIELD=COLUMN", help="Compare FIELD with COLUMN; FIELD= leaves it out."),
 ]
-Moment = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Created at or after this time.")]
-End = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Created before this time.")]
+Moment = Annotated[str | None, typer.Option(metavar="TIME", help="Created at or after this time.")]
+End = Annotated[str | None, typer.Option(metavar="TIME", help="Created before this time.")]
 Zone = Annotated[
     str | None, typer.Option(metavar="NAME", help="Zone of times without an offset: America/Mexico_City.")
 ]
@@ -53,10 +53,8 @@ async def command(
     from_: Moment = None,
     to: End = None,
     zone: Zone = None,
-    ignore_case: Annotated[bool, typer.Option("--ignore-case", help="Lower all keys.")] = False,
-    format_: Annotated[
-        str | None, typer.Option("--format", metavar="FORMAT", help="csv, jsonl or parquet.")
-    ] = None,
+    ignore_case: Annotated[bool, typer.Option(help="Lower all keys.")] = False,
+    format_: Annotated[str | None, typer.Option(metavar="FORMAT", help="csv, jsonl or parquet.")] = None,
     delimiter: Annotated[str, typer.Option(metavar="CHARACTER", help="Between the cells of CSV.")] = ",",
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page here.")] = None,
     calling: Calling,

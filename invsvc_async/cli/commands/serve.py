@@ -31,9 +31,9 @@ __all__ = ["command"]
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 
 Latency = Annotated[float, number(float, "Processing time of each request.", least=0, metavar="SECONDS")]
-Admin = Annotated[bool, typer.Option("--admin", help="Enable /_simulator/: ledger, scripts, faults.")]
+Admin = Annotated[bool, typer.Option(help="Enable /_simulator/: ledger, scripts, faults.")]
 Inspect = Annotated[
-    bool, typer.Option("--inspect", help="Serve a page that shows what arrives; with --admin, script faults.")
+    bool, typer.Option(help="Serve a page that shows what arrives; with --admin, script faults.")
 ]
 DeliverTo = Annotated[
     str | None, typer.Option(metavar="URL", help="Deliver events to this receiver; see also --faults.")
@@ -42,11 +42,9 @@ DeliverEvery = Annotated[
     float | None,
     number(float, "Deliver an event so often, one type after the other.", least=0.001, metavar="SECONDS"),
 ]
-JsonLine = Annotated[bool, typer.Option("--json", help="Print the connection details as one line of JSON.")]
+JsonLine = Annotated[bool, typer.Option(help="Print the connection details as one line of JSON.")]
 
-OpenApi = Annotated[
-    bool, typer.Option("--openapi", help="Print an OpenAPI 3.1 description of it as JSON, and end.")
-]
+OpenApi = Annotated[bool, typer.Option(help="Print an OpenAPI 3.1 description of it as JSON, and end.")]
 
 
 def command(  # noqa: PLR0913 - each is an option of its own

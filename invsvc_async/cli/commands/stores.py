@@ -417,7 +417,7 @@ async def retry(
         typer.Option(help="not-applied, refused, superseded or unknown; repeatable.", metavar="VERDICT"),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Send them even over newer writes to the same resource.")
+        bool, typer.Option(help="Send them even over newer writes to the same resource.")
     ] = False,
 ) -> int:
     """
@@ -495,7 +495,7 @@ async def prune(
         float, number(float, "Finished at least so long ago.", least=0, most=100_000, metavar="DAYS")
     ],
     unacknowledged: Annotated[
-        bool, typer.Option("--unacknowledged", help="Also those whose verdict nobody has acknowledged.")
+        bool, typer.Option(help="Also those whose verdict nobody has acknowledged.")
     ] = False,
 ) -> None:
     """

@@ -57,39 +57,33 @@ Type = Annotated[
         metavar="TYPE", help="invoice.created, for example, or `all`.", autocompletion=complete_event
     ),
 ]
-Signed = Annotated[
-    bool, typer.Option("--signed", help="Sign resource events too, which the service does not.")
-]
+Signed = Annotated[bool, typer.Option(help="Sign resource events too, which the service does not.")]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Set data.object.total=5, for example; repeatable."),
+    typer.Option(metavar="PATH=VALUE", help="Set data.object.total=5, for example; repeatable."),
 ]
-Retries = Annotated[
-    bool, typer.Option("--retries", help="Send unsigned events up to 16 times, as the service does.")
-]
+Retries = Annotated[bool, typer.Option(help="Send unsigned events up to 16 times, as the service does.")]
 Seed = Annotated[int | None, number(int, "Seed of ids, contents and order; the same ids are duplicates.")]
 
 
 def command(  # noqa: PLR0913 - each is an option of its own
     type_: Type,
     *,
-    to: Annotated[str, typer.Option("--to", metavar="URL", help="The receiver.")],
+    to: Annotated[str, typer.Option(metavar="URL", help="The receiver.")],
     version: PayloadVersion = "v2",
     signed: Signed = False,
     set_: Changes = None,
-    test: Annotated[bool, typer.Option("--test", help="A test, as the dashboard sends it.")] = False,
+    test: Annotated[bool, typer.Option(help="A test, as the dashboard sends it.")] = False,
     count: Annotated[int, number(int, "How many events of each type.", least=1)] = 1,
     duplicates: Annotated[int, number(int, "How many further copies of each event.", least=0)] = 0,
-    reorder: Annotated[
-        bool, typer.Option("--reorder", help="Send events and copies in random order.")
-    ] = False,
+    reorder: Annotated[bool, typer.Option(help="Send events and copies in random order.")] = False,
     retries: Retries = False,
     backoff: Annotated[float, number(float, "Before the second attempt.", least=0, metavar="SECONDS")] = 1.0,
     seed: Seed = None,
     secret_file: SecretFile = None,
     header_file: HeaderFile = None,
     insecure: InsecureHttp = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print each delivery as one JSON object.")] = False,
+    json_: Annotated[bool, typer.Option(help="Print each delivery as one JSON object.")] = False,
 ) -> None:
     """
     Send events: `invsvc trigger invoice.created --to http://127.0.0.1:8000/events`.
