@@ -192,8 +192,7 @@ class Sending(Calling):
     ] = None
     no_secrets: Annotated[bool, typer.Option(help="Throw the secrets of new webhooks away.")] = False
     same_mode: Annotated[
-        bool,
-        typer.Option(help="The credential is new, but has the same team and data mode."),
+        bool, typer.Option(help="The credential is new, but has the same team and data mode.")
     ] = False
     restored: Annotated[
         bool, typer.Option(help="It is an older copy: settle what may have been sent first.")

@@ -13,7 +13,7 @@ from invsvc_async.cli.visible_text import HIDDEN, visible
 
 # rich, and the codec, are imported when they are used: `invsvc --help` needs neither.
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from rich.console import Console
 
@@ -209,14 +209,15 @@ def print_hanging(out: Console, text: str, *, style: str = "") -> None:
             indent = len(line) - len(words) + _HANGING
 
 
-def print_facts(out: Console, facts: Iterable[tuple[str, str]]) -> None:
-    """Print names with their values, aligned."""
+def print_facts(out: Console, facts: Mapping[str, object]) -> None:
+    """Print names with their texts, aligned; what is not a text is left out."""
+    told = [(name, visible(text)) for name, text in facts.items() if isinstance(text, str)]
     if out.is_terminal:
         from invsvc_async.cli.terminal_table import print_fields
 
-        print_fields(out, [(name, visible(words)) for name, words in facts])
+        print_fields(out, told)
         return
-    for name, words in facts:
+    for name, words in told:
         out.print(f"  {name:<16} {words}", markup=False)
 
 

@@ -72,8 +72,7 @@ Operation = Annotated[
     str | None, typer.Option(metavar="NAME", help="The input is a CSV table; each row is such a write.")
 ]
 Maps = Annotated[
-    list[str] | None,
-    typer.Option(metavar="ARGUMENT=COLUMN", help="Of a table: one argument; repeatable."),
+    list[str] | None, typer.Option(metavar="ARGUMENT=COLUMN", help="Of a table: one argument; repeatable.")
 ]
 KeyColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a table: the keys.")]
 
@@ -364,27 +363,23 @@ def _print_summary(
             this_run = {"done_now": done, "skipped": skipped, "bad": bad}
             emit_json(counts_of(summary) | this_run | {"not_applied": plain_groups(groups)})
             return
-        facts = _facts(summary, progress, bad)
-        facts += [("secrets", "of new webhooks were thrown away, as --no-secrets says")] if discarded else []
+        left, lost, overtaken = summary.to_do + summary.sending, summary.secrets_lost, summary.overtaken
+        facts = {
+            **{str(verdict): f"{count:,}" for verdict, count in sorted(summary.verdicts.items())},
+            "left": left and f"{left:,}",
+            "secrets lost": lost and f"{lost:,}; `invsvc batch report` names them",
+            "overtaken": overtaken and f"{overtaken:,} of those not applied, by newer writes",
+            "input": summary.open_inputs and INPUT_INCOMPLETE,
+            "skipped lines": bad and f"{bad:,}, which are not valid",
+            "this run": progress and f"{_speed(progress)}; {progress.skipped:,} already done",
+            "secrets": discarded and "of new webhooks were thrown away, as --no-secrets says",
+        }
         print_facts(console(), facts)
         show_groups(groups)
 
 
-def _facts(summary: Summary, progress: Progress | None, bad: int) -> list[tuple[str, str]]:
-    facts = [(str(verdict), f"{count:,}") for verdict, count in sorted(summary.verdicts.items())]
-    facts += [("left", f"{left:,}")] if (left := summary.to_do + summary.sending) else []
-    if summary.secrets_lost:
-        facts.append(("secrets lost", f"{summary.secrets_lost:,}; `invsvc batch report` names them"))
-    if summary.overtaken:
-        facts.append(("overtaken", f"{summary.overtaken:,} of those not applied, by newer writes"))
-    if summary.open_inputs:
-        facts.append(INPUT_INCOMPLETE)
-    if bad:
-        facts.append(("skipped lines", f"{bad:,}, which are not valid"))
-    if progress is not None:
-        now = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
-        facts.append(("this run", f"{now}; {progress.skipped:,} already done"))
-    return facts
+def _speed(progress: Progress) -> str:
+    return f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
 
 
 app.command()(expanded(worker, lacks=("tag", "stop_after")))

@@ -97,19 +97,18 @@ def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) ->
     plan = fault_plan(faults)
     reads = plan.rate if plan.reads is None else plan.reads
     writes = f"{sum(map(len, units)):,} writes, {concurrency} in flight, by each client"
-    facts = [
-        ("work", _work(units)),
-        ("faults", f"{plan.rate:.0%} of writes, {reads:.0%} of reads: {', '.join(plan.kinds)}"),
-        ("effect", f"of a faulty write: {' or '.join(plan.phases)}; late means up to {plan.late_up_to:g} s"),
-        ("ordinary client", f"{naive_client.POLICY}; {ATTEMPT_TIMEOUT:g} s per attempt"),
-        (
-            "invsvc_async",
-            f"reads the state after a failure; sends again on proof, at most {POLICY.max_resends} times",
-        ),
-        ("settle windows", f"{_WINDOWS} (shortened for the demo)"),
-    ]
-    if plan.late_up_to > POLICY.settle_after_error and "late" in plan.phases:
-        facts.append(("note", "some faults commit after the settle windows: expect wrong verdicts"))
+    facts = {
+        "work": _work(units),
+        "faults": f"{plan.rate:.0%} of writes, {reads:.0%} of reads: {', '.join(plan.kinds)}",
+        "effect": f"of a faulty write: {' or '.join(plan.phases)}; late means up to {plan.late_up_to:g} s",
+        "ordinary client": f"{naive_client.POLICY}; {ATTEMPT_TIMEOUT:g} s per attempt",
+        "invsvc_async": "reads the state after a failure; sends again on proof, "
+        f"at most {POLICY.max_resends} times",
+        "settle windows": f"{_WINDOWS} (shortened for the demo)",
+        "note": plan.late_up_to > POLICY.settle_after_error
+        and "late" in plan.phases
+        and "some faults commit after the settle windows: expect wrong verdicts",
+    }
     out = console()
     out.print(f"[bold]{writes}[/], against the embedded service (seed {seed})")
     if sum(map(len, units)) <= _USUAL:

@@ -196,7 +196,7 @@ async def show(
     if at.json_:
         emit_json(facts | _body(event))
         return Exit.DONE
-    print_facts(console(), [(name, str(value)) for name, value in facts.items() if value is not None])
+    print_facts(console(), {name: str(value) for name, value in facts.items() if value is not None})
     body = "(deleted)" if event.body is None else event.body.decode(errors="backslashreplace")
     console().print(f"\n{body}", markup=False, soft_wrap=True)
     return Exit.DONE

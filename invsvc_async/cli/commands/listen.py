@@ -16,14 +16,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from invsvc_async import events
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.options import (
-    InsecureHttp,
-    Port,
-    check_outputs,
-    check_url,
-    content_of,
-    existing_file,
-)
+from invsvc_async.cli.options import InsecureHttp, Port, check_outputs, check_url, content_of, existing_file
 from invsvc_async.cli.output import Exit, emit_json, fail, note, visible
 from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done

@@ -28,7 +28,7 @@ __all__ = [
     "write_results",
 ]  # fmt: skip
 
-INPUT_INCOMPLETE = "input", "incomplete: run it again to its end"
+INPUT_INCOMPLETE = "incomplete: run it again to its end"
 _ADVICE = (
     "The journal has seen no answer with the secret. If a kill came just after the answer, or the journal "
     "is a restored copy, the file of --secrets-to has it. Otherwise delete the webhook, and create it again "
@@ -160,30 +160,23 @@ def show_groups(groups: list[Group], kind: str = "batch") -> None:
             out.print(f"  and {more:,} more: invsvc {kind} report --jsonl FILE lists them all", markup=False)
 
 
-def _facts(report: Report) -> list[tuple[str, str]]:
+def _facts(report: Report) -> dict[str, object]:
     summary, left = report.summary, report.summary.to_do + report.summary.sending
-    median, p99 = report.quantile(0.5), report.quantile(0.99)
     sent = f"{counted(report.attempts, 'write')} ({report.resends:,} sent again on proof)"
-    facts = [
-        ("writes", f"{summary.total:,}, {left:,} of them open"),
-        ("time to verdict", f"median {median:.3g} s, p99 {p99:.3g} s"),
-        ("requests", f"{sent}, {counted(report.reads, 'read')}"),
-    ]
-    if report.runs:
-        facts.insert(1, ("rate", f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s"))
-    if report.faults:
-        faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
-        facts.append(("failures", faults))
-    if report.limits:
-        limits = sorted(report.limits.items(), key=lambda each: -each[1])
-        facts.append(("limited by", ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits)))
-    if killed := sum(run.is_lost for run in report.runs):
-        facts.append(("killed", f"{killed:,} of {len(report.runs):,} processes, or their machines were lost"))
-    if summary.open_inputs:
-        facts.append(INPUT_INCOMPLETE)
-    if report.secrets_discarded and report.kind == "batch":
-        facts.append(("secrets", f"{report.secrets_discarded:,} {_DISCARDED}"))
-    if report.duplicates or summary.secrets_lost:
-        lost = f"{summary.secrets_lost:,} lost webhook secrets"
-        facts.append(("look at", f"{report.duplicates:,} duplicate effects, {lost}"))
-    return facts
+    limits = sorted(report.limits.items(), key=lambda each: -each[1])
+    killed, discarded = sum(run.is_lost for run in report.runs), report.secrets_discarded
+    lost = f"{summary.secrets_lost:,} lost webhook secrets"
+    return {
+        "writes": f"{summary.total:,}, {left:,} of them open",
+        "rate": report.runs and f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s",
+        "time to verdict": f"median {report.quantile(0.5):.3g} s, p99 {report.quantile(0.99):.3g} s",
+        "requests": f"{sent}, {counted(report.reads, 'read')}",
+        "failures": report.faults
+        and ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8)),
+        "limited by": limits and ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits),
+        "killed": killed and f"{killed:,} of {len(report.runs):,} processes, or their machines were lost",
+        "input": summary.open_inputs and INPUT_INCOMPLETE,
+        "secrets": report.kind == "batch" and discarded and f"{discarded:,} {_DISCARDED}",
+        "look at": (report.duplicates or summary.secrets_lost)
+        and f"{report.duplicates:,} duplicate effects, {lost}",
+    }

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from invsvc_async.cli.commands.trigger import (
-    HeaderFile,
-    PayloadVersion,
-    SecretFile,
-    header_of,
-    secret_of,
-)
+from invsvc_async.cli.commands.trigger import HeaderFile, PayloadVersion, SecretFile, header_of, secret_of
 from invsvc_async.cli.options import FaultPlan, InsecureHttp, Port, check_url, fault_plan, number
 from invsvc_async.cli.output import note
 from invsvc_async.concurrency.event_loop import until_done

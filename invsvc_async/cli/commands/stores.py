@@ -195,7 +195,7 @@ async def show(
     if at.json_:
         emit_json(row)
     else:
-        print_facts(console(), [(name.replace("_", " "), words) for name, words in _facts(row)])
+        print_facts(console(), {name.replace("_", " "): words for name, words in _facts(row)})
     return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(row["state"], Exit.FAILED)
 
 
