@@ -13,7 +13,6 @@ import typer
 from invsvc_async.cli.commands.trigger import HeaderFile, PayloadVersion, SecretFile, header_of, secret_of
 from invsvc_async.cli.options import FaultPlan, InsecureHttp, Port, check_url, fault_plan, number
 from invsvc_async.cli.output import note
-from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +40,7 @@ JsonLine = Annotated[bool, typer.Option(help="Print the connection details as on
 OpenApi = Annotated[bool, typer.Option(help="Print an OpenAPI 3.1 description of it as JSON, and end.")]
 
 
-def command(  # noqa: PLR0913 - each is an option of its own
+async def command(  # noqa: PLR0913 - each is an option of its own
     *,
     port: Port = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
@@ -91,16 +90,17 @@ def command(  # noqa: PLR0913 - each is an option of its own
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
+    missing: list[str] = []
+
     def announce(line: str) -> None:
         if missing:
             note(f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries")
         typer.echo(line if json_ else _shown(about(service)))
 
-    missing: list[str] = []
     if deliver_to is not None:
         check_url(deliver_to, "--deliver-to", insecure=insecure)
         missing = _add_receiver(service, deliver_to, deliver_version, header_file, secret_file)
-    until_done(_serve(service, announce, deliver_every))
+    await _serve(service, announce, deliver_every)
 
 
 def _add_receiver(
@@ -145,13 +145,12 @@ def _shown(facts: dict[str, str | list[str]]) -> str:
         f"  {name:<13} {', '.join(value) if isinstance(value, list) else value}"
         for name, value in facts.items()
     ]
-    return "\n".join(
-        (
-            "The embedded service is running; press Ctrl-C to stop.",
-            *rows,
-            "\nIn another shell:",
-            f"  export INVSVC_BASE_URL={facts['base_url']} INVSVC_API_KEY={facts['api_key']}",
-            "  invsvc list invoices.egress",
-            '  curl -H "Authorization: Bearer $INVSVC_API_KEY" $INVSVC_BASE_URL/webhooks',
-        )
-    )
+    lines = [
+        "The embedded service is running; press Ctrl-C to stop.",
+        *rows,
+        "\nIn another shell:",
+        f"  export INVSVC_BASE_URL={facts['base_url']} INVSVC_API_KEY={facts['api_key']}",
+        "  invsvc list invoices.egress",
+        '  curl -H "Authorization: Bearer $INVSVC_API_KEY" $INVSVC_BASE_URL/webhooks',
+    ]
+    return "\n".join(lines)

@@ -9,7 +9,6 @@ from pathlib import Path
 from secrets import randbits
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import attrs
 import typer
 
 from invsvc_async.cli.arguments import complete_event, did_you_mean
@@ -17,7 +16,6 @@ from invsvc_async.cli.options import InsecureHttp, check_url, content_of, existi
 from invsvc_async.cli.output import Exit, emit_json, fail, visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
-from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.storage.address import without_login
 
@@ -66,7 +64,7 @@ Retries = Annotated[bool, typer.Option(help="Send unsigned events up to 16 times
 Seed = Annotated[int | None, number(int, "Seed of ids, contents and order; the same ids are duplicates.")]
 
 
-def command(  # noqa: PLR0913 - each is an option of its own
+async def command(  # noqa: PLR0913 - each is an option of its own
     type_: Type,
     *,
     to: Annotated[str, typer.Option(metavar="URL", help="The receiver.")],
@@ -84,7 +82,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
     header_file: HeaderFile = None,
     insecure: InsecureHttp = False,
     json_: Annotated[bool, typer.Option(help="Print each delivery as one JSON object.")] = False,
-) -> None:
+) -> int:
     """
     Send events: `invsvc trigger invoice.created --to http://127.0.0.1:8000/events`.
 
@@ -92,6 +90,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
 
     Exits with 1 if a delivery was not answered 2xx.
     """
+    from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.validate import EVENTS
 
     types = EVENTS if type_ == "all" else [_known(type_, EVENTS)]
@@ -99,19 +98,18 @@ def command(  # noqa: PLR0913 - each is an option of its own
     secret, headers = secret_of(secret_file), header_of(header_file)
     if secret is None and signed:
         raise typer.BadParameter("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
-    orders = [
-        _Order(type=each, settings={
-            "url": to, "version": version, "signed": signed, "secret": secret, "test": test,
-            "headers": headers, "changes": _changes(set_ or ()),
-            "attempts": 16 if retries else 1,
-        })
-        for each in types
-        for _ in range(count)
-    ]  # fmt: skip
-    sent = until_done(
-        _send(orders, duplicates, backoff, randbits(32) if seed is None else seed, reorder=reorder)
-    )
-    raise typer.Exit(_report(sent, as_json=json_))
+    settings = {
+        "url": to, "signed": signed, "secret": secret, "headers": headers, "attempts": 16 if retries else 1,
+    }  # fmt: skip
+    first = {**settings, "version": version, "test": test, "changes": _changes(set_ or ())}
+    events = [each for each in types for _ in range(count)]
+    turns = [each for each in range(len(events)) for _ in range(1 + duplicates)]
+    seed = randbits(32) if seed is None else seed
+    if reorder:
+        random.Random(seed).shuffle(turns)
+    async with Simulator(seed=seed, delivery_backoff=backoff) as service:
+        sent = await _send(service, events, turns, first, settings)
+    return _report(sent, as_json=json_)
 
 
 def _known(type_: str, types: Sequence[str]) -> str:
@@ -121,38 +119,22 @@ def _known(type_: str, types: Sequence[str]) -> str:
     return type_
 
 
-@attrs.define
-class _Order:
-    """One event to send; its copies have the body of the first."""
-
-    type: str
-    settings: dict[str, Any] = attrs.field(repr=False)  # Any: arguments of Simulator.deliver
-    body: dict[str, Any] | None = None
-
-
 async def _send(
-    orders: Sequence[_Order], duplicates: int, backoff: float, seed: int, *, reorder: bool
+    service: Simulator, events: Sequence[str], turns: Sequence[int], first: WireObject, again: WireObject
 ) -> list[Delivery]:
-    from invsvc_async.simulator import Simulator
-
-    turns = [order for order in orders for _ in range(1 + duplicates)]
-    if reorder:
-        random.Random(seed).shuffle(turns)
-    async with Simulator(seed=seed, delivery_backoff=backoff) as service:
-        return [await _send_one(service, order) for order in turns]
-
-
-async def _send_one(service: Simulator, order: _Order) -> Delivery:
-    settings = order.settings
-    if order.body is None:
+    """Deliver the events whose numbers are in *turns*; at a later turn, the same body again."""
+    sent: list[Delivery] = []
+    bodies: dict[int, WireObject] = {}
+    for turn in turns:
+        if turn in bodies:
+            sent.append(await service.deliver(bodies[turn], **again))
+            continue
         try:
-            delivery = await service.deliver(order.type, **settings)
+            sent.append(await service.deliver(events[turn], **first))
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--set") from None
-        order.body = loads(delivery.body)
-        return delivery
-    again = {name: settings[name] for name in ("url", "secret", "headers", "signed", "attempts")}
-    return await service.deliver(order.body, **again)
+        bodies[turn] = loads(sent[-1].body)
+    return sent
 
 
 def _report(sent: Sequence[Delivery], *, as_json: bool) -> int:
