@@ -107,7 +107,8 @@ class Commands(TyperGroup):
         found = _for_people(typer.main.get_command(group))
         found.name = cmd_name
         for each in (found, *getattr(found, "commands", {}).values()):
-            each.short_help = _summary(each.help or "")  # click cuts a text that it shortens itself
+            words = " ".join((each.help or "").split())  # click cuts a text that it shortens itself
+            each.short_help = re.split(r"[.:;](?=\s|$)", words, maxsplit=1)[0]
         return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: the same
@@ -117,11 +118,6 @@ class Commands(TyperGroup):
 
             ctx.fail(f"No such command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}".rstrip())
         return super().resolve_command(ctx, args)
-
-
-def _summary(text: str) -> str:
-    """Return the first sentence of a command's help, without its examples."""
-    return re.split(r"[.:;](?=\s|$)", " ".join(text.split()), maxsplit=1)[0]
 
 
 def _for_people(command: Any) -> Any:  # Any: the same

@@ -337,11 +337,7 @@ def check_outputs(outputs: Mapping[str, Path | None], **inputs: Path | str | Non
     """
     Check, before anything is done, that no output would replace, or be mixed with, another file in use.
 
-    *outputs* are the files of options, and *inputs* what else the command uses.
-
-    Raises:
-        typer.BadParameter: Two are the same file, or an output is a SQLite database, such as a journal.
-
+    *outputs* are the files of options, and *inputs* what else the command uses. No output may be a database.
     """
     used = {place: f"the {name}" for name, file in inputs.items() if (place := _place_of(file)) is not None}
     for option, file in outputs.items():
@@ -391,13 +387,7 @@ IntentFile = Annotated[
 
 
 def intent_in(file: Path) -> Intent:
-    """
-    Return the intent in a file; ``-`` is standard input.
-
-    Raises:
-        InvalidRequestError: It contains no intent.
-
-    """
+    """Return the intent in a file; ``-`` is standard input."""
     from invsvc_async.errors import InvalidRequestError
     from invsvc_async.reconcile.intent import Intent
 
@@ -407,10 +397,10 @@ def intent_in(file: Path) -> Intent:
     except InvalidRequestError as error:
         if b'"history":' not in content or b'"intent":' not in content:
             raise named(error, file, "the file that `invsvc write` left, invsvc-intent-….json") from error
-        words = (
-            f"{file}: is a story, not an intent. `invsvc explain` reads it; its member `intent` is the intent"
-        )
-        raise InvalidRequestError(words, hint="Save that to a file of its own.") from error
+        raise InvalidRequestError(
+            f"{file}: is a story, not an intent. `invsvc explain` reads it; its member `intent` is the intent",
+            hint="Save that to a file of its own.",
+        ) from error
 
 
 def named(error: InvalidRequestError, file: Path, expected: str) -> InvalidRequestError:
@@ -421,13 +411,7 @@ def named(error: InvalidRequestError, file: Path, expected: str) -> InvalidReque
 
 
 def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: arguments of Client
-    """
-    Create the client from the environment, or from a profile, with additional *settings*; without a journal.
-
-    Raises:
-        ConfigurationError: A setting is missing; the message says which one to set.
-
-    """
+    """Create the client of the environment, or of a profile, with more *settings*; without a journal."""
     from invsvc_async.client import Client
 
     client = Client.from_env(profile=profile, **{"journal": None, **settings})

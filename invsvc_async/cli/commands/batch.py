@@ -215,11 +215,7 @@ async def worker(place: Place, *, options: _BatchSending) -> int:
 
 
 async def _run(journal: str, options: _BatchSending, client: Client, writes: FileWrites | None) -> int:
-    """
-    Run the unfinished writes of *writes* and of the journal; return the exit code.
-
-    Without *writes*, work on a shared batch until interrupted.
-    """
+    """Run the unfinished writes of *writes* and the journal, or work on a shared batch until interrupted."""
     from invsvc_async.batch import Batch
     from invsvc_async.batch.entries import name_of
     from invsvc_async.batch.reports.not_applied import groups_of
@@ -291,11 +287,7 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
 
 @contextmanager
 def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
-    """
-    Show the progress of the whole batch, and of this run.
-
-    A terminal has a bar on stderr. A file or pipe that gets the result has a line now and then, too.
-    """
+    """Show the progress in a bar on a terminal's stderr, and in lines in a file or pipe that gets the result."""
     err, said = console(stderr=True), monotonic()
 
     def say(progress: Progress) -> None:

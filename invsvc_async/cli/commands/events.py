@@ -256,11 +256,7 @@ async def replay(chosen: Choice, at: At) -> int:
 
 
 async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to: str | None = None) -> int:
-    """
-    Change what is *chosen*, and return the exit code.
-
-    *to* is the handler that gets it; without one, the filter's handler is an option like the others.
-    """
+    """Change what is *chosen*; *to* is the handler that gets it, and otherwise one of the options."""
     changed = failed = bodiless = 0
     async with at.opened() as store:
         plain = store.drop if done == "dropped" else store.revive

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from invsvc_async import events
 from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.options import InsecureHttp, Port, check_outputs, check_url, content_of, existing_file
 from invsvc_async.cli.output import Exit, emit_json, fail, note, visible
+from invsvc_async.cli.secrets_file import end_line
 from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.errors import InvsvcError, UnreadableResponseError
@@ -139,13 +139,7 @@ class Listener:
     _stored: set[tuple[str, bool]] = attrs.field(factory=set[tuple[str, bool]], init=False, repr=False)
 
     async def handle(self, event: events.Event) -> None:
-        """
-        Process a live event.
-
-        Raises:
-            ForwardError: It could not be forwarded; it was stored before.
-
-        """
+        """Store a live event, print and forward it."""
         await self._store_event(event)
         await self.emit(event)
 
@@ -192,14 +186,7 @@ class Listener:
 async def listening(
     listener: Listener, *, host: str, port: int, accept_unsigned: bool
 ) -> AsyncGenerator[str]:
-    """
-    Receive deliveries on *host* and *port* (0: any free port) at any path; yields the URL.
-
-    Raises:
-        ConfigurationError: Nothing authenticates events, and *accept_unsigned* is false.
-        OSError: The address is not available.
-
-    """
+    """Receive deliveries on *host* and *port* (0: any free port) at any path; yields the URL."""
     receiver = events.Receiver(
         secrets=listener.secrets, shared_header=listener.shared_header, accept_unsigned=accept_unsigned
     )
@@ -263,18 +250,9 @@ def _now() -> str:
 
 
 def _append(path: Path, line: bytes) -> None:
-    lead = b"" if _ends_whole(path) else b"\n"
-    with open(path, "ab", opener=open_private) as file:
-        file.write(lead + line)
-
-
-def _ends_whole(path: Path) -> bool:
-    """Return whether the last line of a file was not cut off, by a full disk or a kill."""
-    if not path.is_file() or not path.stat().st_size:
-        return True
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read() == b"\n"
+    with open(path, "ab+", opener=open_private) as file:
+        end_line(file.fileno())
+        file.write(line)
 
 
 async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:

@@ -129,11 +129,6 @@ def show(report: Report) -> None:
     table(titles, rows, right=range(1, len(titles)))
     print_facts(console(), _facts(report))
     show_groups(report.groups, report.kind)
-    _show_lost(report)
-
-
-def _show_lost(report: Report) -> None:
-    """Print which webhooks have no secret, and what to do about them."""
     if not report.secrets_lost:
         return
     out = console()

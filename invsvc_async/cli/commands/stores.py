@@ -252,13 +252,7 @@ def _words(value: object) -> str:
 
 
 def _verdict_in(word: str, option: str) -> Verdict:
-    """
-    Return the verdict that *word* names, in any of its spellings.
-
-    Raises:
-        typer.BadParameter: There is none.
-
-    """
+    """Return the verdict that *word* names, in any of its spellings."""
     try:
         return Verdict(re.sub("[-_]", " ", word))
     except ValueError:

@@ -178,13 +178,7 @@ async def resume(
 async def _finish(
     make: Callable[[Client], Write[Any]], calling: Calling, secrets_to: Path, story: Path | None
 ) -> int:
-    """
-    Send the write that *make* returns, print its outcome, and return the exit code.
-
-    Raises:
-        JournalError: Its secret could not be stored.
-
-    """
+    """Send the write that *make* returns, print its outcome, and return the exit code."""
     from invsvc_async.cli.waiting import WaitingForWrite
 
     waiting, task = WaitingForWrite(), asyncio.current_task()
@@ -214,11 +208,7 @@ async def _finish(
 async def _sent(
     write: Write[Any], client: Client, waiting: WaitingForWrite, secrets_to: Path, known: list[Outcome[Any]]
 ) -> tuple[Outcome[Any], JournalError | None]:
-    """
-    Send *write*, append its outcome to *known* as soon as there is one, and store its secret.
-
-    Also return the error if its secret could not be stored.
-    """
+    """Send *write*, append its outcome to *known* at once, and store its secret; return an error in that."""
     from invsvc_async.cli.secrets_file import SecretsFile
 
     may_have_secret = write.intent.operation == "webhooks.create"
@@ -238,11 +228,7 @@ async def _sent(
 
 
 def _print_outcome(outcome: Outcome[Any], *, as_json: bool, story: Path | None) -> int:
-    """
-    Print verdict, story and value, and return the exit code of the verdict.
-
-    The whole story is written to a file if one is given.
-    """
+    """Print verdict, story and value, write the whole *story* to a file, and return the exit code."""
     with reporting(f"{outcome.intent.operation}: {outcome.verdict}: {outcome.message}"):
         if as_json:
             from invsvc_async.codec.encode import plain_of
@@ -281,12 +267,7 @@ def _print(outcome: Outcome[Any]) -> None:
 
 
 def _store_unsettled(client: Client, profile: str | None) -> None:
-    """
-    Store each unsettled intent of *client* in a file of the current directory, readable only by its owner.
-
-    *profile* is the one that the command was given; the hint how to settle the write names it.
-    If a file cannot be written, the intent is printed instead.
-    """
+    """Store each unsettled intent of *client* in a file here, readable only by its owner, or print it."""
     for intent in client.unsettled:
         # A key from a file that is no plain name is hashed.
         plain = _NAME.fullmatch(intent.key) is not None
