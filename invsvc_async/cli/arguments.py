@@ -68,11 +68,10 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
             arguments.setdefault("metadata", {})[match["name"].removeprefix("metadata.")] = match["value"]
         else:
             name, text, row = match["name"], match["value"], rows.get(match["name"])
-            # A tag, which has no row, is a boolean or user-supplied text.
-            unlisted = (
-                Form.FLAG if name == "tag" and text in ("true", "false") else _FORMS.get(name, Form.TEXT)
-            )
-            arguments[name] = _value(name, text, row.form if row else unlisted)
+            form = row.form if row else _FORMS.get(name, Form.TEXT)
+            if name == "tag" and text in ("true", "false"):  # it has no row, and may be a text of the user's
+                form = Form.FLAG
+            arguments[name] = _value(name, text, form)
             _check_choice(operation, row, arguments[name])
     return arguments
 

@@ -109,6 +109,16 @@ def _named(annotation: Any, name: str) -> Any:  # Any: a type
     return Annotated[of, described]
 
 
+def option(help_: str, metavar: str | None = None, *, names: Sequence[str] = (), **settings: Any) -> Any:
+    """Return an option, which has the name of its parameter if *names* are not given."""
+    return typer.Option(*names, help=help_, metavar=metavar, **settings)
+
+
+def argument(help_: str, metavar: str | None = None, **settings: Any) -> Any:
+    """Return an argument."""
+    return typer.Argument(help=help_, metavar=metavar, **settings)
+
+
 def number(
     kind: Callable[[str], float], help_: str, *, least: float = -_INFINITE, most: float = _INFINITE,
     metavar: str = "N",
@@ -132,10 +142,10 @@ def number(
 Port = Annotated[
     int, number(int, "A port of this machine; 0 selects a free one.", least=0, most=65_535, metavar="PORT")
 ]
-Profile = Annotated[str | None, typer.Option(help="A profile in invsvc.toml.", metavar="NAME")]
+Profile = Annotated[str | None, option("A profile in invsvc.toml.", "NAME")]
 Concurrency = Annotated[int, number(int, "Maximum writes in flight in this process.", least=1)]
 InsecureHttp = Annotated[
-    bool, typer.Option("--allow-insecure-http", help="Send events over plain HTTP to another machine.")
+    bool, option("Send events over plain HTTP to another machine.", names=("--allow-insecure-http",))
 ]
 
 
@@ -148,25 +158,20 @@ def _in_existing_folder(story: Path | None) -> Path | None:
 
 Story = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "Write the history of the decision here, for `invsvc explain`.",
+        "FILE",
         dir_okay=False,
-        metavar="FILE",
         callback=_in_existing_folder,
-        help="Write the history of the decision here, for `invsvc explain`.",
     ),
 ]
 SecretsTo = Annotated[
-    Path,
-    typer.Option(
-        help="Write the secret of a new webhook here (mode 0600); it is never printed.", metavar="FILE"
-    ),
+    Path, option("Write the secret of a new webhook here (mode 0600); it is never printed.", "FILE")
 ]
-SameMode = Annotated[
-    bool, typer.Option(help="Confirm that the credential has the intent's team and data mode.")
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a delete.")]
-Json = Annotated[bool, typer.Option(help="Print the result as JSON, and errors as JSON on stderr.")]
-EscapeFormulas = Annotated[bool, typer.Option(help="In CSV, put ' before text that a spreadsheet would run.")]
+SameMode = Annotated[bool, option("Confirm that the credential has the intent's team and data mode.")]
+Yes = Annotated[bool, option("Do not ask before a delete.", names=("--yes", "-y"))]
+Json = Annotated[bool, option("Print the result as JSON, and errors as JSON on stderr.")]
+EscapeFormulas = Annotated[bool, option("In CSV, put ' before text that a spreadsheet would run.")]
 
 
 @attrs.frozen
@@ -175,7 +180,7 @@ class Calling:
 
     json_: Json = False
     profile: Profile = None
-    team: Annotated[str | None, typer.Option(help="Act on this team (Connect).", metavar="ID")] = None
+    team: Annotated[str | None, option("Act on this team (Connect).", "ID")] = None
 
     def client(self, **settings: Any) -> Client:  # Any: arguments of Client
         """Create the client that they describe."""
@@ -187,17 +192,11 @@ class Sending(Calling):
     """The options of commands that send stored writes."""
 
     rate: Annotated[float | None, number(float, "Sends per second, evenly spaced.", least=0.001)] = None
-    secrets_to: Annotated[
-        Path | None, typer.Option(help="Write webhook secrets here (mode 0600).", metavar="FILE")
-    ] = None
-    no_secrets: Annotated[bool, typer.Option(help="Throw the secrets of new webhooks away.")] = False
-    same_mode: Annotated[
-        bool, typer.Option(help="The credential is new, but has the same team and data mode.")
-    ] = False
-    restored: Annotated[
-        bool, typer.Option(help="It is an older copy: settle what may have been sent first.")
-    ] = False
-    moved: Annotated[bool, typer.Option(help="It is complete, although it is in another place.")] = False
+    secrets_to: Annotated[Path | None, option("Write webhook secrets here (mode 0600).", "FILE")] = None
+    no_secrets: Annotated[bool, option("Throw the secrets of new webhooks away.")] = False
+    same_mode: Annotated[bool, option("The credential is new, but has the same team and data mode.")] = False
+    restored: Annotated[bool, option("It is an older copy: settle what may have been sent first.")] = False
+    moved: Annotated[bool, option("It is complete, although it is in another place.")] = False
 
     @property
     def settings(self) -> dict[str, Any]:  # Any: as the parameters
@@ -318,8 +317,7 @@ def is_insecure(url: str) -> bool:
 
 FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
 FaultPlan = Annotated[
-    str,
-    typer.Option(help="A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.", metavar="PLAN"),
+    str, option("A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.", "PLAN")
 ]
 
 
@@ -379,10 +377,7 @@ def content_of(file: Path) -> bytes:
 
 
 IntentFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="INTENT", callback=existing_file, help="The intent, as JSON; - is standard input."
-    ),
+    Path, argument("The intent, as JSON; - is standard input.", "INTENT", callback=existing_file)
 ]
 
 
@@ -397,10 +392,10 @@ def intent_in(file: Path) -> Intent:
     except InvalidRequestError as error:
         if b'"history":' not in content or b'"intent":' not in content:
             raise named(error, file, "the file that `invsvc write` left, invsvc-intent-….json") from error
-        raise InvalidRequestError(
-            f"{file}: is a story, not an intent. `invsvc explain` reads it; its member `intent` is the intent",
-            hint="Save that to a file of its own.",
-        ) from error
+        words = (
+            f"{file}: is a story, not an intent. `invsvc explain` reads it; its member `intent` is the intent"
+        )
+        raise InvalidRequestError(words, hint="Save that to a file of its own.") from error
 
 
 def named(error: InvalidRequestError, file: Path, expected: str) -> InvalidRequestError:

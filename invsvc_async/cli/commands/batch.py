@@ -18,12 +18,14 @@ from invsvc_async.cli.commands.stores import BATCH, Place, attach
 from invsvc_async.cli.options import (
     Concurrency,
     Sending,
+    argument,
     check_outputs,
     existing_file,
     expanded,
     group_of,
     handled,
     interruptible,
+    option,
     stop_signals,
 )
 from invsvc_async.cli.output import (
@@ -62,19 +64,12 @@ _EVERY = 10.0  # s between lines of progress
 _GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
 Input = Annotated[
-    Path,
-    typer.Argument(
-        help="One write per line, as JSON, or a table; - is stdin.", metavar="FILE", callback=existing_file
-    ),
+    Path, argument("One write per line, as JSON, or a table; - is stdin.", "FILE", callback=existing_file)
 ]
-Journal = Annotated[str, typer.Option(help="The journal: a file, or postgresql://…", metavar="FILE")]
-Operation = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The input is a CSV table; each row is such a write.")
-]
-Maps = Annotated[
-    list[str] | None, typer.Option(metavar="ARGUMENT=COLUMN", help="Of a table: one argument; repeatable.")
-]
-KeyColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a table: the keys.")]
+Journal = Annotated[str, option("The journal: a file, or postgresql://…", "FILE")]
+Operation = Annotated[str | None, option("The input is a CSV table; each row is such a write.", "NAME")]
+Maps = Annotated[list[str] | None, option("Of a table: one argument; repeatable.", "ARGUMENT=COLUMN")]
+KeyColumn = Annotated[str | None, option("Of a table: the keys.", "COLUMN")]
 
 
 @attrs.frozen
@@ -83,13 +78,10 @@ class _BatchSending(Sending):
 
     concurrency: Concurrency = 200
     tag: Annotated[
-        bool, typer.Option("--tag/--no-tag", help="Tag new webhooks, so that they can be identified.")
+        bool, option("Tag new webhooks, so that they can be identified.", names=("--tag/--no-tag",))
     ] = True
     stop_after: Annotated[
-        str | None,
-        typer.Option(
-            help="Stop after so many writes, or such a share (0.05), that were not applied.", metavar="N"
-        ),
+        str | None, option("Stop after so many writes, or such a share (0.05), that were not applied.", "N")
     ] = None
 
     @property
@@ -134,8 +126,8 @@ async def run(
     file: Input,
     *,
     journal: Journal,
-    dry_run: Annotated[bool, typer.Option(help="Check the file, and show its first writes.")] = False,
-    skip_bad: Annotated[bool, typer.Option(help="Skip invalid lines and list them.")] = False,
+    dry_run: Annotated[bool, option("Check the file, and show its first writes.")] = False,
+    skip_bad: Annotated[bool, option("Skip invalid lines and list them.")] = False,
     operation: Operation = None,
     map_: Maps = None,
     key: KeyColumn = None,
@@ -287,7 +279,7 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
 
 @contextmanager
 def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
-    """Show the progress in a bar on a terminal's stderr, and in lines in a file or pipe that gets the result."""
+    """Show the progress as a bar if stderr is a terminal, and as lines if stdout is none."""
     err, said = console(stderr=True), monotonic()
 
     def say(progress: Progress) -> None:

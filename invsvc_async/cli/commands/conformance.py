@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import FAULTS, FaultPlan, fault_plan, number
+from invsvc_async.cli.options import FAULTS, FaultPlan, argument, fault_plan, number, option
 from invsvc_async.cli.output import Exit, emit_json, note, table
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ _LABELS = (
 
 
 async def command(
-    words: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="The client's command; put -- before it.")
-    ],
+    words: Annotated[list[str], argument("The client's command; put -- before it.", "COMMAND")],
     *,
     writes: Annotated[int, number(int, "Number of writes.", least=1)] = 400,
     concurrency: Annotated[int, number(int, "Requested number of writes in flight.", least=1)] = 50,
@@ -43,7 +41,7 @@ async def command(
     timeout: Annotated[
         float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")
     ] = 300.0,
-    json_: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+    json_: Annotated[bool, option("Print the result as JSON.")] = False,
 ) -> int:
     """
     Judge a client in any language: `invsvc conformance -- python examples/conformance/sdk.py`.

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import FAULTS, FaultPlan, existing_file, fault_plan, interruptible, number
+from invsvc_async.cli.options import (
+    FAULTS,
+    FaultPlan,
+    existing_file,
+    fault_plan,
+    interruptible,
+    number,
+    option,
+)
 from invsvc_async.cli.output import Exit, console, emit_json, fail, print_facts, progress
 from invsvc_async.conformance import naive_client, workload
 from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, POLICY, run_client
@@ -39,13 +47,13 @@ async def command(
     faults: FaultPlan = FAULTS,
     input_: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            'Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.',
+            "FILE.jsonl",
             callback=existing_file,
-            metavar="FILE.jsonl",
-            help='Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.',
         ),
     ] = None,
-    json_: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+    json_: Annotated[bool, option("Print the result as JSON.")] = False,
 ) -> int:
     """
     Run the same writes under faults through an ordinary client and through this one: `invsvc demo --seed 2`.

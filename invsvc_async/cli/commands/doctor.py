@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 import typer
 
-from invsvc_async.cli.options import Calling, is_insecure
+from invsvc_async.cli.options import Calling, is_insecure, option
 from invsvc_async.cli.output import Exit, emit_json, table
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ _MARKS = {True: "ok", False: "!!", None: "?"}
 async def command(
     *,
     journey: Annotated[
-        str | None, typer.Option(metavar="ID", help="An existing journey, to check whether it can be read.")
+        str | None, option("An existing journey, to check whether it can be read.", "ID")
     ] = None,
     write: Annotated[
-        str | None, typer.Option(metavar="PROFILE", help="Store the settings in this profile of invsvc.toml.")
+        str | None, option("Store the settings in this profile of invsvc.toml.", "PROFILE")
     ] = None,
     calling: Calling,
 ) -> int:

@@ -16,7 +16,7 @@ import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event, did_you_mean
-from invsvc_async.cli.options import Json, Yes, confirm, expanded, group_of, number
+from invsvc_async.cli.options import Json, Yes, argument, confirm, expanded, group_of, number, option
 from invsvc_async.cli.output import Exit, age, console, counted, emit_json, fail, note, print_facts, table
 
 if TYPE_CHECKING:
@@ -60,13 +60,9 @@ class At:
 
     store: Annotated[
         str,
-        typer.Option(
-            envvar="INVSVC_EVENT_STORE",
-            metavar="FILE",
-            help="The receiver's store: a SQLite file, or postgresql://…",
-        ),
+        option("The receiver's store: a SQLite file, or postgresql://…", "FILE", envvar="INVSVC_EVENT_STORE"),
     ]
-    table: Annotated[str, typer.Option(help="The table in PostgreSQL.", metavar="NAME")] = "invsvc_delivery"
+    table: Annotated[str, option("The table in PostgreSQL.", "NAME")] = "invsvc_delivery"
     json_: Json = False
 
     @asynccontextmanager
@@ -93,21 +89,14 @@ class Filter:
     """The options of commands that select events by what is known of them."""
 
     type_: Annotated[
-        str | None,
-        typer.Option(help="Only events of this type.", metavar="TYPE", autocompletion=complete_event),
+        str | None, option("Only events of this type.", "TYPE", autocompletion=complete_event)
     ] = None
-    handler: Annotated[
-        str | None, typer.Option(help="Only what is for the handler with this name.", metavar="NAME")
-    ] = None
+    handler: Annotated[str | None, option("Only what is for the handler with this name.", "NAME")] = None
     since: Annotated[
         float | None,
-        typer.Option(
-            help="Received at this time (UTC) or later; 1d means a day ago.", metavar="TIME", parser=_moment
-        ),
+        option("Received at this time (UTC) or later; 1d means a day ago.", "TIME", parser=_moment),
     ] = None
-    until: Annotated[
-        float | None, typer.Option(help="Received before this time.", metavar="TIME", parser=_moment)
-    ] = None
+    until: Annotated[float | None, option("Received before this time.", "TIME", parser=_moment)] = None
 
     async def of(
         self, store: HandlerStore, state: State | None, *, after: int = 0, handler: str | None = None
@@ -128,10 +117,8 @@ class Filter:
 class Choice(Filter):
     """The options of commands that change events, which are named, or all that the filter selects."""
 
-    ids: Annotated[
-        list[int] | None, typer.Argument(max=_LARGEST, help="Ids, as `list` shows them.", metavar="[ID]...")
-    ] = None
-    all_: Annotated[bool, typer.Option(help="All that the other options select.")] = False
+    ids: Annotated[list[int] | None, argument("Ids, as `list` shows them.", "[ID]...", max=_LARGEST)] = None
+    all_: Annotated[bool, option("All that the other options select.")] = False
 
     def __attrs_post_init__(self) -> None:
         if bool(self.ids) == self.all_:
@@ -150,7 +137,7 @@ async def list_(
     *,
     state: Annotated[
         Literal["dead", "open", "handled", "all"],
-        typer.Option(help="Dead letters, events that wait, handled ones, or all."),
+        option("Dead letters, events that wait, handled ones, or all."),
     ] = "dead",
     chosen: Filter,
     after: Annotated[int, number(int, "Continue after this id.", least=0, most=_LARGEST, metavar="ID")] = 0,
@@ -180,9 +167,7 @@ async def list_(
 
 @app.command()
 @expanded
-async def show(
-    id_: Annotated[int, typer.Argument(max=_LARGEST, metavar="ID", help="As `list` shows it.")], at: At
-) -> int:
+async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LARGEST)], at: At) -> int:
     """
     Show one event: `invsvc events show 17 --store events.db`.
 
@@ -222,7 +207,7 @@ async def drop(
     *,
     state: Annotated[
         Literal["dead", "open", "handled"],
-        typer.Option(help="With --all: dead letters, events that wait, or kept bodies of handled ones."),
+        option("With --all: dead letters, events that wait, or kept bodies of handled ones."),
     ] = "dead",
     yes: Yes = False,
 ) -> int:
@@ -328,13 +313,9 @@ def _number(stats: StateStats) -> str:
 async def prune(
     at: At,
     *,
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="Handled longer ago than this.")] = "30d",
-    bodies: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Kept bodies: older than this. As --older-than.")
-    ] = None,
-    dead: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Dead letters: older than this. None by default.")
-    ] = None,
+    older_than: Annotated[str, option("Handled longer ago than this.", "AGE")] = "30d",
+    bodies: Annotated[str | None, option("Kept bodies: older than this. As --older-than.", "AGE")] = None,
+    dead: Annotated[str | None, option("Dead letters: older than this. None by default.", "AGE")] = None,
 ) -> None:
     """
     Delete handled events that are old: `invsvc events prune --older-than 7d --store events.db`.

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from invsvc_async.cli.options import content_of, existing_file, named
+from invsvc_async.cli.options import argument, content_of, existing_file, named, option
 from invsvc_async.cli.output import Exit, console, emit_json, fail
 
 if TYPE_CHECKING:
@@ -18,13 +16,10 @@ __all__ = ["command"]
 
 def command(
     file: Annotated[
-        Path,
-        typer.Argument(
-            callback=existing_file, help="A story written by `write --story`; - is standard input."
-        ),
+        Path, argument("A story written by `write --story`; - is standard input.", callback=existing_file)
     ],
     *,
-    json_: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+    json_: Annotated[bool, option("Print the result as JSON.")] = False,
 ) -> int:
     """
     Explain how a verdict was reached, and check that the current rules still reach it:

@@ -10,7 +10,7 @@ import typer
 
 from invsvc_async.api.operations import Kind
 from invsvc_async.cli.arguments import arguments_of, operation_of
-from invsvc_async.cli.options import Calling, EscapeFormulas, number
+from invsvc_async.cli.options import Calling, EscapeFormulas, argument, number, option
 from invsvc_async.cli.output import emit_json, note, progress
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.resources.by_name import called
@@ -21,17 +21,12 @@ _SHORT = {"invoices": "invoices.egress"}
 
 
 What = Annotated[
-    str,
-    typer.Argument(
-        metavar="WHAT", help="invoices (that is, invoices.egress), or invoices.payment_complements."
-    ),
+    str, argument("invoices (that is, invoices.egress), or invoices.payment_complements.", "WHAT")
 ]
-Filters = Annotated[list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Filters: status=valid.")]
+Filters = Annotated[list[str] | None, argument("Filters: status=valid.", "NAME=VALUE")]
 Output = Annotated[
     Path | None,
-    typer.Option(
-        "--output", "-o", dir_okay=False, metavar="FILE", help="The file; its extension selects the format."
-    ),
+    option("The file; its extension selects the format.", "FILE", names=("--output", "-o"), dir_okay=False),
 ]
 
 
@@ -39,10 +34,10 @@ async def command(
     what: What,
     words: Filters = None,
     *,
-    format_: Annotated[str | None, typer.Option(metavar="FORMAT", help="jsonl, csv or parquet.")] = None,
+    format_: Annotated[str | None, option("jsonl, csv or parquet.", "FORMAT")] = None,
     output: Output = None,
-    resume: Annotated[bool, typer.Option(help="Resume an interrupted export.")] = False,
-    overwrite: Annotated[bool, typer.Option(help="Start over.")] = False,
+    resume: Annotated[bool, option("Resume an interrupted export.")] = False,
+    overwrite: Annotated[bool, option("Start over.")] = False,
     precision: Annotated[int, number(int, "Digits of Parquet's decimals.")] = 38,
     scale: Annotated[int, number(int, "Digits after the decimal point.")] = 12,
     escape_formulas: EscapeFormulas = False,

@@ -15,7 +15,15 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from invsvc_async import events
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.options import InsecureHttp, Port, check_outputs, check_url, content_of, existing_file
+from invsvc_async.cli.options import (
+    InsecureHttp,
+    Port,
+    check_outputs,
+    check_url,
+    content_of,
+    existing_file,
+    option,
+)
 from invsvc_async.cli.output import Exit, emit_json, fail, note, visible
 from invsvc_async.cli.secrets_file import end_line
 from invsvc_async.codec import envelope
@@ -38,52 +46,44 @@ FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is short
 
 Secrets = Annotated[
     list[str] | None,
-    typer.Option(
-        envvar="INVSVC_WEBHOOK_SECRET",
-        metavar="SECRET",
-        help="A webhook's secret, for signed events; repeatable.",
-    ),
+    option("A webhook's secret, for signed events; repeatable.", "SECRET", envvar="INVSVC_WEBHOOK_SECRET"),
 ]
 Header = Annotated[
     str | None,
-    typer.Option(
-        "--shared-header",
+    option(
+        "The secret header of resource events, as set in the dashboard.",
+        "NAME=VALUE",
+        names=("--shared-header",),
         envvar="INVSVC_SHARED_HEADER",
-        metavar="NAME=VALUE",
-        help="The secret header of resource events, as set in the dashboard.",
     ),
 ]
 StoreFile = Annotated[
-    Path | None,
-    typer.Option(dir_okay=False, metavar="FILE", help="Append each event to this file, one per line."),
+    Path | None, option("Append each event to this file, one per line.", "FILE", dir_okay=False)
 ]
 Replay = Annotated[
     Path | None,
-    typer.Option(
-        callback=existing_file,
-        metavar="FILE",
-        help="Process the events of a --store file instead; - is standard input.",
+    option(
+        "Process the events of a --store file instead; - is standard input.", "FILE", callback=existing_file
     ),
 ]
 Forward = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Forward each event to this URL; if that fails, the answer is 500."),
+    str | None, option("Forward each event to this URL; if that fails, the answer is 500.", "URL")
 ]
 
 
 def command(
     *,
     port: Port = 8765,
-    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
+    host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1",
     secret: Secrets = None,
     header: Header = None,
-    accept_unsigned: Annotated[bool, typer.Option(help="Accept events that nothing authenticates.")] = False,
+    accept_unsigned: Annotated[bool, option("Accept events that nothing authenticates.")] = False,
     store: StoreFile = None,
     forward: Forward = None,
     insecure: InsecureHttp = False,
     replay: Replay = None,
     json_: Annotated[
-        bool, typer.Option("--json", "--print-json", help="Print each event as one JSON object.")
+        bool, option("Print each event as one JSON object.", names=("--json", "--print-json"))
     ] = False,
 ) -> int:
     """

@@ -19,6 +19,7 @@ from invsvc_async.cli.options import (
     expanded,
     group_of,
     handled,
+    option,
     stop_signals,
 )
 from invsvc_async.cli.output import emit_json, note
@@ -78,8 +79,8 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
 def schema(
     place: Place,
     *,
-    role: Annotated[str | None, typer.Option(help="Grant it what applications need.", metavar="ROLE")] = None,
-    json_: Annotated[bool, typer.Option(help="Print the statements as JSON.")] = False,
+    role: Annotated[str | None, option("Grant it what applications need.", "ROLE")] = None,
+    json_: Annotated[bool, option("Print the statements as JSON.")] = False,
     profile: Profile = None,
 ) -> None:
     """

@@ -10,7 +10,7 @@ from invsvc_async import models
 from invsvc_async.api.operations import CLIENT_REQUEST, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
 from invsvc_async.cli.formatting import Sink, fields_of, show
-from invsvc_async.cli.options import Calling, EscapeFormulas
+from invsvc_async.cli.options import Calling, EscapeFormulas, argument, option
 from invsvc_async.cli.output import emit_json, note, progress
 from invsvc_async.cli.waiting import waiting_for_read
 from invsvc_async.codec import unstructure
@@ -35,43 +35,39 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 What = Annotated[
     str,
-    typer.Argument(
-        metavar="WHAT",
-        help="invoices.egress, invoices.payment_complements, webhooks, retentions.files.",
+    argument(
+        "invoices.egress, invoices.payment_complements, webhooks, retentions.files.",
+        "WHAT",
         autocompletion=complete_operation(Kind.READ, many=True),
     ),
 ]
 Filters = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="NAME=VALUE",
-        help="Filters: status=valid created_after=2026-05-01 metadata.order=A-1.",
+    argument(
+        "Filters: status=valid created_after=2026-05-01 metadata.order=A-1.",
+        "NAME=VALUE",
         autocompletion=complete_argument,
     ),
 ]
 Columns = Annotated[
     str | None,
-    typer.Option(
-        "--columns", "--fields", help="Comma-separated columns: uuid,client.email.", metavar="NAMES"
-    ),
+    option("Comma-separated columns: uuid,client.email.", "NAMES", names=("--columns", "--fields")),
 ]
-Wide = Annotated[bool, typer.Option(help="Do not wrap columns, even if rows are longer than the terminal.")]
+Wide = Annotated[bool, option("Do not wrap columns, even if rows are longer than the terminal.")]
 
 
 async def get(
     what: Annotated[
         str,
-        typer.Argument(
-            metavar="WHAT",
-            help="A read, such as webhooks.get (or webhooks), or a path like /users/usr_1.",
+        argument(
+            "A read, such as webhooks.get (or webhooks), or a path like /users/usr_1.",
+            "WHAT",
             autocompletion=complete_operation(Kind.READ, many=False),
         ),
     ],
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="ID | NAME=VALUE", help="Its id and other arguments.", autocompletion=complete_argument
-        ),
+        argument("Its id and other arguments.", "ID | NAME=VALUE", autocompletion=complete_argument),
     ] = None,
     *,
     calling: Calling,
@@ -100,13 +96,13 @@ async def list_(
     what: What,
     words: Filters = None,
     *,
-    all_: Annotated[bool, typer.Option(help="Read all pages.")] = False,
+    all_: Annotated[bool, option("Read all pages.")] = False,
     fields: Columns = None,
     wide: Wide = False,
-    jsonl: Annotated[bool, typer.Option(help="Print one JSON object per line, as items arrive.")] = False,
-    csv: Annotated[bool, typer.Option(help="Print CSV, as items arrive.")] = False,
+    jsonl: Annotated[bool, option("Print one JSON object per line, as items arrive.")] = False,
+    csv: Annotated[bool, option("Print CSV, as items arrive.")] = False,
     escape_formulas: EscapeFormulas = False,
-    resume: Annotated[str | None, typer.Option(metavar="TOKEN", help="Resume an interrupted list.")] = None,
+    resume: Annotated[str | None, option("Resume an interrupted list.", "TOKEN")] = None,
     calling: Calling,
 ) -> None:
     """

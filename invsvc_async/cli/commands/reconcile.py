@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import Calling, check_outputs, existing_file
+from invsvc_async.cli.options import Calling, argument, check_outputs, existing_file, option
 from invsvc_async.cli.output import Exit, emit_json, note, progress, table
 
 if TYPE_CHECKING:
@@ -24,39 +24,29 @@ _SHOWN = 500  # differences on a terminal, and in a report
 _TITLES = ("difference", "key", "line", "field", "yours", "theirs")
 
 
-What = Annotated[
-    str, typer.Argument(metavar="LIST", help="invoices, invoices.payment_complements or webhooks.")
-]
+What = Annotated[str, argument("invoices, invoices.payment_complements or webhooks.", "LIST")]
 Rows = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE", callback=existing_file, help="Rows: .csv, .jsonl or .parquet; - is stdin."
-    ),
+    Path, argument("Rows: .csv, .jsonl or .parquet; - is stdin.", "FILE", callback=existing_file)
 ]
-Map = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FIELD=COLUMN", help="Compare FIELD with COLUMN; FIELD= leaves it out."),
-]
-Moment = Annotated[str | None, typer.Option(metavar="TIME", help="Created at or after this time.")]
-End = Annotated[str | None, typer.Option(metavar="TIME", help="Created before this time.")]
-Zone = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Zone of times without an offset: America/Mexico_City.")
-]
+Map = Annotated[list[str] | None, option("Compare FIELD with COLUMN; FIELD= leaves it out.", "FIELD=COLUMN")]
+Moment = Annotated[str | None, option("Created at or after this time.", "TIME")]
+End = Annotated[str | None, option("Created before this time.", "TIME")]
+Zone = Annotated[str | None, option("Zone of times without an offset: America/Mexico_City.", "NAME")]
 
 
 async def command(
     what: What,
     rows: Rows,
     *,
-    key: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the uuid or id.")] = None,
+    key: Annotated[str | None, option("Column of the uuid or id.", "COLUMN")] = None,
     map_: Map = None,
     from_: Moment = None,
     to: End = None,
     zone: Zone = None,
-    ignore_case: Annotated[bool, typer.Option(help="Lower all keys.")] = False,
-    format_: Annotated[str | None, typer.Option(metavar="FORMAT", help="csv, jsonl or parquet.")] = None,
-    delimiter: Annotated[str, typer.Option(metavar="CHARACTER", help="Between the cells of CSV.")] = ",",
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page here.")] = None,
+    ignore_case: Annotated[bool, option("Lower all keys.")] = False,
+    format_: Annotated[str | None, option("csv, jsonl or parquet.", "FORMAT")] = None,
+    delimiter: Annotated[str, option("Between the cells of CSV.", "CHARACTER")] = ",",
+    report: Annotated[Path | None, option("Write an HTML page here.", "FILE")] = None,
     calling: Calling,
 ) -> int:
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from invsvc_async.cli.commands.trigger import HeaderFile, PayloadVersion, SecretFile, header_of, secret_of
-from invsvc_async.cli.options import FaultPlan, InsecureHttp, Port, check_url, fault_plan, number
+from invsvc_async.cli.options import FaultPlan, InsecureHttp, Port, check_url, fault_plan, number, option
 from invsvc_async.cli.output import note
 
 if TYPE_CHECKING:
@@ -24,26 +24,22 @@ __all__ = ["command"]
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 
 Latency = Annotated[float, number(float, "Processing time of each request.", least=0, metavar="SECONDS")]
-Admin = Annotated[bool, typer.Option(help="Enable /_simulator/: ledger, scripts, faults.")]
-Inspect = Annotated[
-    bool, typer.Option(help="Serve a page that shows what arrives; with --admin, script faults.")
-]
-DeliverTo = Annotated[
-    str | None, typer.Option(metavar="URL", help="Deliver events to this receiver; see also --faults.")
-]
+Admin = Annotated[bool, option("Enable /_simulator/: ledger, scripts, faults.")]
+Inspect = Annotated[bool, option("Serve a page that shows what arrives; with --admin, script faults.")]
+DeliverTo = Annotated[str | None, option("Deliver events to this receiver; see also --faults.", "URL")]
 DeliverEvery = Annotated[
     float | None,
     number(float, "Deliver an event so often, one type after the other.", least=0.001, metavar="SECONDS"),
 ]
-JsonLine = Annotated[bool, typer.Option(help="Print the connection details as one line of JSON.")]
+JsonLine = Annotated[bool, option("Print the connection details as one line of JSON.")]
 
-OpenApi = Annotated[bool, typer.Option(help="Print an OpenAPI 3.1 description of it as JSON, and end.")]
+OpenApi = Annotated[bool, option("Print an OpenAPI 3.1 description of it as JSON, and end.")]
 
 
 async def command(  # noqa: PLR0913 - each is an option of its own
     *,
     port: Port = 0,
-    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
+    host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1",
     seed: Annotated[int, number(int, "Seed of records, ids and faults.")] = 7,
     faults: FaultPlan = "none",
     latency: Latency = 0.0,

@@ -22,6 +22,7 @@ from invsvc_async.cli.options import (
     Port,
     Profile,
     Yes,
+    argument,
     check_outputs,
     client_of,
     confirm,
@@ -29,6 +30,7 @@ from invsvc_async.cli.options import (
     group_of,
     handled,
     number,
+    option,
 )
 from invsvc_async.cli.output import Exit, age, console, counted, emit_json, fail, note, print_facts, table
 from invsvc_async.reconcile.enums import Verdict
@@ -62,7 +64,7 @@ _KEPT = {  # why a write was not pruned
 }
 
 Row: TypeAlias = "WireObject"
-Place = Annotated[str, typer.Argument(help="A file, or postgresql://…", metavar="PLACE", show_default=False)]
+Place = Annotated[str, argument("A file, or postgresql://…", "PLACE", show_default=False)]
 
 
 @attrs.frozen
@@ -132,9 +134,8 @@ async def list_(
     *,
     state: Annotated[
         str | None,
-        typer.Option(
-            metavar="STATE",
-            help="open (to do or sending), untold, applied, not-applied, refused, superseded or unknown.",
+        option(
+            "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown.", "STATE"
         ),
     ] = None,
     limit: Annotated[int, number(int, "How many at most.", least=1)] = 100,
@@ -169,9 +170,7 @@ async def list_(
     )
 
 
-async def show(
-    kind: Kind, at: At, key: Annotated[str, typer.Argument(help="The key of the write.", metavar="KEY")]
-) -> int:
+async def show(kind: Kind, at: At, key: Annotated[str, argument("The key of the write.", "KEY")]) -> int:
     """
     Show one write: `invsvc KIND show PLACE row-17`.
 
@@ -285,16 +284,13 @@ async def report(
     kind: Kind,
     at: At,
     *,
-    html: Annotated[Path | None, typer.Option(help="Write an HTML page here.", metavar="FILE")] = None,
+    html: Annotated[Path | None, option("Write an HTML page here.", "FILE")] = None,
     jsonl: Annotated[
-        Path | None,
-        typer.Option(help="Write each outcome as a line of JSON here; - is stdout.", metavar="FILE"),
+        Path | None, option("Write each outcome as a line of JSON here; - is stdout.", "FILE")
     ] = None,
     failed: Annotated[
         Path | None,
-        typer.Option(
-            help="Write what is not applied here, as lines of a batch's input; - is stdout.", metavar="FILE"
-        ),
+        option("Write what is not applied here, as lines of a batch's input; - is stdout.", "FILE"),
     ] = None,
 ) -> None:
     """
@@ -337,7 +333,7 @@ async def watch(
     *,
     port: Port = 0,
     open_: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open the page in a browser, or only print its address.")
+        bool, option("Open the page in a browser, or only print its address.", names=("--open/--no-open",))
     ] = True,
 ) -> None:
     """
@@ -404,15 +400,12 @@ async def workers(kind: Kind, at: At) -> None:
 async def retry(
     kind: Kind,
     at: At,
-    keys: Annotated[list[str] | None, typer.Argument(help="Keys of writes.", metavar="KEY")] = None,
+    keys: Annotated[list[str] | None, argument("Keys of writes.", "KEY")] = None,
     *,
     verdict: Annotated[
-        list[str] | None,
-        typer.Option(help="not-applied, refused, superseded or unknown; repeatable.", metavar="VERDICT"),
+        list[str] | None, option("not-applied, refused, superseded or unknown; repeatable.", "VERDICT")
     ] = None,
-    force: Annotated[
-        bool, typer.Option(help="Send them even over newer writes to the same resource.")
-    ] = False,
+    force: Annotated[bool, option("Send them even over newer writes to the same resource.")] = False,
 ) -> int:
     """
     Mark finished writes as to be done again, by key or verdict: `invsvc KIND retry PLACE row-17`.
@@ -447,7 +440,7 @@ async def retry(
 async def drop(
     kind: Kind,
     at: At,
-    keys: Annotated[list[str], typer.Argument(help="Keys, as `list` shows them.", metavar="KEY")],
+    keys: Annotated[list[str], argument("Keys, as `list` shows them.", "KEY")],
     *,
     yes: Yes = False,
 ) -> int:
@@ -488,9 +481,7 @@ async def prune(
     days: Annotated[
         float, number(float, "Finished at least so long ago.", least=0, most=100_000, metavar="DAYS")
     ],
-    unacknowledged: Annotated[
-        bool, typer.Option(help="Also those whose verdict nobody has acknowledged.")
-    ] = False,
+    unacknowledged: Annotated[bool, option("Also those whose verdict nobody has acknowledged.")] = False,
 ) -> None:
     """
     Delete finished writes: `invsvc KIND prune PLACE --days 30`.

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from invsvc_async.cli.arguments import complete_event, did_you_mean
-from invsvc_async.cli.options import InsecureHttp, check_url, content_of, existing_file, number
+from invsvc_async.cli.options import (
+    InsecureHttp,
+    argument,
+    check_url,
+    content_of,
+    existing_file,
+    number,
+    option,
+)
 from invsvc_async.cli.output import Exit, emit_json, fail, visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
@@ -28,60 +36,54 @@ if TYPE_CHECKING:
 
 __all__ = ["HeaderFile", "PayloadVersion", "SecretFile", "command", "header_of", "secret_of"]
 
-PayloadVersion = Annotated[
-    Literal["v1", "v1.1", "v2"], typer.Option(help="The payload version of resource events.")
-]
+PayloadVersion = Annotated[Literal["v1", "v1.1", "v2"], option("The payload version of resource events.")]
 SecretFile = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET.",
+        "FILE",
         callback=existing_file,
-        metavar="FILE",
-        help="A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET.",
     ),
 ]
 HeaderFile = Annotated[
     Path | None,
-    typer.Option(
-        "--shared-header-file",
+    option(
+        "A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER.",
+        "FILE",
+        names=("--shared-header-file",),
         callback=existing_file,
-        metavar="FILE",
-        help="A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER.",
     ),
 ]
 
 Type = Annotated[
-    str,
-    typer.Argument(
-        metavar="TYPE", help="invoice.created, for example, or `all`.", autocompletion=complete_event
-    ),
+    str, argument("invoice.created, for example, or `all`.", "TYPE", autocompletion=complete_event)
 ]
-Signed = Annotated[bool, typer.Option(help="Sign resource events too, which the service does not.")]
+Signed = Annotated[bool, option("Sign resource events too, which the service does not.")]
 Changes = Annotated[
-    list[str] | None,
-    typer.Option(metavar="PATH=VALUE", help="Set data.object.total=5, for example; repeatable."),
+    list[str] | None, option("Set data.object.total=5, for example; repeatable.", "PATH=VALUE")
 ]
-Retries = Annotated[bool, typer.Option(help="Send unsigned events up to 16 times, as the service does.")]
+Retries = Annotated[bool, option("Send unsigned events up to 16 times, as the service does.")]
 Seed = Annotated[int | None, number(int, "Seed of ids, contents and order; the same ids are duplicates.")]
 
 
 async def command(  # noqa: PLR0913 - each is an option of its own
     type_: Type,
     *,
-    to: Annotated[str, typer.Option(metavar="URL", help="The receiver.")],
+    to: Annotated[str, option("The receiver.", "URL")],
     version: PayloadVersion = "v2",
     signed: Signed = False,
     set_: Changes = None,
-    test: Annotated[bool, typer.Option(help="A test, as the dashboard sends it.")] = False,
+    test: Annotated[bool, option("A test, as the dashboard sends it.")] = False,
     count: Annotated[int, number(int, "How many events of each type.", least=1)] = 1,
     duplicates: Annotated[int, number(int, "How many further copies of each event.", least=0)] = 0,
-    reorder: Annotated[bool, typer.Option(help="Send events and copies in random order.")] = False,
+    reorder: Annotated[bool, option("Send events and copies in random order.")] = False,
     retries: Retries = False,
     backoff: Annotated[float, number(float, "Before the second attempt.", least=0, metavar="SECONDS")] = 1.0,
     seed: Seed = None,
     secret_file: SecretFile = None,
     header_file: HeaderFile = None,
     insecure: InsecureHttp = False,
-    json_: Annotated[bool, typer.Option(help="Print each delivery as one JSON object.")] = False,
+    json_: Annotated[bool, option("Print each delivery as one JSON object.")] = False,
 ) -> int:
     """
     Send events: `invsvc trigger invoice.created --to http://127.0.0.1:8000/events`.

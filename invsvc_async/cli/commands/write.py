@@ -24,11 +24,13 @@ from invsvc_async.cli.options import (
     SecretsTo,
     Story,
     Yes,
+    argument,
     check_outputs,
     confirm,
     handled,
     intent_in,
     interruptible,
+    option,
     unhandled,
 )
 from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, told
@@ -54,23 +56,18 @@ _COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
 
 What = Annotated[
     str | None,
-    typer.Argument(
-        metavar="WHAT",
-        help="A write, such as webhooks.create.",
-        autocompletion=complete_operation(Kind.WRITE),
-    ),
+    argument("A write, such as webhooks.create.", "WHAT", autocompletion=complete_operation(Kind.WRITE)),
 ]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="ID | NAME=VALUE",
-        help="Its id and arguments; NAME:=JSON for JSON values.",
+    argument(
+        "Its id and arguments; NAME:=JSON for JSON values.",
+        "ID | NAME=VALUE",
         autocompletion=complete_argument,
     ),
 ]
 File = Annotated[
-    typer.FileBinaryRead | None,
-    typer.Option(metavar="FILE", help='One write: {"operation", "arguments"}; - is stdin.'),
+    typer.FileBinaryRead | None, option('One write: {"operation", "arguments"}; - is stdin.', "FILE")
 ]
 
 
