@@ -144,9 +144,7 @@ Port = Annotated[
 ]
 Profile = Annotated[str | None, option("A profile in invsvc.toml.", "NAME")]
 Concurrency = Annotated[int, number(int, "Maximum writes in flight in this process.", least=1)]
-InsecureHttp = Annotated[
-    bool, option("Send events over plain HTTP to another machine.", names=("--allow-insecure-http",))
-]
+InsecureHttp = Annotated[bool, option("Send events over plain HTTP to another machine.")]
 
 
 def _in_existing_folder(story: Path | None) -> Path | None:

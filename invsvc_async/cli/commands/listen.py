@@ -53,7 +53,6 @@ Header = Annotated[
     option(
         "The secret header of resource events, as set in the dashboard.",
         "NAME=VALUE",
-        names=("--shared-header",),
         envvar="INVSVC_SHARED_HEADER",
     ),
 ]
@@ -76,11 +75,11 @@ def command(
     port: Port = 8765,
     host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1",
     secret: Secrets = None,
-    header: Header = None,
+    shared_header: Header = None,
     accept_unsigned: Annotated[bool, option("Accept events that nothing authenticates.")] = False,
     store: StoreFile = None,
     forward: Forward = None,
-    insecure: InsecureHttp = False,
+    allow_insecure_http: InsecureHttp = False,
     replay: Replay = None,
     json_: Annotated[
         bool, option("Print each event as one JSON object.", names=("--json", "--print-json"))
@@ -95,15 +94,15 @@ def command(
 
     Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """
-    if replay is None and not (secret or header or accept_unsigned):
+    if replay is None and not (secret or shared_header or accept_unsigned):
         raise typer.BadParameter(
             "nothing authenticates events. Use --secret, --shared-header or --accept-unsigned"
         )
     if forward is not None:
-        check_url(forward, "--forward", insecure=insecure)
+        check_url(forward, "--forward", insecure=allow_insecure_http)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
-    name, equals, value = (header or "").partition("=")
-    if header is not None and not equals:
+    name, equals, value = (shared_header or "").partition("=")
+    if shared_header is not None and not equals:
         raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header")
     listener = Listener(
         secrets=tuple(secret or ()), shared_header=events.SharedHeader(name, value) if equals else None,

@@ -50,8 +50,8 @@ async def command(  # noqa: PLR0913 - each is an option of its own
     deliver_every: DeliverEvery = None,
     deliver_version: PayloadVersion = "v2",
     secret_file: SecretFile = None,
-    header_file: HeaderFile = None,
-    insecure: InsecureHttp = False,
+    shared_header_file: HeaderFile = None,
+    allow_insecure_http: InsecureHttp = False,
     json_: JsonLine = False,
     openapi: OpenApi = False,
 ) -> None:
@@ -94,18 +94,22 @@ async def command(  # noqa: PLR0913 - each is an option of its own
         typer.echo(line if json_ else _shown(about(service)))
 
     if deliver_to is not None:
-        check_url(deliver_to, "--deliver-to", insecure=insecure)
-        missing = _add_receiver(service, deliver_to, deliver_version, header_file, secret_file)
+        check_url(deliver_to, "--deliver-to", insecure=allow_insecure_http)
+        missing = _add_receiver(service, deliver_to, deliver_version, shared_header_file, secret_file)
     await _serve(service, announce, deliver_every)
 
 
 def _add_receiver(
-    service: Simulator, url: str, version: PayloadVersion, header_file: HeaderFile, secret_file: SecretFile
+    service: Simulator,
+    url: str,
+    version: PayloadVersion,
+    shared_header_file: HeaderFile,
+    secret_file: SecretFile,
 ) -> list[str]:
     """Deliver all events to *url*; return the variables of credentials that are not set."""
     from invsvc_async.simulator.validate import EVENTS
 
-    headers, secret = header_of(header_file), secret_of(secret_file)
+    headers, secret = header_of(shared_header_file), secret_of(secret_file)
     hook = service.seed_webhook(url=url, events=EVENTS, secret=secret)
     service.set_delivery_version(hook.id, version)
     service.set_delivery_headers(hook.id, headers)

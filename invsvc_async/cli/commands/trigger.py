@@ -50,7 +50,6 @@ HeaderFile = Annotated[
     option(
         "A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER.",
         "FILE",
-        names=("--shared-header-file",),
         callback=existing_file,
     ),
 ]
@@ -81,8 +80,8 @@ async def command(  # noqa: PLR0913 - each is an option of its own
     backoff: Annotated[float, number(float, "Before the second attempt.", least=0, metavar="SECONDS")] = 1.0,
     seed: Seed = None,
     secret_file: SecretFile = None,
-    header_file: HeaderFile = None,
-    insecure: InsecureHttp = False,
+    shared_header_file: HeaderFile = None,
+    allow_insecure_http: InsecureHttp = False,
     json_: Annotated[bool, option("Print each delivery as one JSON object.")] = False,
 ) -> int:
     """
@@ -96,8 +95,8 @@ async def command(  # noqa: PLR0913 - each is an option of its own
     from invsvc_async.simulator.validate import EVENTS
 
     types = EVENTS if type_ == "all" else [_known(type_, EVENTS)]
-    check_url(to, "--to", insecure=insecure)
-    secret, headers = secret_of(secret_file), header_of(header_file)
+    check_url(to, "--to", insecure=allow_insecure_http)
+    secret, headers = secret_of(secret_file), header_of(shared_header_file)
     if secret is None and signed:
         raise typer.BadParameter("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
     settings = {
