@@ -326,7 +326,7 @@ async def test_stored_line_that_is_no_event(tmp_path, capfd):
 async def test_password_in_the_address_of_the_application(tmp_path, capfd):
     """It is in no error, whether the application is away, answers an error or the address cannot be used."""
     body = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
-    lines = [(1, json.dumps({"body": json.dumps(body)}).encode())]
+    lines = json.dumps({"body": json.dumps(body)}).encode()
 
     async def refuse(_request):
         return web.Response(status=500)

@@ -46,29 +46,34 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
     sending.check_secrets(may_create=True)
     from invsvc_async.outbox import Outbox
 
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(sending.client_for(concurrency))
-        creates = is_postgres(place)  # the application has created a file; a misspelt path is not a new one
+    stopped, working = asyncio.Event(), asyncio.current_task()
+
+    def stop() -> None:
+        if stopped.is_set() and working is not None:
+            working.cancel()  # what is in flight is settled by the next process
+        stopped.set()
+
+    def tell(state: str, words: str) -> None:
+        if sending.json_:
+            emit_json({"state": state})
+            sys.stdout.flush()
+        else:
+            note(words)
+
+    async with sending.client_for(concurrency) as client, AsyncExitStack() as stack:
+        take = await sending.secret_sink(stack)
+        create = is_postgres(place)  # the application has created a file; a misspelt path is not a new one
         opening = Outbox.open(
-            place, client, concurrency=concurrency, on_secret=await sending.secret_sink(stack),
-            create=creates, **sending.settings,
-        )  # fmt: skip
+            place, client, concurrency=concurrency, on_secret=take, create=create, **sending.settings
+        )
         outbox = await stack.enter_async_context(opening)
-        stopped, working = asyncio.Event(), asyncio.current_task()
-
-        def stop() -> None:
-            if stopped.is_set() and working is not None:
-                working.cancel()  # what is in flight is settled by the next process
-            stopped.set()
-
         try:
             with handled(stop_signals(), stop):
                 async with outbox.dispatching():
-                    words = "sending what is committed; press Ctrl-C to leave"
-                    _tell("sending", words, as_json=sending.json_)
+                    tell("sending", "sending what is committed; press Ctrl-C to leave")
                     await stopped.wait()
                     words = "stopping: writes in flight have 10 s to finish; press Ctrl-C again to stop now"
-                    _tell("stopping", words, as_json=sending.json_)
+                    tell("stopping", words)
         except asyncio.CancelledError:
             if not stopped.is_set():
                 raise
@@ -96,29 +101,19 @@ def schema(
     outbox = outbox_at(place, session)
     if not isinstance(outbox, PostgresOutbox):
         raise ConfigurationError(f"outbox: {place} is a file. Its tables are made when it is first opened.")
-    first, *others = outbox.base.definition(session)
-    name = first.split()[-1]
-    statements = [first, *others]
+    statements = [dedent(each).strip() for each in outbox.base.definition(session)]
+    name = statements[0].split()[-1]
     if role is not None:
         to = '"{}"'.format(role.replace('"', '""'))
-        rights = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"
         statements += [
             f"GRANT USAGE ON SCHEMA {name} TO {to}",
-            f"GRANT {rights} IN SCHEMA {name} TO {to}",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO {to}",
             f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {name} TO {to}",
         ]
     if json_:
-        emit_json({"statements": [dedent(each).strip() for each in statements]})
+        emit_json({"statements": statements})
         return
-    typer.echo("\n".join(["BEGIN;", *(f"{dedent(each).strip()};" for each in statements), "COMMIT;"]))
-
-
-def _tell(state: str, words: str, *, as_json: bool) -> None:
-    if as_json:
-        emit_json({"state": state})
-        sys.stdout.flush()
-    else:
-        note(words)
+    typer.echo("\n".join(["BEGIN;", *(f"{each};" for each in statements), "COMMIT;"]))
 
 
 attach(app, OUTBOX)

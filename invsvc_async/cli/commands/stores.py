@@ -11,7 +11,7 @@ import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import attrs
 import typer
@@ -52,18 +52,12 @@ _UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox'
 _MOST = 100_000  # writes that are counted
 _STATES = ("to do", "sending")
 _DAY = 86_400_000  # ms
-_NEXT = {
-    "batch": ": run the batch",
-    "outbox": ": whoever sends its writes does it",
-    "journal": ": run the same write under its key",
-}
 _KEPT = {  # why a write was not pruned
     "open": "not finished",
     "unknown": "unknown, so their content is needed to settle them",
     "other": "finished later than that, not acknowledged yet, or empty already",
 }
 
-Row: TypeAlias = "WireObject"
 Place = Annotated[str, argument("A file, or postgresql://…", "PLACE", show_default=False)]
 
 
@@ -82,12 +76,16 @@ class Kind:
 
     name: str
     example: str  # of a place, in the help
+    again: str  # what sends a write again
     lacks: frozenset[str] = frozenset()
 
 
-BATCH = Kind("batch", "run.db", frozenset({"profile", "unacknowledged"}))
-OUTBOX = Kind("outbox", "outbox.db", frozenset({"watch"}))
-JOURNAL = Kind("journal", "journal.db", frozenset({"watch", "workers", "verdict", "force", "failed"}))
+BATCH = Kind("batch", "run.db", "run the batch", frozenset({"profile", "unacknowledged"}))
+OUTBOX = Kind("outbox", "outbox.db", "whoever sends its writes does it", frozenset({"watch"}))
+JOURNAL = Kind(
+    "journal", "journal.db", "run the same write under its key",
+    frozenset({"watch", "workers", "verdict", "force", "failed"}),
+)  # fmt: skip
 
 
 @asynccontextmanager
@@ -198,13 +196,13 @@ async def show(kind: Kind, at: At, key: Annotated[str, argument("The key of the 
     return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(row["state"], Exit.FAILED)
 
 
-def _row(entries: Entries, entry: Entry, error: str | None) -> Row:
+def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
     """Return what a list says of *entry*; *error* is the last one of ``on_result``."""
     from invsvc_async.durable.entries import attempts_of
 
     since = entry.done_at or entry.added_at
     key = entries.key_of(entry)
-    row: Row = {
+    row: WireObject = {
         "key": key,
         "namespace": entry.key.removesuffix(key).rstrip() or None,
         "operation": entry.operation,
@@ -225,13 +223,13 @@ def _since(then: int | None) -> float | None:
     return None if then is None else max(round(time.time() - then / 1000, 3), 0.0)
 
 
-def _untold(row: Row) -> str:
+def _untold(row: WireObject) -> str:
     if row.get("told", True):
         return ""
     return f"untold: {row['last_error']}" if "last_error" in row else "untold"
 
 
-def _facts(row: Row) -> Iterator[tuple[str, str]]:
+def _facts(row: WireObject) -> Iterator[tuple[str, str]]:
     """Yield what people are shown of a write: nothing empty, nothing twice, and times as dates."""
     for name, value in row.items():
         if name == "done_at":
@@ -260,7 +258,7 @@ def _verdict_in(word: str, option: str) -> Verdict:
         ) from None
 
 
-async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
+async def _waits(kind: Kind, entries: Entries, entry: Entry) -> WireObject:
     """Return why an open write has no verdict yet, and who has it."""
     from invsvc_async.batch.run_status import RUN, statuses_in
 
@@ -274,7 +272,7 @@ async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
     else:
         why = "its turn has not come"
     if owner is None or not owner.alive:
-        why += "; no process has it" if kind.name == "journal" else "; no process sends it: start one"
+        why += "; no process has it" if kind is JOURNAL else "; no process sends it: start one"
     elif limits:
         why += f"; limited by {', '.join(limits)}"
     return {"waits": why, "after": ahead, "process": None if owner is None else owner._asdict()}
@@ -356,19 +354,15 @@ async def watch(
                 typer.echo(f"Watching {batch.name}; press Ctrl-C to stop.\n  watch_url   {address}")
                 typer.echo(f"  data_url    {address}data (what the page reads, as JSON)")
             sys.stdout.flush()
-            if open_ and not at.json_ and _has_screen():
+            display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+            has_screen = sys.platform in {"darwin", "win32"} or bool(display)
+            if open_ and not at.json_ and has_screen:  # a browser for terminals would take over this one
                 await asyncio.to_thread(webbrowser.open, address)
             stopped = asyncio.Event()
             with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
                 await stopped.wait()
     except OSError as error:
         raise typer.BadParameter(f"--port: {error.strerror or error}. Use another one, or 0.") from error
-
-
-def _has_screen() -> bool:
-    """Return whether a browser would open a window; one for terminals would take over this one."""
-    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    return sys.platform in {"darwin", "win32"} or bool(display)
 
 
 async def workers(kind: Kind, at: At) -> None:
@@ -433,7 +427,7 @@ async def retry(
     if at.json_:
         emit_json({"to_do": count})
     else:
-        console().print(f"{counted(count, 'write')} to be done again{_NEXT[kind.name] if count else ''}")
+        console().print(f"{counted(count, 'write')} to be done again{f': {kind.again}' if count else ''}")
     return Exit.FAILED if keys and not count else Exit.DONE
 
 

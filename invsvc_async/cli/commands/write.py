@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.cli.waiting import WaitingForWrite
     from invsvc_async.client import Client
-    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
@@ -278,15 +277,11 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
             fail(f"{path}: {error.strerror}. The intent follows: save it to a file")
             sys.stderr.write(text + "\n")
             path = Path("FILE")  # a placeholder in the hint
-        note(f"{intent.operation} is not settled; {_next_step(intent, path, profile)}")
-
-
-def _next_step(intent: Intent, path: Path, profile: str | None) -> str:
-    """Return a hint how to settle *intent*."""
-    if BY_NAME[intent.operation].reader is not None:
-        option = "" if profile is None else f"--profile {quote(profile)} "
-        return f"run: invsvc settle {option}{path}"
-    return (
-        f"{path} has its intent. The specification has no read for it: check by hand, or settle it from "
-        "Python with a custom reader: client.settle(intent, reader=…)"
-    )
+        given = "" if profile is None else f"--profile {quote(profile)} "
+        step = f"run: invsvc settle {given}{path}"
+        if BY_NAME[intent.operation].reader is None:
+            step = (
+                f"{path} has its intent. The specification has no read for it: check by hand, or settle it "
+                "from Python with a custom reader: client.settle(intent, reader=…)"
+            )
+        note(f"{intent.operation} is not settled; {step}")
