@@ -211,7 +211,7 @@ def print_hanging(out: Console, text: str, *, style: str = "") -> None:
 
 def print_facts(out: Console, facts: Mapping[str, object]) -> None:
     """Print names with their texts, aligned; what is not a text is left out."""
-    told = [(name, visible(text)) for name, text in facts.items() if isinstance(text, str)]
+    told = [(visible(name), visible(text)) for name, text in facts.items() if isinstance(text, str)]
     if out.is_terminal:
         from invsvc_async.cli.terminal_table import print_fields
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from invsvc_async.cli.options import FAULTS, FaultPlan, argument, fault_plan, number, option
 from invsvc_async.cli.output import Exit, emit_json, note, table
-
-if TYPE_CHECKING:
-    from invsvc_async.conformance import Conformance
 
 __all__ = ["command"]
 
@@ -65,16 +62,12 @@ async def command(
             )
     except (FileNotFoundError, PermissionError) as error:
         raise typer.BadParameter(f"{argv[0]}: {error.strerror}", param_hint="COMMAND") from error
-    _print_result(found, json_=json_)
-    return Exit.DONE if found.holds else Exit.FAILED
-
-
-def _print_result(found: Conformance, *, json_: bool) -> None:
+    code = Exit.DONE if found.holds else Exit.FAILED
     counts = found.counts()
     contradicted = {each.report.key: each.why for each in found.judgement.wrong}
     if json_:
         emit_json({**counts, "contradicted": contradicted})
-        return
+        return code
     table(("what", "count"), [(label, str(counts[name])) for name, label in _LABELS], right=(1,))
     if found.exit_code is None:
         note("the command was killed: it exceeded --timeout")
@@ -82,3 +75,4 @@ def _print_result(found: Conformance, *, json_: bool) -> None:
         note(f"the command exited with {found.exit_code}")
     for key, why in list(contradicted.items())[:5]:
         note(f"{key}: {why}")
+    return code

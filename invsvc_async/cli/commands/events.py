@@ -34,13 +34,20 @@ _LARGEST: Final = 2**63 - 1  # id
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def _seconds(age: str, option: str | None = None) -> float:
+def _seconds(age: str) -> float:
     try:
         if found := _AGE.fullmatch(age):
             return timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds()
     except (ValueError, OverflowError):  # too many digits
         pass
-    raise typer.BadParameter("use 30d, 2h, 30m or 10s", param_hint=option)
+    raise typer.BadParameter("use 30d, 2h, 30m or 10s")
+
+
+def _age(text: str | None) -> str | None:
+    """Check an age, and return it."""
+    if text is not None:
+        _seconds(text)
+    return text
 
 
 def _moment(text: str) -> float:
@@ -313,9 +320,13 @@ def _number(stats: StateStats) -> str:
 async def prune(
     at: At,
     *,
-    older_than: Annotated[str, option("Handled longer ago than this.", "AGE")] = "30d",
-    bodies: Annotated[str | None, option("Kept bodies: older than this. As --older-than.", "AGE")] = None,
-    dead: Annotated[str | None, option("Dead letters: older than this. None by default.", "AGE")] = None,
+    older_than: Annotated[str, option("Handled longer ago than this.", "AGE", callback=_age)] = "30d",
+    bodies: Annotated[
+        str | None, option("Kept bodies: older than this. As --older-than.", "AGE", callback=_age)
+    ] = None,
+    dead: Annotated[
+        str | None, option("Dead letters: older than this. None by default.", "AGE", callback=_age)
+    ] = None,
 ) -> None:
     """
     Delete handled events that are old: `invsvc events prune --older-than 7d --store events.db`.
@@ -323,14 +334,9 @@ async def prune(
     A running receiver does that each hour.  The command also shows what is left, and why.
     An event that is deleted would be handled again if it came again.
     """
-    given = {"older_than": older_than, "bodies": bodies, "dead": dead}
-    ages = {
-        name: _seconds(text, f"--{name.replace('_', '-')}")
-        for name, text in given.items()
-        if text is not None
-    }
+    ages = {"older_than": older_than, "bodies": bodies, "dead": dead}
     async with at.opened() as store:
-        pruned = await store.prune(**ages)
+        pruned = await store.prune(**{name: _seconds(age) for name, age in ages.items() if age is not None})
         left = await store.stats()
     if at.json_:
         emit_json({"pruned": pruned, "kept": _counted(left)})

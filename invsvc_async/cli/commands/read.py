@@ -9,12 +9,13 @@ import typer
 from invsvc_async import models
 from invsvc_async.api.operations import CLIENT_REQUEST, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
-from invsvc_async.cli.formatting import Sink, fields_of, show
+from invsvc_async.cli.formatting import Sink, show
 from invsvc_async.cli.options import Calling, EscapeFormulas, argument, option
 from invsvc_async.cli.output import emit_json, note, progress
 from invsvc_async.cli.waiting import waiting_for_read
 from invsvc_async.codec import unstructure
 from invsvc_async.errors import InvsvcError
+from invsvc_async.models.common import wire_names
 from invsvc_async.resources.by_name import called
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ async def _print_list(
 
 
 def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
-    known = fields_of(getattr(models, result))
+    known = tuple(wire_names(getattr(models, result)))
     if fields is None:
         return COLUMNS[result] if form == "table" else known
     asked = tuple(name.strip() for name in fields.split(","))
