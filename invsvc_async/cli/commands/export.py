@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,10 @@ from invsvc_async.cli.options import Calling, EscapeFormulas, argument, number, 
 from invsvc_async.cli.output import emit_json, note, progress
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.resources.by_name import called
+
+if TYPE_CHECKING:
+    from invsvc_async.client import Client
+    from invsvc_async.codec.exact_json import WireObject
 
 __all__ = ["command"]
 
@@ -76,10 +80,7 @@ async def command(
     }  # fmt: skip
     try:
         async with calling.client() as client:
-            try:
-                pages = called(client, operation.name, {"limit": 100, **arguments}, prefetch=True)
-            except InvalidRequestError:  # the parameter's name is switched off, or another argument is wrong
-                pages = called(client, operation.name, arguments, prefetch=True)
+            pages = _pages(client, operation.name, arguments)
             with progress(operation.name) as advance:
                 done = await export.invoices(pages, path, **settings, on_page=lambda _rows: advance())
     except asyncio.CancelledError:
@@ -89,3 +90,10 @@ async def command(
         emit_json({"path": str(done.path), "rows": done.rows, "resumed": done.resumed})
     else:
         typer.echo(f"{done.path}\t{done.rows} rows")
+
+
+def _pages(client: Client, operation: str, arguments: WireObject) -> Any:  # Any: of invoices
+    try:
+        return called(client, operation, {"limit": 100, **arguments}, prefetch=True)
+    except InvalidRequestError:  # the parameter's name is switched off, or another argument is wrong
+        return called(client, operation, arguments, prefetch=True)

@@ -15,7 +15,7 @@ from invsvc_async.cli.options import FaultPlan, InsecureHttp, Port, check_url, f
 from invsvc_async.cli.output import note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from invsvc_async.simulator import Simulator
 
@@ -73,7 +73,6 @@ async def command(  # noqa: PLR0913 - each is an option of its own
         typer.echo(json.dumps(description(), indent=2))
         return
     from invsvc_async.simulator import Simulator
-    from invsvc_async.simulator.serve import about
 
     plan = fault_plan(faults)
     if deliver_every is not None and deliver_to is None:
@@ -87,29 +86,19 @@ async def command(  # noqa: PLR0913 - each is an option of its own
         raise typer.BadParameter(str(error)) from error
 
     missing: list[str] = []
-
-    def announce(line: str) -> None:
-        if missing:
-            note(f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries")
-        typer.echo(line if json_ else _shown(about(service)))
-
     if deliver_to is not None:
         check_url(deliver_to, "--deliver-to", insecure=allow_insecure_http)
-        missing = _add_receiver(service, deliver_to, deliver_version, shared_header_file, secret_file)
-    await _serve(service, announce, deliver_every)
+        headers, secret = header_of(shared_header_file), secret_of(secret_file)
+        missing = _add_receiver(service, deliver_to, deliver_version, headers, secret)
+    await _serve(service, deliver_every, missing, as_json=json_)
 
 
 def _add_receiver(
-    service: Simulator,
-    url: str,
-    version: PayloadVersion,
-    shared_header_file: HeaderFile,
-    secret_file: SecretFile,
+    service: Simulator, url: str, version: PayloadVersion, headers: Mapping[str, str], secret: str | None
 ) -> list[str]:
     """Deliver all events to *url*; return the variables of credentials that are not set."""
     from invsvc_async.simulator.validate import EVENTS
 
-    headers, secret = header_of(shared_header_file), secret_of(secret_file)
     hook = service.seed_webhook(url=url, events=EVENTS, secret=secret)
     service.set_delivery_version(hook.id, version)
     service.set_delivery_headers(hook.id, headers)
@@ -117,8 +106,13 @@ def _add_receiver(
     return [name for name, value in given.items() if not value]
 
 
-async def _serve(service: Simulator, announce: Callable[[str], None], every: float | None) -> None:
-    from invsvc_async.simulator.serve import serve
+async def _serve(service: Simulator, every: float | None, missing: list[str], *, as_json: bool) -> None:
+    from invsvc_async.simulator.serve import about, serve
+
+    def announce(line: str) -> None:
+        if missing:
+            note(f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries")
+        typer.echo(line if as_json else _shown(about(service)))
 
     delivering = None if every is None else asyncio.create_task(_deliver(service, every))
     try:
