@@ -15,7 +15,7 @@ from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.reports.summary import Report
 from invsvc_async.batch.result import Progress, Result, Summary
 from invsvc_async.cli.commands import batch, report as batch_report
-from invsvc_async.cli.commands.explain import _words
+from invsvc_async.cli.commands.write import _decided
 from invsvc_async.cli.formatting import show
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.models import Preferences
@@ -83,7 +83,7 @@ def test_story_of_every_kind_of_event():
 )
 def test_decision_in_words(decision, words):
     """Each is told with what it waits for, reads or stands on."""
-    assert _words(decision) == words
+    assert _decided(decision) == words
 
 
 def test_report_of_a_batch_that_has_not_begun(capsys):

@@ -55,7 +55,7 @@ COMMANDS = {
     "settle": ("write.settle", "Find out whether a write was applied"),
     "resume": ("write.resume", "Complete an interrupted write"),
     "explain": (
-        "explain.command",
+        "write.explain",
         "Explain how a verdict was reached, and check that the current rules still reach it",
     ),
     "listen": ("listen.command", "Receive events"),
@@ -64,7 +64,7 @@ COMMANDS = {
         "Show, handle again or drop the events in a receiver's store, which may be in use meanwhile",
     ),
     "trigger": ("trigger.command", "Send events"),
-    "export": ("export.command", "Export invoices"),
+    "export": ("read.export", "Export invoices"),
     "reconcile": ("reconcile.command", "Compare your own rows with the service"),
     "doctor": ("doctor.command", _DOCTOR),
     "conformance": ("conformance.command", "Judge a client in any language"),

@@ -1,4 +1,4 @@
-"""``invsvc write``, ``settle`` and ``resume``: one write, its outcome, and its intent if it stays open."""
+"""``invsvc write``, ``settle``, ``resume`` and ``explain``: one write, its outcome and its story."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ from invsvc_async.cli.options import (
     argument,
     check_outputs,
     confirm,
+    content_of,
+    existing_file,
     handled,
     intent_in,
     interruptible,
+    named,
     option,
     unhandled,
 )
@@ -45,10 +48,11 @@ if TYPE_CHECKING:
 
     from invsvc_async.cli.waiting import WaitingForWrite
     from invsvc_async.client import Client
+    from invsvc_async.reconcile.history import Decision
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
-__all__ = ["command", "resume", "settle"]
+__all__ = ["command", "explain", "resume", "settle"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
@@ -285,3 +289,60 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
                 "from Python with a custom reader: client.settle(intent, reader=…)"
             )
         note(f"{intent.operation} is not settled; {step}")
+
+
+def explain(
+    file: Annotated[
+        Path, argument("A story written by `write --story`; - is standard input.", callback=existing_file)
+    ],
+    *,
+    json_: Annotated[bool, option("Print the result as JSON.")] = False,
+) -> int:
+    """
+    Explain how a verdict was reached, and check that the current rules still reach it:
+    `invsvc explain story.json`.
+
+    Exits with 1 if the rules of this version reach another verdict.
+    """
+    from invsvc_async.reconcile.explain import from_json, replay, tell
+    from invsvc_async.reconcile.history import Done
+
+    try:
+        intent, history, stored = from_json(content_of(file))
+    except InvalidRequestError as error:
+        raise named(error, file, "what `--story FILE` wrote, or outcome.to_json() returned") from error
+    steps = replay(intent, history)
+    last = steps[-1][1]
+    now = str(last.verdict) if isinstance(last, Done) else "none: the story ends before a verdict"
+    reason = last.reason if isinstance(last, Done) else "no verdict yet"
+    decisions = [
+        f"{type(event).__name__.lower() if event else 'start'}: {_decided(decision)}"
+        for event, decision in steps
+    ]
+    if json_:
+        emit_json({"said": stored, "verdict": now, "same": stored == now, "decisions": decisions})
+    else:
+        out = console()
+        out.print(tell(intent, history, now, reason), markup=False)
+        out.print("decision after each event:")
+        for line in decisions:
+            out.print(f"  {line}", markup=False)
+    if stored != now:
+        fail(f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}")
+    return Exit.DONE if stored == now else Exit.FAILED
+
+
+def _decided(decision: Decision) -> str:
+    from invsvc_async.reconcile.history import Done, Read, Send, Wait
+
+    match decision:
+        case Done(verdict=verdict, reason=reason):
+            return f"done: {verdict} ({reason})"
+        case Send(not_after=None):
+            return "send"
+        case Send():
+            return "send again: the last read proves absence"
+        case Read(reader=reader, why=why):
+            return f"read {reader}: {why}"
+        case Wait(seconds):
+            return f"wait {seconds:.3f} s"
