@@ -67,7 +67,7 @@ COMMANDS = {
     "export": ("read.export", "Export invoices"),
     "reconcile": ("reconcile.command", "Compare your own rows with the service"),
     "doctor": ("doctor.command", _DOCTOR),
-    "conformance": ("conformance.command", "Judge a client in any language"),
+    "conformance": ("demo.conformance", "Judge a client in any language"),
 }
 _SHORT = ("get", "write", "settle", "resume")  # make a few requests
 
