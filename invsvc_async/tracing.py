@@ -136,9 +136,8 @@ def instrument_receiver(
         raise ConfigurationError("instrument_receiver: this receiver is already traced. Call it once.")
     meter = metrics.get_meter("invsvc_async", __version__, meter_provider)
     tracing = _Receiving(tracer_provider, meter)
-    for name, unit, field in (
-        ("due", "{event}", "due"), ("late", "s", "late"), ("dead_letters", "{event}", "dead")
-    ):  # fmt: skip
+    gauges = (("due", "{event}", "due"), ("late", "s", "late"), ("dead_letters", "{event}", "dead"))
+    for name, unit, field in gauges:
         meter.create_observable_gauge(f"invsvc.events.{name}", [partial(_waiting, receiver, field)], unit)
     receiver.on_delivery = tracing.on_delivery
     receiver.on_handling = tracing.on_handling

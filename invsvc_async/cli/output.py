@@ -96,11 +96,7 @@ def age(seconds: float | None) -> str:
 
 
 def fail(message: str, error: Exception | None = None) -> None:
-    """
-    Print an error to stderr: a line of text, or with ``--json`` a line of JSON with facts of *error*.
-
-    If stderr cannot be written to, the message is dropped.
-    """
+    """Print an error to stderr, if it can be: a line of text, or with ``--json`` of JSON with facts of it."""
     message = told(message, error)
     with suppress(OSError):
         if errors_as_json.get():
@@ -178,11 +174,7 @@ def _json_line(plain: object) -> str:
 def table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), wide: bool = False
 ) -> None:
-    """
-    Print *rows*: a table on a terminal (columns *right* right-aligned), tab-separated lines elsewhere.
-
-    *wide* rows may be longer than the terminal's.
-    """
+    """Print *rows*: a table on a terminal, which *wide* ones may exceed, or else tab-separated lines."""
     if is_terminal(sys.stdout):
         from invsvc_async.cli.terminal_table import print_table
 

@@ -97,10 +97,8 @@ async def command(
     if json_:
         windows = {"after_error": POLICY.settle_after_error, "after_loss": POLICY.settle_after_loss}
         plain = {name: _plain(run) for name, run in runs.items()}
-        emit_json(
-            {"passed": not failed, "failures": failed, "seed": seed, "settle_windows": windows,
-             "webhooks_requested": kept, **plain}
-        )  # fmt: skip
+        told = {"passed": not failed, "failures": failed, "seed": seed, "settle_windows": windows}
+        emit_json({**told, "webhooks_requested": kept, **plain})
     else:
         show(runs, failed, kept=kept)
     return Exit.FAILED if failed else Exit.DONE

@@ -104,10 +104,9 @@ def command(
     name, equals, value = (shared_header or "").partition("=")
     if shared_header is not None and not equals:
         raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header")
-    listener = Listener(
-        secrets=tuple(secret or ()), shared_header=events.SharedHeader(name, value) if equals else None,
-        store=store, forward=forward, as_json=json_,
-    )  # fmt: skip
+    shared = events.SharedHeader(name, value) if equals else None
+    secrets = tuple(secret or ())
+    listener = Listener(secrets=secrets, shared_header=shared, store=store, forward=forward, as_json=json_)
     if replay is not None:
         # It is read outside the event loop, so that Ctrl-C ends reading from a silent pipe.
         return Exit.FAILED if until_done(replayed(listener, replay, content_of(replay))) else Exit.DONE

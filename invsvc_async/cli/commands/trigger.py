@@ -99,9 +99,8 @@ async def command(  # noqa: PLR0913 - each is an option of its own
     secret, headers = secret_of(secret_file), header_of(shared_header_file)
     if secret is None and signed:
         raise typer.BadParameter("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
-    settings = {
-        "url": to, "signed": signed, "secret": secret, "headers": headers, "attempts": 16 if retries else 1,
-    }  # fmt: skip
+    settings: WireObject = {"url": to, "signed": signed, "secret": secret, "headers": headers}
+    settings["attempts"] = 16 if retries else 1
     first = {**settings, "version": version, "test": test, "changes": _changes(set_ or ())}
     events = [each for each in types for _ in range(count)]
     turns = [each for each in range(len(events)) for _ in range(1 + duplicates)]
