@@ -66,10 +66,8 @@ _GRACE = 10.0  # s for writes in flight to finish after an interrupt
 Input = Annotated[
     Path, argument("One write per line, as JSON, or a table; - is stdin.", "FILE", callback=existing_file)
 ]
-Journal = Annotated[str, option("The journal: a file, or postgresql://…", "FILE")]
 Operation = Annotated[str | None, option("The input is a CSV table; each row is such a write.", "NAME")]
 Maps = Annotated[list[str] | None, option("Of a table: one argument; repeatable.", "ARGUMENT=COLUMN")]
-KeyColumn = Annotated[str | None, option("Of a table: the keys.", "COLUMN")]
 
 
 @attrs.frozen
@@ -125,12 +123,12 @@ app: typer.Typer = group_of(
 async def run(
     file: Input,
     *,
-    journal: Journal,
+    journal: Annotated[str, option("The journal: a file, or postgresql://…", "FILE")],
     dry_run: Annotated[bool, option("Check the file, and show its first writes.")] = False,
     skip_bad: Annotated[bool, option("Skip invalid lines and list them.")] = False,
     operation: Operation = None,
     map_: Maps = None,
-    key: KeyColumn = None,
+    key: Annotated[str | None, option("Of a table: the keys.", "COLUMN")] = None,
     options: _BatchSending,
 ) -> int:
     """

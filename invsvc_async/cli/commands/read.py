@@ -57,7 +57,6 @@ Columns = Annotated[
     str | None,
     option("Comma-separated columns: uuid,client.email.", "NAMES", names=("--columns", "--fields")),
 ]
-Wide = Annotated[bool, option("Do not wrap columns, even if rows are longer than the terminal.")]
 
 
 async def get(
@@ -102,7 +101,7 @@ async def list_(
     *,
     all_: Annotated[bool, option("Read all pages.")] = False,
     fields: Columns = None,
-    wide: Wide = False,
+    wide: Annotated[bool, option("Do not wrap columns, even if rows are longer than the terminal.")] = False,
     jsonl: Annotated[bool, option("Print one JSON object per line, as items arrive.")] = False,
     csv: Annotated[bool, option("Print CSV, as items arrive.")] = False,
     escape_formulas: EscapeFormulas = False,
@@ -205,7 +204,6 @@ _EXPORTS = {"invoices": "invoices.egress"}
 Exported = Annotated[
     str, argument("invoices (that is, invoices.egress), or invoices.payment_complements.", "WHAT")
 ]
-ExportFilters = Annotated[list[str] | None, argument("Filters: status=valid.", "NAME=VALUE")]
 Output = Annotated[
     Path | None,
     option("The file; its extension selects the format.", "FILE", names=("--output", "-o"), dir_okay=False),
@@ -214,7 +212,7 @@ Output = Annotated[
 
 async def export(
     what: Exported,
-    words: ExportFilters = None,
+    words: Annotated[list[str] | None, argument("Filters: status=valid.", "NAME=VALUE")] = None,
     *,
     format_: Annotated[str | None, option("jsonl, csv or parquet.", "FORMAT")] = None,
     output: Output = None,

@@ -24,24 +24,21 @@ _SHOWN = 500  # differences on a terminal, and in a report
 _TITLES = ("difference", "key", "line", "field", "yours", "theirs")
 
 
-What = Annotated[str, argument("invoices, invoices.payment_complements or webhooks.", "LIST")]
 Rows = Annotated[
     Path, argument("Rows: .csv, .jsonl or .parquet; - is stdin.", "FILE", callback=existing_file)
 ]
 Map = Annotated[list[str] | None, option("Compare FIELD with COLUMN; FIELD= leaves it out.", "FIELD=COLUMN")]
-Moment = Annotated[str | None, option("Created at or after this time.", "TIME")]
-End = Annotated[str | None, option("Created before this time.", "TIME")]
 Zone = Annotated[str | None, option("Zone of times without an offset: America/Mexico_City.", "NAME")]
 
 
 async def command(
-    what: What,
+    what: Annotated[str, argument("invoices, invoices.payment_complements or webhooks.", "LIST")],
     rows: Rows,
     *,
     key: Annotated[str | None, option("Column of the uuid or id.", "COLUMN")] = None,
     map_: Map = None,
-    from_: Moment = None,
-    to: End = None,
+    from_: Annotated[str | None, option("Created at or after this time.", "TIME")] = None,
+    to: Annotated[str | None, option("Created before this time.", "TIME")] = None,
     zone: Zone = None,
     ignore_case: Annotated[bool, option("Lower all keys.")] = False,
     format_: Annotated[str | None, option("csv, jsonl or parquet.", "FORMAT")] = None,

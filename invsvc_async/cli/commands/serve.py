@@ -24,16 +24,12 @@ __all__ = ["command"]
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 
 Latency = Annotated[float, number(float, "Processing time of each request.", least=0, metavar="SECONDS")]
-Admin = Annotated[bool, option("Enable /_simulator/: ledger, scripts, faults.")]
 Inspect = Annotated[bool, option("Serve a page that shows what arrives; with --admin, script faults.")]
 DeliverTo = Annotated[str | None, option("Deliver events to this receiver; see also --faults.", "URL")]
 DeliverEvery = Annotated[
     float | None,
     number(float, "Deliver an event so often, one type after the other.", least=0.001, metavar="SECONDS"),
 ]
-JsonLine = Annotated[bool, option("Print the connection details as one line of JSON.")]
-
-OpenApi = Annotated[bool, option("Print an OpenAPI 3.1 description of it as JSON, and end.")]
 
 
 async def command(  # noqa: PLR0913 - each is an option of its own
@@ -44,7 +40,7 @@ async def command(  # noqa: PLR0913 - each is an option of its own
     faults: FaultPlan = "none",
     latency: Latency = 0.0,
     at_once: Annotated[int | None, number(int, "Maximum requests processed at once.", least=1)] = None,
-    admin: Admin = False,
+    admin: Annotated[bool, option("Enable /_simulator/: ledger, scripts, faults.")] = False,
     inspect: Inspect = False,
     deliver_to: DeliverTo = None,
     deliver_every: DeliverEvery = None,
@@ -52,8 +48,8 @@ async def command(  # noqa: PLR0913 - each is an option of its own
     secret_file: SecretFile = None,
     shared_header_file: HeaderFile = None,
     allow_insecure_http: InsecureHttp = False,
-    json_: JsonLine = False,
-    openapi: OpenApi = False,
+    json_: Annotated[bool, option("Print the connection details as one line of JSON.")] = False,
+    openapi: Annotated[bool, option("Print an OpenAPI 3.1 description of it as JSON, and end.")] = False,
 ) -> None:
     """
     Run the embedded service: `invsvc serve --faults rate=0.2`.

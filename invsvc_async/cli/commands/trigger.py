@@ -61,7 +61,6 @@ Signed = Annotated[bool, option("Sign resource events too, which the service doe
 Changes = Annotated[
     list[str] | None, option("Set data.object.total=5, for example; repeatable.", "PATH=VALUE")
 ]
-Retries = Annotated[bool, option("Send unsigned events up to 16 times, as the service does.")]
 Seed = Annotated[int | None, number(int, "Seed of ids, contents and order; the same ids are duplicates.")]
 
 
@@ -76,7 +75,7 @@ async def command(  # noqa: PLR0913 - each is an option of its own
     count: Annotated[int, number(int, "How many events of each type.", least=1)] = 1,
     duplicates: Annotated[int, number(int, "How many further copies of each event.", least=0)] = 0,
     reorder: Annotated[bool, option("Send events and copies in random order.")] = False,
-    retries: Retries = False,
+    retries: Annotated[bool, option("Send unsigned events up to 16 times, as the service does.")] = False,
     backoff: Annotated[float, number(float, "Before the second attempt.", least=0, metavar="SECONDS")] = 1.0,
     seed: Seed = None,
     secret_file: SecretFile = None,
