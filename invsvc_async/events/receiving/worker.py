@@ -23,7 +23,7 @@ from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.event import key_of, parse
 from invsvc_async.events.receiving.admission import Receipt
 from invsvc_async.events.receiving.stats import STORE
-from invsvc_async.events.stores import Delivery, Entry, Standing, event_key
+from invsvc_async.events.stores import Delivery, Entry, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
@@ -439,7 +439,7 @@ async def _repeated(work: Callable[[], Awaitable[None]], every: float) -> None:
 
 
 def _name_of(entry: Entry) -> str:
-    return f"{entry.type} {event_key(entry.key, entry.handler) or ''}".rstrip()
+    return f"{entry.type} {entry.key or ''}".rstrip()
 
 
 async def _ended(tasks: Collection[asyncio.Task[object]], grace: float) -> None:

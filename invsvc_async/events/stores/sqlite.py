@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
+from invsvc_async.events.stores import made_up_key
 from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create, in_slices
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect, slices
@@ -128,8 +129,8 @@ class SqliteStore(ScriptedStore):
         await self._aside(lambda _, db, rows: _shrink_some(db, rows))
         return pruned
 
-    async def _put(self, delivery: Delivery) -> bool | None:
-        new: bool | None = await (await self._opened()).writer.store(delivery)
+    async def _put(self, delivery: Delivery) -> bool:
+        new: bool = await (await self._opened()).writer.store(delivery)
         return new
 
     async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
@@ -242,19 +243,18 @@ class _File:
     def _now(self) -> float:
         return self._steady() + self._ahead
 
-    def _put_all(self, db: sqlite3.Connection, deliveries: list[Delivery]) -> list[bool | None]:
+    def _put_all(self, db: sqlite3.Connection, deliveries: list[Delivery]) -> list[bool]:
         """Store deliveries by ``PUT``; return the result of each."""
-        results: list[bool | None] = []
+        results: list[bool] = []
         with transaction(db, self._begin):
             for some in slices(deliveries, MOST):
                 # sqlite3 looks for an adapter of each value of another type than these, also of bytes.
                 rows = [
-                    (one.key, one.type, None if one.body is None else bytearray(one.body), one.handler, 0.0)
+                    (one.key or made_up_key(), one.type, bytearray(one.body or b""), one.handler, 0.0)
                     for one in some
                 ]
                 new = dict(db.execute(*self.dialect.translated(PUT, (rows,))))
-                # One without a key is new; of several with one key, the first is.
-                results += (one.key is None or new.pop(one.key, False) for one in some)
+                results += (bool(new.pop(key, False)) for key, *_ in rows)  # of several with a key, the first
         return results
 
     def _begin(self, db: sqlite3.Connection) -> None:
