@@ -160,6 +160,8 @@ class _Event(Portable):
     The mark is in the body; in the headers, it counts only if nothing authenticates the event.
     """
     _body: _Body = attrs.field(eq=False)
+    type: str = attrs.field(eq=False)
+    """The event's name as sent, whether the specification lists it or not."""
 
     def __repr__(self) -> str:
         test = ", a test" if self.is_test else ""
@@ -205,11 +207,6 @@ class _Event(Portable):
         if not isinstance(event, cls):
             raise InvalidRequestError(f"{cls.__name__}: it is a {event.__class__.__name__}")
         return event
-
-    @cached_property
-    def type(self) -> str:
-        """The event's name as sent, whether the specification lists it or not."""
-        return self._body.event or self._body.type or ""
 
     @property
     def is_known(self) -> bool:
@@ -502,13 +499,13 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
             and _WRAPPER.issuperset(_plain_of(raw, raw)["data"])
         ):
             version = "v1.1"
-        return ResourceEvent(raw, is_test, content, version)
+        return ResourceEvent(raw, is_test, content, name, version)
     if version != "v1":
         raise _malformed(f"{name} does not have bodies of {version}", raw)
     if content.id is not None or not is_test:
         _check_id(content.id, raw)
     _check_time("created_at", content.created_at, _LAST_SECOND, raw)
-    return family(raw, is_test, content)
+    return family(raw, is_test, content, name)
 
 
 def says_test(headers: Headers | None) -> bool:

@@ -446,8 +446,8 @@ class Receiver:
             return Receipt(413, "refused")
         now, source = self._tally.clock(), self._source
         trust = source.known if source.is_fixed else source.at_hand()
-        if trust is not None and self._tally.failing:
-            self._tally.worked(SECRETS)
+        if trust is not None:
+            self._tally.failing.pop(SECRETS, None)
         verdict = None if trust is None else judge(trust, body, headers, now)
         if isinstance(verdict, Admitted):
             return self._continue(until, body, verdict, now)
@@ -458,7 +458,9 @@ class Receiver:
     ) -> Receipt | Awaitable[Receipt]:
         """Store or handle what was judged at *now*."""
         if verdict.by is not None:
-            self._tally.matched(verdict.by, now)
+            use = self._tally.uses[verdict.by]
+            use.matched += 1
+            use.last = now
         if isinstance(verdict, Unreadable):
             if not body:
                 return _without_body(verdict.error)
@@ -512,8 +514,11 @@ class Receiver:
             trust, verdict = newer, judge(newer, body, headers, now)
         if _is_refusal(verdict):
             retired = retired_match(trust, body or b"", headers, now)
-            if retired is not None and self._tally.refused(retired):
-                _log.warning("A delivery was refused: it came with %r, which is retired", retired)
+            if retired is not None:
+                use = self._tally.uses[retired]
+                use.refused += 1
+                if use.refused == 1:
+                    _log.warning("A delivery was refused: it came with %r, which is retired", retired)
         return verdict
 
     def _within(self, until: float) -> Deadline:
@@ -534,8 +539,7 @@ class Receiver:
                     new = await self.store.put(first)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure, event)
-        if self._tally.failing:
-            self._tally.worked(STORE)
+        self._tally.failing.pop(STORE, None)
         self._worker.wake()
         return Receipt(200, "stored" if new else "duplicate", event)
 

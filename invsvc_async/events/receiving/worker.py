@@ -357,8 +357,7 @@ class Inline:
                 if delivery is not None:
                     claim = await self._store.claim(delivery, lease=self._lease)
                     is_claimed = True
-                    if self._tally.failing:
-                        self._tally.worked(STORE)
+                    self._tally.failing.pop(STORE, None)
                     if not isinstance(claim, Entry):
                         return attrs.evolve(_BUSY if claim is Standing.BUSY else _DUPLICATE, event=event)
                     entry = claim
@@ -409,8 +408,7 @@ class Inline:
                 await self._store.bury(entry or found, reason=_reason_of(error))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure, event)
-        if self._tally.failing:
-            self._tally.worked(STORE)
+        self._tally.failing.pop(STORE, None)
         self._tally.ended("dead letter")
         return Receipt(202, "dead letter", event, error)
 
