@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.verify import Credential, SecretsSource, SharedHeader, SharedHeadersSource
 
 __all__ = [
-    "Admitted", "Outcome", "Receipt", "TrustSource", "Unreadable", "judge", "retired_match",
+    "Admitted", "Outcome", "Receipt", "TrustSource", "Unreadable", "Verdict", "judge", "retired_match",
     "unavailable",
 ]  # fmt: skip
 
@@ -112,9 +112,10 @@ class Unreadable(msgspec.Struct, frozen=True, eq=False):
     by: Credential
 
 
-def judge(
-    trust: Trust, body: bytes | None, headers: ByName, now: float
-) -> Admitted | Unreadable | Receipt | None:
+Verdict: TypeAlias = Admitted | Unreadable | Receipt
+
+
+def judge(trust: Trust, body: bytes | None, headers: ByName, now: float) -> Verdict | None:
     """
     Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it.
 

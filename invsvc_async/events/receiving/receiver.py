@@ -38,7 +38,14 @@ from invsvc_async.events.receiving.handlers import (
     check_options,
 )
 from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Tally
-from invsvc_async.events.receiving.web import AsgiApp, BodyRoom, SyncReceiver, answer, answer_aiohttp
+from invsvc_async.events.receiving.web import (
+    AsgiApp,
+    BodyRoom,
+    NoRoomError,
+    SyncReceiver,
+    cut_off,
+    refuse_by_head,
+)
 from invsvc_async.events.receiving.worker import Inline, Worker
 from invsvc_async.events.stores import Delivery, choose_store
 
@@ -52,6 +59,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.event_types import EventName
     from invsvc_async.client import Client
     from invsvc_async.events.event import ByName, Event, Headers
+    from invsvc_async.events.receiving.admission import Verdict
     from invsvc_async.events.receiving.handlers import (
         EventHandler,
         EventPattern,
@@ -284,16 +292,39 @@ class Receiver:
             _log.log(level, "Answered %s with %s: %s", kind, receipt.status, receipt.error or receipt.outcome)
         return receipt
 
-    async def answer(self, method: str, headers: Headers, body: AsyncIterable[bytes]) -> Receipt:
+    async def answer(self, method: str, headers: Headers, body: AsyncIterable[bytes] | bytes) -> Receipt:
         """
         Process one request in an endpoint of your own, as the ready-made applications do.
 
         What its method, type, coding or length rules out is refused without reading *body*, the chunks of
-        its body.  Raises nothing but ``CancelledError``.
+        its body, or the whole, if it is there already.  Raises nothing but ``CancelledError``.
 
         Spec: Events, Delivery behavior.
         """
-        return await answer(self, method, headers, body)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.deadline
+        found = by_name(headers)
+        refusal = refuse_by_head(method, found, self.max_body_bytes) or await self.refusal(until, found)
+        if refusal is not None:
+            return refusal
+        if isinstance(body, bytes):
+            return await self.receive(body, found, until=until)
+        with self.room.body() as take:
+            whole = bytearray()
+            try:
+                with Deadline(loop, until):
+                    async for chunk in body:
+                        take(len(chunk))
+                        whole += chunk
+                        if len(whole) > self.max_body_bytes:  # the beginning is enough to refuse it
+                            break
+            except TimeoutError:
+                return Receipt(408, "refused")
+            except NoRoomError as error:
+                return self.counted(until, error.receipt)
+            except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
+                return cut_off(error)
+            return await self.receive(bytes(whole), found, until=until)
 
     async def aiohttp_handler(self, request: web.Request) -> web.Response:
         """
@@ -301,7 +332,15 @@ class Receiver:
 
         Spec: Events, Delivery behavior.
         """
-        return await answer_aiohttp(self, request)
+        from aiohttp import web
+
+        content = request.content
+        # A delivery mostly comes in one piece with its headers.  Waiting for it, with a timeout, then costs
+        # more than checking its signature.
+        is_whole = content.is_eof() and content.exception() is None
+        body = content.read_nowait() if is_whole else content.iter_any()
+        receipt = await self.answer(request.method, request.headers, body)
+        return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers or None)
 
     @property
     def asgi_app(self) -> AsgiApp:
@@ -451,7 +490,7 @@ class Receiver:
         verdict = None if trust is None else judge(trust, body, headers, now)
         if isinstance(verdict, Admitted):
             return self._continue(until, body, verdict, now)
-        return self._judge_again(until, body, headers, now, trust, verdict)
+        return self._judge_again(until, body, now, self._judged(until, body, headers, now, trust, verdict))
 
     def _continue(
         self, until: float, body: bytes, verdict: Admitted | Unreadable, now: float
@@ -480,13 +519,10 @@ class Receiver:
         self,
         until: float,
         body: bytes,
-        headers: ByName,
         now: float,
-        trust: Trust | None,
-        verdict: Admitted | Unreadable | Receipt | None,
+        judging: Awaitable[Verdict | None],
     ) -> Receipt:
-        """Answer a delivery that *trust* did not authenticate."""
-        found = await self._judged(until, body, headers, now, trust, verdict)
+        found = await judging
         if isinstance(found, (Admitted, Unreadable)):
             return await _ended(self._continue(until, body, found, now))
         assert found is not None
@@ -499,8 +535,8 @@ class Receiver:
         headers: ByName,
         now: float,
         trust: Trust | None,
-        verdict: Admitted | Unreadable | Receipt | None = None,
-    ) -> Admitted | Unreadable | Receipt | None:
+        verdict: Verdict | None = None,
+    ) -> Verdict | None:
         """Return the *verdict* by *trust*; if that is a refusal, the one by newer secrets, if any."""
         try:
             with self._within(until):

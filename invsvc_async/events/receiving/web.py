@@ -1,5 +1,5 @@
 """
-The receiver in aiohttp, ASGI, WSGI and Django.
+The receiver in ASGI, WSGI and Django, and what it refuses by the head of a request.
 
 Some requests are answered by their headers alone: another method (405), another content type (415), too many
 bytes (413), nothing that can authenticate an event (401).  A body that does not arrive by the receiver's
@@ -21,14 +21,12 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from invsvc_async.concurrency.deadline import Deadline
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.event import by_name
 from invsvc_async.events.receiving.admission import Receipt, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import (
-        AsyncIterable,
         AsyncIterator,
         Awaitable,
         Callable,
@@ -40,12 +38,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from aiohttp import web
-
     from invsvc_async.events.event import ByName, Headers
     from invsvc_async.events.receiving.receiver import Receiver
 
-__all__ = ["AsgiApp", "BodyRoom", "SyncReceiver", "answer", "answer_aiohttp"]
+__all__ = ["AsgiApp", "BodyRoom", "NoRoomError", "SyncReceiver", "cut_off", "refuse_by_head"]
 
 T = TypeVar("T")
 _Message: TypeAlias = "MutableMapping[str, Any]"  # Any: as in ASGI
@@ -56,7 +52,7 @@ _log: Final = logging.getLogger("invsvc_async.events")
 _PATIENCE: Final = 1.0  # s beyond the receiver's deadline until a request is answered without it
 
 
-class _NoRoomError(Exception):
+class NoRoomError(Exception):
     """Other bodies take all the room; ``receipt`` is the answer, which makes the sender come back."""
 
     receipt: Final = Receipt(503, "unavailable", headers={"Retry-After": "5"})
@@ -75,7 +71,7 @@ class BodyRoom:
         Yield a function that takes room for some bytes of one body; the block's end gives it back.
 
         Raises:
-            _NoRoomError: By the function: there is no room for them.
+            NoRoomError: By the function: there is no room for them.
         """
         taken = 0
 
@@ -84,7 +80,7 @@ class BodyRoom:
             with self._lock:
                 if size > self._free:
                     _log.warning("A delivery was refused: others fill the %s bytes for bodies", self._size)
-                    raise _NoRoomError
+                    raise NoRoomError
                 self._free -= size
             taken += size
 
@@ -95,52 +91,13 @@ class BodyRoom:
                 self._free += taken
 
 
-async def answer(
-    receiver: Receiver,
-    method: str,
-    headers: Headers,
-    chunks: AsyncIterable[bytes],
-    whole: bytes | None = None,
-) -> Receipt:
-    """
-    Answer one request: refuse what its head rules out, then read its body, and process it.
-
-    *whole* is the body, if it is there already.
-    """
-    loop = asyncio.get_running_loop()
-    until = loop.time() + receiver.deadline
-    found = by_name(headers)
-    refusal = _refuse_by_head(method, found, receiver.max_body_bytes)
-    if refusal is None:
-        refusal = await receiver.refusal(until, found)
-    if refusal is not None:
-        return refusal
-    if whole is not None:
-        return await receiver.receive(whole, found, until=until)
-    with receiver.room.body() as take:
-        body = bytearray()
-        try:
-            with Deadline(loop, until):
-                async for chunk in chunks:
-                    take(len(chunk))
-                    body += chunk
-                    if len(body) > receiver.max_body_bytes:  # the beginning is enough to refuse it
-                        break
-        except TimeoutError:
-            return Receipt(408, "refused")
-        except _NoRoomError as error:
-            return receiver.counted(until, error.receipt)
-        except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
-            return _cut_off(error)
-        return await receiver.receive(bytes(body), found, until=until)
-
-
-def _cut_off(error: Exception) -> Receipt:
+def cut_off(error: Exception) -> Receipt:
+    """Return the answer to a delivery whose body did not come to its end."""
     _log.info("A delivery was cut off: %s", type(error).__name__)
     return Receipt(400, "unreadable")
 
 
-def _refuse_by_head(method: str, headers: ByName, limit: int) -> Receipt | None:
+def refuse_by_head(method: str, headers: ByName, limit: int) -> Receipt | None:
     """Return the answer to a request that its method, type, coding or length rules out."""
     if method != "POST":
         return Receipt(405, "refused", headers={"Allow": "POST"})
@@ -161,18 +118,6 @@ def _told(receipt: Receipt) -> tuple[bytes, dict[str, str]]:
     return body, {**basic, **receipt.headers}
 
 
-async def answer_aiohttp(receiver: Receiver, request: web.Request) -> web.Response:
-    """Answer one request in aiohttp."""
-    from aiohttp import web
-
-    content = request.content
-    # A delivery mostly comes in one piece with its headers.  Waiting for it, with a timeout, then costs more
-    # than checking its signature.
-    whole = content.read_nowait() if content.is_eof() and content.exception() is None else None
-    receipt = await answer(receiver, request.method, request.headers, content.iter_any(), whole)
-    return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers or None)
-
-
 class AsgiApp:
     """
     An ASGI application for one path, to be routed to, mounted or run on its own.
@@ -187,9 +132,8 @@ class AsgiApp:
         """Serve one connection."""
         match scope["type"]:
             case "http":
-                chunks = _chunks(receive)
-                receipt = await answer(self._receiver, scope["method"], scope["headers"], chunks)
-                await _respond(send, receipt)
+                answer = self._receiver.answer(scope["method"], scope["headers"], _chunks(receive))
+                await _respond(send, await answer)
             case "lifespan":
                 await self._live(receive, send)
             case _:
@@ -328,7 +272,7 @@ class SyncReceiver:
         Spec: Events, Delivery behavior.
         """
         found = by_name(headers)
-        refusal = _refuse_by_head(method, found, self._receiver.max_body_bytes)
+        refusal = refuse_by_head(method, found, self._receiver.max_body_bytes)
         if refusal is None and self._receiver.doubts(found):
             refusal = self._waited(lambda: self._receiver.refusal(None, found))
         if refusal is not None:
@@ -339,10 +283,10 @@ class SyncReceiver:
             try:
                 take(int(length) if length.isdecimal() else most)
                 body = read(most)
-            except _NoRoomError as error:
+            except NoRoomError as error:
                 return error.receipt
             except Exception as error:  # noqa: BLE001 - each server has its own errors for a broken body
-                return _cut_off(error)
+                return cut_off(error)
             return self.receive(body, found)
 
     def wsgi_app(
