@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from invsvc_async.events.verify import Credential, SecretsSource, SharedHeader, SharedHeadersSource
 
 __all__ = [
-    "Admitted", "Outcome", "Receipt", "TrustSource", "Unreadable", "Verdict", "judge", "retired_match",
-    "unavailable",
+    "COME_BACK", "Admitted", "Outcome", "Receipt", "TrustSource", "Unreadable", "Verdict", "judge",
+    "retired_match", "unavailable",
 ]  # fmt: skip
 
 Outcome: TypeAlias = Literal[
@@ -57,6 +57,7 @@ Outcome: TypeAlias = Literal[
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+COME_BACK: Final[Mapping[str, str]] = MappingProxyType({"Retry-After": "5"})
 _PAUSE: Final = 1.0  # s at least between two fetches, however many forged deliveries come
 _LIMIT: Final = 5.0  # s for one fetch: the sender waits 10 s
 _NOTHING: Final = "secrets: nothing authenticates events. Pass secrets or a SharedHeader."
@@ -89,7 +90,7 @@ class Receipt:
 def unavailable(failure: Exception, event: Event | None = None) -> Receipt:
     """Return the answer that makes the sender come back, because the store is down."""
     _log.error("The event store failed: %s", type(failure).__name__, exc_info=failure)
-    return Receipt(503, "unavailable", event, headers={"Retry-After": "5"})
+    return Receipt(503, "unavailable", event, headers=COME_BACK)
 
 
 class Admitted(msgspec.Struct, frozen=True, eq=False, gc=False):  # nothing refers back to it

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, ov
 
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
-from invsvc_async.errors import ConfigurationError, MalformedEventError, takes_secrets
+from invsvc_async.errors import ConfigurationError, takes_secrets
 from invsvc_async.events.event import by_name
 from invsvc_async.events.receiving.admission import (
+    COME_BACK,
     Admitted,
     Receipt,
     TrustSource,
@@ -501,8 +502,12 @@ class Receiver:
             use.matched += 1
             use.last = now
         if isinstance(verdict, Unreadable):
-            if not body:
-                return _without_body(verdict.error)
+            if not body:  # the sender has sent one, so it is to come back
+                _log.error(
+                    "An authentic delivery came without a body. Check that nothing reads it before the "
+                    "receiver, and that the server accepts bodies in chunks."
+                )
+                return Receipt(503, "unavailable", error=verdict.error, headers=COME_BACK)
             left = until - asyncio.get_running_loop().time()
             return self._inline.bury(Delivery(key=None, type="", body=body), verdict.error, within=left)
         event, sent = verdict.event, verdict.sent
@@ -516,11 +521,7 @@ class Receiver:
         return self._inline.answer(until, event, handlers, once=sent == "once")
 
     async def _judge_again(
-        self,
-        until: float,
-        body: bytes,
-        now: float,
-        judging: Awaitable[Verdict | None],
+        self, until: float, body: bytes, now: float, judging: Awaitable[Verdict | None]
     ) -> Receipt:
         found = await judging
         if isinstance(found, (Admitted, Unreadable)):
@@ -655,15 +656,6 @@ def _check_settings(
         raise ConfigurationError(
             f"refresh_after: {refresh_after!r} is not valid. Use a positive number of seconds."
         )
-
-
-def _without_body(error: MalformedEventError) -> Receipt:
-    """Return the answer that makes the sender come back: it has sent a body, which was lost on the way."""
-    _log.error(
-        "An authentic delivery came without a body. Check that nothing reads it before the receiver, and "
-        "that the server accepts bodies in chunks."
-    )
-    return Receipt(503, "unavailable", error=error, headers={"Retry-After": "5"})
 
 
 async def _ended(begun: Receipt | Awaitable[Receipt]) -> Receipt:

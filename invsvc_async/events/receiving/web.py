@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.event import by_name
-from invsvc_async.events.receiving.admission import Receipt, unavailable
+from invsvc_async.events.receiving.admission import COME_BACK, Receipt, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -55,7 +55,7 @@ _PATIENCE: Final = 1.0  # s beyond the receiver's deadline until a request is an
 class NoRoomError(Exception):
     """Other bodies take all the room; ``receipt`` is the answer, which makes the sender come back."""
 
-    receipt: Final = Receipt(503, "unavailable", headers={"Retry-After": "5"})
+    receipt: Final = Receipt(503, "unavailable", headers=COME_BACK)
 
 
 class BodyRoom:

@@ -21,7 +21,7 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import Deadline, set_within
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.event import key_of, parse
-from invsvc_async.events.receiving.admission import Receipt
+from invsvc_async.events.receiving.admission import COME_BACK, Receipt
 from invsvc_async.events.receiving.stats import STORE
 from invsvc_async.events.stores import Delivery, Entry, Standing
 
@@ -41,7 +41,7 @@ _PRUNE_EVERY: Final = 3600.0
 _SAMPLE_EVERY: Final = 5.0  # s between two looks at the backlog
 _LOOK_EVERY: Final = 0.5  # s between two looks
 _LATE: Final = 0.5  # s by which a look is late if something has blocked the loop
-_BUSY: Final = Receipt(429, "busy", headers={"Retry-After": "5"})
+_BUSY: Final = Receipt(429, "busy", headers=COME_BACK)
 _DUPLICATE: Final = Receipt(200, "duplicate")
 _RECORD_WITHIN: Final = 1.0  # s that the answer waits until the result is stored
 

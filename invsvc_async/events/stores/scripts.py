@@ -200,10 +200,7 @@ _OLD: Final = """
 _PRUNES: Final = {
     "claims": _OLD % ("state = 'open' AND body IS NULL AND due < {began}", "DELETE FROM {t}"),
     "bodies": _OLD
-    % (
-        "state = 'handled' AND body IS NOT NULL AND due < {calendar}",
-        "UPDATE {t} SET body = NULL",
-    ),
+    % ("state = 'handled' AND body IS NOT NULL AND due < {calendar}", "UPDATE {t} SET body = NULL"),
     "dead": _OLD % ("state = 'dead' AND due < {calendar}", "DELETE FROM {t}"),
     "handled": _OLD % ("state = 'handled' AND due < {calendar}", "DELETE FROM {t}"),
 }
