@@ -19,8 +19,6 @@ from invsvc_async.export.files import text_of
 from invsvc_async.reconcile.compare import same
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Model
 
@@ -68,20 +66,19 @@ class Columns:
             raise ValueError("is no mapping of columns to values") from None
         if len(columns) > _MOST:
             raise ValueError(f"has more than {_MOST:,} columns")
-        cells = dict(self._fields_of(columns))
-        return cells.pop(self.key, None) or None, cells
-
-    def _fields_of(self, row: dict[str, object]) -> Iterator[tuple[str, Wire]]:
-        for column, value in row.items():
+        cells: dict[str, Wire] = {}
+        for column, value in columns.items():
             if column not in self.found and len(self.found) < _MOST:
                 self.found[column] = self._field(str(column))
             if (field := self.found.get(column)) is None:
                 continue
+            path, hint = field
             try:
                 is_null = value is None or (self.blank and value == "")
-                yield field[0], None if is_null else _wire(value, field[1], self.zone)
+                cells[path] = None if is_null else _wire(value, hint, self.zone)
             except (ValueError, UnreadableResponseError) as error:
                 raise ValueError(f"{column}: {value!r:.60} {words_of(error)}") from None
+        return cells.pop(self.key, None) or None, cells
 
     def _field(self, column: str) -> tuple[str, Any] | None:  # Any: a type
         """Return the field that *column* stands for: by *fields*, or by its name if its value is simple."""
