@@ -202,20 +202,6 @@ class TrustSource:
         self._under_way: set[asyncio.Task[None]] = set()
         self._is_called = False  # the function, in its thread
 
-    async def current(self) -> Trust:
-        """
-        Return the trust as known now; fetch it if it is not known.
-
-        Raises:
-            ConfigurationError: It was never known, and cannot be fetched.
-        """
-        if self.known is None:
-            await self._fetch_next()
-        known = self.at_hand()
-        if known is None:
-            raise ConfigurationError(_FAILED)
-        return known
-
     def at_hand(self) -> Trust | None:
         """Return the trust as known now, or ``None``; fetch it anew in the background if it is old."""
         if self.is_fixed or self.known is None:
@@ -224,16 +210,14 @@ class TrustSource:
             self._later()
         return self.known
 
-    async def newer(self, known: Trust) -> Trust | None:
+    async def newer(self, known: Trust | None) -> Trust | None:
         """
         Return another trust than *known*, fetched after this call, or ``None`` if nothing has changed.
 
         Raises:
             ConfigurationError: That cannot be found out.
         """
-        if self.is_fixed:
-            return None
-        if self.known is known:
+        if self.known is known and not self.is_fixed:
             await self._fetch_next()
             if self._failed:
                 raise ConfigurationError(_FAILED)

@@ -430,7 +430,8 @@ class Receiver:
         self._refuse_if_running()
         if self._closing is not None and self._closing.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({self._closing})  # it was cancelled, and goes on
-        await self._source.current()
+        if self._source.known is None:
+            await self._source.newer(None)
         try:
             await self._current.open()
             await self.store.open()
@@ -542,7 +543,8 @@ class Receiver:
         try:
             with self._within(until):
                 if trust is None or verdict is None:
-                    trust = trust or await self._source.current()
+                    trust = trust or await self._source.newer(None)
+                    assert trust is not None  # or it would have raised
                     verdict = judge(trust, body, headers, now)
                 newer = await self._source.newer(trust) if _is_refusal(verdict) else None
         except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known

@@ -132,8 +132,14 @@ class AsgiApp:
         """Serve one connection."""
         match scope["type"]:
             case "http":
-                answer = self._receiver.answer(scope["method"], scope["headers"], _chunks(receive))
-                await _respond(send, await answer)
+                receipt = await self._receiver.answer(scope["method"], scope["headers"], _chunks(receive))
+                body, headers = _told(receipt)
+                pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+                try:
+                    await send({"type": "http.response.start", "status": receipt.status, "headers": pairs})
+                    await send({"type": "http.response.body", "body": body})
+                except Exception as error:  # noqa: BLE001 - each server has its own for a sender that is gone
+                    _log.info("An answer could not be sent: %s", type(error).__name__)
             case "lifespan":
                 await self._live(receive, send)
             case _:
@@ -161,16 +167,6 @@ async def _chunks(receive: _Receive) -> AsyncIterator[bytes]:
             raise ConnectionResetError  # the sender disconnected before its body was complete
         yield message.get("body", b"")
         more = message.get("more_body", False)
-
-
-async def _respond(send: _Send, receipt: Receipt) -> None:
-    body, headers = _told(receipt)
-    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    try:
-        await send({"type": "http.response.start", "status": receipt.status, "headers": pairs})
-        await send({"type": "http.response.body", "body": body})
-    except Exception as error:  # noqa: BLE001 - each server has its own errors for a sender that is gone
-        _log.info("An answer could not be sent: %s", type(error).__name__)
 
 
 class SyncReceiver:
@@ -356,14 +352,12 @@ class SyncReceiver:
 
 def _headers_of(environ: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the request's headers; a server joins those of one name by commas, which no secret matches."""
-    found = [
-        (name[5:].replace("_", "-").lower(), str(value))
+    named = {"CONTENT_TYPE", "CONTENT_LENGTH"}
+    return [
+        (name.removeprefix("HTTP_").replace("_", "-").lower(), str(value))
         for name, value in environ.items()
-        if name.startswith("HTTP_")
+        if name.startswith("HTTP_") or (name in named and value)
     ]
-    named = ("CONTENT_TYPE", "CONTENT_LENGTH")
-    found.extend((name.replace("_", "-").lower(), environ[name]) for name in named if environ.get(name))
-    return found
 
 
 def _read_wsgi(environ: dict[str, Any], most: int) -> bytes:
