@@ -15,7 +15,7 @@ import attrs
 
 from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
 from invsvc_async.events.stores import made_up_key
-from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create, in_slices
+from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create
 from invsvc_async.storage.dialect import PostgresDialect
 from invsvc_async.storage.table_version import VERSION, check_version
 
@@ -34,7 +34,6 @@ _Put: TypeAlias = "tuple[Delivery, asyncio.Future[bool]]"
 _MARK: Final = "invsvc_async events, "
 _LOCK: Final = 0x696E7665  # an arbitrary number: only one process may create the table
 _TIMEOUT: Final = 5.0  # s for one statement: the sender waits 10 s
-_SLICE: Final = 0.02  # s that one statement of prune is to take
 _PUTS: Final = 500  # deliveries of one statement
 _BYTES: Final = 8 << 20  # of their bodies, unless one is larger
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
@@ -102,9 +101,6 @@ class PostgresStore(ScriptedStore):
     async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
         pool, dialect = (await self._opened()).pool, self._dialect
         return await (pool.run(dialect, script) if how == "together" else dialect.run(pool, script()))
-
-    async def _in_slices(self, script: Callable[[int], Script[int]]) -> int:
-        return await in_slices(lambda rows: self._ask(lambda: script(rows), "each alone"), seconds=_SLICE)
 
     async def _opened(self) -> GroupedPuts:
         here = self._by_loop.get(asyncio.get_running_loop())

@@ -226,9 +226,9 @@ class ScriptedStore(HandlerStore):
         """Run a new *script*, and return its result."""
         raise NotImplementedError
 
-    async def _in_slices(self, script: Callable[[int], Script[int]]) -> int:
-        """Repeat a *script* on so many rows while there are more; return how many it has changed."""
-        raise NotImplementedError
+    async def _aside(self, script: Callable[[], Script[int]]) -> int:
+        """Run a new *script* that changes some rows while others use the store."""
+        return await self._ask(script, "each alone")
 
     async def _put(self, delivery: Delivery) -> bool:
         """Store a delivery with those that wait, by ``PUT``; return its result."""
@@ -373,14 +373,17 @@ class ScriptedStore(HandlerStore):
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
-        def some(text: str, age: float, rows: int) -> Script[int]:
-            return len((yield text, (age, rows)))
+        def all_of(text: str, age: float) -> Awaitable[int]:
+            def some(rows: int) -> Script[int]:
+                return len((yield text, (age, rows)))
+
+            return in_slices(lambda rows: self._aside(partial(some, rows)))
 
         ages = {"claims": older_than, "bodies": bodies, "dead": dead, "handled": older_than}
         pruned = 0
         for what, age in ages.items():
             if age is not None:
-                pruned = await self._in_slices(partial(some, _PRUNES[what], age))
+                pruned = await all_of(_PRUNES[what], age)
         return pruned
 
     async def _end(self, text: str, entry: Entry, *values: object) -> bool:
@@ -418,7 +421,7 @@ def _take(handlers: int | None) -> str:
     return f"WITH {', '.join(each)} {_LEASE}"
 
 
-async def in_slices(work: Callable[[int], Awaitable[int]], *, seconds: float) -> int:
+async def in_slices(work: Callable[[int], Awaitable[int]], *, seconds: float = 0.02) -> int:
     """
     Call *work* with a number of rows until it has changed fewer than that; return how many it has changed.
 

@@ -70,8 +70,7 @@ _WANTED: Final = 1_000  # pages of the log, after which SQLite's own commits wou
 _FEWEST: Final = 250
 _MOST: Final = 4_000
 _PAGES: Final = 8_000  # of the log, 32 MB; beyond, the thread is too slow, and commits do it
-_SLICE: Final = 0.02  # s that one transaction of prune is to take, until it is in the file
-_PATIENCE: Final = 100  # ms that such a transaction waits until no delivery waits
+_PATIENCE: Final = 100  # ms that a transaction of prune waits until no delivery waits
 
 
 class SqliteStore(ScriptedStore):
@@ -126,7 +125,7 @@ class SqliteStore(ScriptedStore):
         The file then shrinks.
         """
         pruned = await super().prune(older_than=older_than, bodies=bodies, dead=dead)
-        await self._aside(lambda _, db, rows: _shrink_some(db, rows))
+        await in_slices(lambda rows: self._write_aside(lambda _, db: _shrink_some(db, rows)))
         return pruned
 
     async def _put(self, delivery: Delivery) -> bool:
@@ -139,21 +138,17 @@ class SqliteStore(ScriptedStore):
         file = await self._opened()
         return await file.writer.run(file.dialect, script)  # always together
 
-    async def _in_slices(self, script: Callable[[int], Script[int]]) -> int:
-        return await self._aside(lambda file, db, rows: file.dialect.run(db, script(rows)))
+    async def _aside(self, script: Callable[[], Script[int]]) -> int:
+        return await self._write_aside(lambda file, db: file.dialect.run(db, script()))
 
-    async def _aside(self, work: Callable[[_File, sqlite3.Connection, int], int]) -> int:
-        """Repeat *work* on so many rows while there are more; deliveries that wait go first."""
-
-        async def run(rows: int) -> int:
-            file = self._files.get(asyncio.get_running_loop())
-            for _ in range(_PATIENCE):
-                if file is None or file.writer.is_idle:
-                    break
-                await asyncio.sleep(0.001)
-            return await self._elsewhere(lambda file, db: file.write_aside(db, lambda: work(file, db, rows)))
-
-        return await in_slices(run, seconds=_SLICE)
+    async def _write_aside(self, work: Callable[[_File, sqlite3.Connection], int]) -> int:
+        """Run *work* in a transaction of its own, once no delivery waits, or after some time."""
+        file = self._files.get(asyncio.get_running_loop())
+        for _ in range(_PATIENCE):
+            if file is None or file.writer.is_idle:
+                break
+            await asyncio.sleep(0.001)
+        return await self._elsewhere(lambda file, db: file.write_aside(db, partial(work, file, db)))
 
     async def _elsewhere(self, work: Callable[[_File, sqlite3.Connection], T]) -> T:
         """Run *work* on a connection of its own, because a reader holds no delivery up."""
