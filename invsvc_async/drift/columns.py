@@ -53,13 +53,7 @@ class Columns:
         self._by_column = {column: path for path, column in self.fields.items()}
 
     def read(self, row: object) -> tuple[str | None, dict[str, Wire]]:
-        """
-        Return the key and the compared fields of *row*, in the wire form.
-
-        Raises:
-            ValueError: A value is wrong; the message names its column.
-
-        """
+        """Return key and compared fields of *row*, in wire form; a ``ValueError`` names the column."""
         try:
             columns: dict[str, object] = dict(row)  # type: ignore[call-overload]  # records of drivers, too
         except (TypeError, ValueError):
@@ -89,13 +83,7 @@ class Columns:
         return (path, hint) if column in self._by_column or is_free else None
 
     def check(self) -> None:
-        """
-        Check, after the last row, that a row had each column.
-
-        Raises:
-            InvalidRequestError: The column of the key, or one of *fields*, was in none.
-
-        """
+        """Raise ``InvalidRequestError``, after the last row, if the key's column or another was in none."""
         wanted = (column for path, column in self.fields.items() if column or path == self.key)
         if self.found and (missing := [str(column) for column in wanted if column not in self.found]):
             raise InvalidRequestError(
@@ -137,13 +125,7 @@ def at(item: Wire, path: str) -> Wire:
 
 
 def moment(value: object, zone: tzinfo | None) -> Wire:
-    """
-    Return a time as epoch ms, which digits alone are already; *zone* is that of times without an offset.
-
-    Raises:
-        ValueError: It is not a time, or cannot be placed.
-
-    """
+    """Return a time as epoch ms, as digits alone are; *zone* is that of times without an offset."""
     if isinstance(value, str):
         with suppress(ValueError):
             value = int(value) if re.fullmatch("[0-9]{1,18}", value) else datetime.fromisoformat(value)

@@ -178,9 +178,6 @@ class TrustSource:
     The trust in deliveries, fetched anew after *max_age* seconds if an argument is a function.
 
     A function that fails is reported in the log, and what it returned before stays valid.
-
-    Raises:
-        ConfigurationError: A fixed value is not valid, or nothing would authenticate events.
     """
 
     def __init__(
@@ -214,8 +211,7 @@ class TrustSource:
         """
         Return another trust than *known*, fetched after this call, or ``None`` if nothing has changed.
 
-        Raises:
-            ConfigurationError: That cannot be found out.
+        If that cannot be found out, it raises ``ConfigurationError``.
         """
         if self.known is known and not self.is_fixed:
             await self._fetch_next()

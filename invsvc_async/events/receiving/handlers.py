@@ -307,12 +307,7 @@ class Group:
 
 
 class Handlers:
-    """
-    The handlers of one receiver, by name; *policy* is for those that say nothing else.
-
-    Raises:
-        ConfigurationError: From ``add``: the handler is not async, or cannot be registered so.
-    """
+    """The handlers of one receiver, by name; *policy* is for those that say nothing else."""
 
     def __init__(self, policy: InboxPolicy, store: Store, *, stored_first: bool) -> None:
         self._policy = policy

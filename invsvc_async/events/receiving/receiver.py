@@ -614,10 +614,7 @@ async def _called(running: Awaitable[object]) -> None:
     """
     Run a handler in a task of its own: if it cancels that, it has failed, and its caller is not cancelled.
 
-    What would end the process is raised as it is.
-
-    Raises:
-        RuntimeError: The handler was cancelled from within, or raised what is no Exception.
+    What would end the process is raised as it is, and what else is no ``Exception`` as a ``RuntimeError``.
     """
     task, cancelled = asyncio.ensure_future(running), False
     try:

@@ -67,12 +67,7 @@ class BodyRoom:
 
     @contextmanager
     def body(self) -> Generator[Callable[[int], None]]:
-        """
-        Yield a function that takes room for some bytes of one body; the block's end gives it back.
-
-        Raises:
-            NoRoomError: By the function: there is no room for them.
-        """
+        """Yield a function that takes room for some bytes of one body; the block's end gives it back."""
         taken = 0
 
         def take(size: int) -> None:

@@ -276,12 +276,7 @@ def shown_key(key: str) -> str | None:
 
 
 def open_store(address: str) -> HandlerStore:
-    """
-    Return the store at an address: ``postgresql://…``, or else the path of a SQLite file.
-
-    Raises:
-        ConfigurationError: It is an address of another form.
-    """
+    """Return the store at an address: ``postgresql://…``, or else the path of a SQLite file."""
     if is_postgres(address):
         from invsvc_async.events.stores.postgres import PostgresStore
 

@@ -157,12 +157,7 @@ class GroupedPuts:
         self._running: asyncio.Task[None] | None = None
 
     async def put(self, delivery: Delivery) -> bool:
-        """
-        Store a delivery to be handled; ``False`` if its key is known.
-
-        Raises:
-            JournalError: The database cannot be used.
-        """
+        """Store a delivery to be handled; ``False`` if its key is known."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((delivery, done))
         if self._running is None or self._running.done():

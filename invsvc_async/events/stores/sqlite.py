@@ -277,13 +277,7 @@ class _File:
                 return
 
     def _connect(self) -> sqlite3.Connection:
-        """
-        Open or create the file.
-
-        Raises:
-            JournalError: It cannot be opened, is foreign, damaged, or of a newer version.
-            sqlite3.Error: It is damaged, locked or full.
-        """
+        """Open or create the file."""
         try:
             self._create()
         except OSError as error:
@@ -405,12 +399,7 @@ class Upkeep:
         """What is wrong with the file, once that is known."""
 
     def start(self, db: sqlite3.Connection) -> None:
-        """
-        Start the thread, and leave the copying of *db* to it; check a small file now.
-
-        Raises:
-            JournalError: The small file is damaged.
-        """
+        """Start the thread, and leave the copying of *db* to it; check a small file now."""
         self._opened = opened_as(Path(self._path))
         (checked, size) = db.execute(_CHECKED).fetchone()
         self._is_checked = checked == self._opened
