@@ -14,7 +14,7 @@ from invsvc_async.events.receiving.admission import unavailable
 from invsvc_async.events.verify import Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.events.event import Event
     from invsvc_async.events.receiving.admission import Receipt
@@ -158,7 +158,7 @@ class Tally:
     def stats(self, trust: Trust | None, *, running: int) -> ReceiverStats:
         """Return the counts; only of the secrets and headers that are in *trust*."""
         credentials: list[CredentialStats] = []
-        groups: tuple[tuple[Credential, ...], ...] = (trust.keys, trust.shared_headers) if trust else ()
+        groups: Sequence[Sequence[Credential]] = (trust.keys, trust.shared_headers) if trust else ()
         for group in groups:
             for number, credential in enumerate(group, 1):
                 use = self.uses.get(credential, Use())

@@ -103,18 +103,14 @@ class PostgresStore(ScriptedStore):
         return await (pool.run(dialect, script) if how == "together" else dialect.run(pool, script()))
 
     async def _opened(self) -> GroupedPuts:
-        here = self._by_loop.get(asyncio.get_running_loop())
-        if here is not None and here.puts is not None:
-            return here.puts
-        try:
-            from invsvc_async.storage.postgres_pool import Pool
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"PostgresStore: {error.name} is not installed. Install invsvc-async[postgres]."
-            ) from None
         here = self._here()
         async with here.opening:
             if here.puts is None:
+                try:
+                    from invsvc_async.storage.postgres_pool import Pool
+                except ModuleNotFoundError as error:
+                    words = f"PostgresStore: {error.name} is not installed. Install invsvc-async[postgres]."
+                    raise ConfigurationError(words) from None
                 # Each statement is tried once, because the sender waits for only 10 s.
                 name = "the event store's database"
                 pool = Pool(self._dsn, name, size=self._connections, patience=_TIMEOUT, retry=False)

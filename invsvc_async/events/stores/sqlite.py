@@ -119,11 +119,7 @@ class SqliteStore(ScriptedStore):
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
-        """
-        Delete what was handled longer ago; such an event would be handled again if it came again.
-
-        The file then shrinks.
-        """
+        """Delete what was handled longer ago, which would be handled again; the file then shrinks."""
         pruned = await super().prune(older_than=older_than, bodies=bodies, dead=dead)
         await in_slices(lambda rows: self._write_aside(lambda _, db: _shrink_some(db, rows)))
         return pruned
@@ -281,10 +277,8 @@ class _File:
         try:
             self._create()
         except OSError as error:
-            raise JournalError(
-                f"{self._name}: the file cannot be opened ({error.strerror}). Check the path and its "
-                "permissions."
-            ) from None
+            wrong = f"the file cannot be opened ({error.strerror})"
+            raise JournalError(f"{self._name}: {wrong}. Check the path and its permissions.") from None
         db = connect_again(self.path, self._wait, level=None)
         try:
             self._prepare(db)
@@ -355,19 +349,13 @@ def connect_again(
 ) -> sqlite3.Connection:
     """Connect to the file at *path*, which is not created if it was deleted meanwhile."""
     absolute = Path(path).absolute()
-    lock = FileLock(
-        absolute, f"event store {path}", "Use one name for it everywhere, or mount its whole folder."
-    )
+    advice = "Use one name for it everywhere, or mount its whole folder."
+    lock = FileLock(absolute, f"event store {path}", advice)
     with suppress(OSError):  # SQLite says what is wrong
         lock.join()
     try:
-        db = sqlite3.connect(
-            f"{absolute.as_uri()}?mode=rw",
-            uri=True,
-            timeout=wait,
-            isolation_level=level,
-            factory=LockedConnection,
-        )
+        place = f"{absolute.as_uri()}?mode=rw"
+        db = sqlite3.connect(place, timeout=wait, isolation_level=level, factory=LockedConnection, uri=True)
     except BaseException:
         lock.release()
         raise
