@@ -463,14 +463,10 @@ def _add(delivery: Delivery, key: str, received: float | None = None) -> Script[
     return bool(added)
 
 
-def _entry(row: _Row) -> Entry:
-    return _made(Entry, _ENTRY, row)
-
-
-def _event(row: _Row) -> StoredEvent:
-    return _made(StoredEvent, _EVENT, row)
-
-
 def _made(kind: Callable[..., T], names: Sequence[str], row: _Row) -> T:
     facts = dict(zip(names, row, strict=True))
     return kind(**{**facts, "key": shown_key(facts["key"])})
+
+
+_entry: Final = partial(_made, Entry, _ENTRY)
+_event: Final = partial(_made, StoredEvent, _EVENT)
