@@ -48,6 +48,8 @@ _Message: TypeAlias = "MutableMapping[str, Any]"  # Any: as in ASGI
 _Receive: TypeAlias = "Callable[[], Awaitable[_Message]]"
 _Send: TypeAlias = "Callable[[_Message], Awaitable[None]]"
 
+_Started: TypeAlias = concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
+
 _log: Final = logging.getLogger("invsvc_async.events")
 _PATIENCE: Final = 1.0  # s beyond the receiver's deadline until a request is answered without it
 
@@ -181,9 +183,7 @@ class SyncReceiver:
         self._lock = threading.Lock()
         self._started_in: int | None = None
         self._thread: threading.Thread | None = None
-        self._started: concurrent.futures.Future[None] | None = None  # of that thread: done once it receives
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
+        self._started: _Started | None = None  # of that thread: done once it receives
         if hasattr(os, "register_at_fork"):  # not on Windows
             os.register_at_fork(after_in_child=self._forget)
 
@@ -197,7 +197,7 @@ class SyncReceiver:
         """
         self._starting().result()
 
-    def _starting(self) -> concurrent.futures.Future[None]:
+    def _starting(self) -> _Started:
         """Return the start that is under way, or has succeeded; or begin one."""
         with self._lock:
             if self._started_in not in {None, os.getpid()}:  # its thread and connections stayed behind
@@ -209,10 +209,9 @@ class SyncReceiver:
             # A thread that could not start ends after it has said so.
             failed = started is not None and started.done() and started.exception() is not None
             if started is None or failed or self._thread is None or not self._thread.is_alive():
-                started = concurrent.futures.Future()
-                thread = threading.Thread(
-                    target=self._live, args=(started,), name="invsvc events", daemon=True
-                )
+                started = _Started()
+                live = partial(self._live, started)
+                thread = threading.Thread(target=live, name="invsvc events", daemon=True)
                 self._thread, self._started = thread, started  # before, for ``stop``, as this may be cut off
                 try:
                     thread.start()
@@ -227,11 +226,12 @@ class SyncReceiver:
             thread, started = self._thread, self._started
             if thread is None or started is None:
                 return
-            has_started = started.exception() is None  # waits for it
+            failed = started.exception() is not None  # waits for it
             self._thread = self._started = None
-            if not (has_started and thread.is_alive()) or self._loop is None or self._stopping is None:
+            if failed or not thread.is_alive():
                 return
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            loop, stopping = started.result()
+            loop.call_soon_threadsafe(stopping.set)
             thread.join()
             self._started_in = None
 
@@ -305,8 +305,8 @@ class SyncReceiver:
         """Return what a coroutine returns in the receiver's thread, or the answer if it has none."""
         running = None
         try:
-            self._starting().result(self._receiver.deadline)
-            if (loop := self._loop) is None:
+            loop, stopping = self._starting().result(self._receiver.deadline)
+            if stopping.is_set():
                 raise ConfigurationError("receiver: its thread has ended. Start it again.")  # noqa: TRY301
             running = begin()
             future = asyncio.run_coroutine_threadsafe(running, loop)
@@ -322,7 +322,7 @@ class SyncReceiver:
         except concurrent.futures.CancelledError:
             return unavailable(TimeoutError("the receiver stopped"))
 
-    def _live(self, started: concurrent.futures.Future[None]) -> None:
+    def _live(self, started: _Started) -> None:
         try:
             with asyncio.Runner() as runner:  # which fails if the process has no more files, for example
                 runner.run(self._run(started))
@@ -331,18 +331,17 @@ class SyncReceiver:
                 raise
             started.set_exception(error)
 
-    async def _run(self, started: concurrent.futures.Future[None]) -> None:
-        self._stopping = asyncio.Event()
+    async def _run(self, started: _Started) -> None:
+        stopping = asyncio.Event()  # what comes once it is set is answered 503
         async with self._receiver:
-            self._loop, self._started_in = asyncio.get_running_loop(), os.getpid()
-            started.set_result(None)
-            await self._stopping.wait()
-            self._loop = None  # what comes from now on is answered 503
+            self._started_in = os.getpid()
+            started.set_result((asyncio.get_running_loop(), stopping))
+            await stopping.wait()
 
     def _forget(self) -> None:
         """Forget the thread in a forked process, which has none, and a lock that it may have held."""
         self._lock = threading.Lock()
-        self._thread = self._started = self._loop = None
+        self._thread = self._started = None
 
 
 def _headers_of(environ: dict[str, Any]) -> list[tuple[str, str]]:
