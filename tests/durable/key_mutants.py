@@ -199,7 +199,7 @@ MUTANTS = (
     ),
     Mutant(
         "order: stored as sent before its turn", _CLAIMS,
-        "CASE WHEN thing IS NULL OR is_next THEN state ELSE {State.TO_DO:d} END",
+        "CASE WHEN is_so AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END",
         "state",
         "order",
     ),
@@ -365,6 +365,24 @@ MUTANTS = (
         "if has_all and new_start",
         "if new_start",
         "put_back_under",
+    ),
+    Mutant(
+        "order: one that goes on is released", _RUN,
+        "        if self.is_next:\n            self.let_go",
+        "        if True:\n            self.let_go",
+        "another_client_is_sent",
+    ),
+    Mutant(
+        "order: a later one that was applied is not seen", _KEYS,
+        "s.place > $4 OR EXISTS",
+        "false OR EXISTS",
+        "undo",
+    ),
+    Mutant(
+        "order: a later one that is open is not seen", _KEYS,
+        "WHERE thing = $1 AND done_at IS NULL AND place > $4",
+        "WHERE false",
+        "one_that_is_open",
     ),
 )  # fmt: skip
 

@@ -234,8 +234,10 @@ async def test_cancelling_one_that_waits_leaves_the_run(service, address):
     """The others get their verdict."""
     service.script("webhooks.create", "slow 0.2")
     async with client_of(service, journal=address) as client:
-        first, *others = [asyncio.create_task(create(client).outcome()) for _ in range(3)]
+        first = asyncio.create_task(create(client).outcome())
         await service.arrived("webhooks.create")
+        others = [asyncio.create_task(create(client).outcome()) for _ in range(2)]
+        await asyncio.sleep(0.05)
         others[0].cancel()
         assert (await first).applied
         assert (await others[1]).replayed
@@ -287,6 +289,19 @@ async def test_a_write_that_is_done_anew_does_not_undo_a_newer_one(service, addr
         assert (await rename(client, "new", "b").outcome()).applied
         again = await rename(client, "old", "a").outcome()
     assert (again.verdict, again.evidence.cause) == (Verdict.NOT_APPLIED, "overtaken")
+    assert service.arrivals("journeys.update") == 2
+
+
+async def test_a_write_that_is_done_anew_does_not_undo_one_that_is_open(service, shared):
+    """That one, of another process, may have been applied already."""
+    service.script("journeys.update", "400", "slow 1.5")
+    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+        assert (await rename(one, "older", "a").outcome()).verdict is Verdict.REFUSED
+        newer = asyncio.create_task(rename(other, "newer", "b").outcome())
+        await service.arrived("journeys.update", 2)
+        again = await rename(one, "older", "a").outcome()
+        assert again.verdict is Verdict.NOT_APPLIED, again.explain()
+        assert (await newer).applied
     assert service.arrivals("journeys.update") == 2
 
 
