@@ -76,9 +76,7 @@ _REASONS: Final = {
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """
-    Result of one read; ``status`` is ``None`` if no usable answer arrived, and ``error`` has the reason.
-    """
+    """Result of one read; ``status`` is ``None`` without a usable answer, and ``error`` has the reason."""
 
     status: int | None
     items: list[WireObject] = attrs.field(factory=list[WireObject])

@@ -384,15 +384,11 @@ class Receiver:
         return self.sync.django_view
 
     def stats(self) -> ReceiverStats:
-        """
-        Return what this receiver has done, and which secrets and headers authenticated deliveries.
-        """
+        """Return what this receiver has done, and which secrets and headers authenticated deliveries."""
         return self._tally.stats(self._source.known, running=self._worker.running)
 
     def observe(self, observer: Observer) -> None:
-        """
-        Report each answer and each call of a handler to *observer*; ``tracing.instrument_receiver`` uses it.
-        """
+        """Report each answer and call of a handler to *observer*; ``tracing.instrument_receiver`` uses it."""
         self._tally.observers.append(observer)
 
     async def health(self, *, behind: float = 60.0) -> Health:

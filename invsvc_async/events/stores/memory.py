@@ -26,6 +26,7 @@ from invsvc_async.events.stores import (
     StateStats,
     StoredEvent,
     made_up_key,
+    shown_key,
 )
 
 if TYPE_CHECKING:
@@ -256,8 +257,9 @@ class MemoryStore(HandlerStore):
             self._make_room(1)
         self._last += 1
         record = _Record(
-            id=self._last, name=name or delivery.key or made_up_key(), key=delivery.key, type=delivery.type,
-            body=delivery.body, received=self._clock() if received is None else received, due=self._steady(),
+            id=self._last, name=name or delivery.key or made_up_key(),
+            key=shown_key(name) if name else delivery.key, type=delivery.type, body=delivery.body,
+            received=self._clock() if received is None else received, due=self._steady(),
             handler=delivery.handler, ordering_key=delivery.ordering_key,
         )  # fmt: skip
         self._records[record.id] = self._open[record.id] = record

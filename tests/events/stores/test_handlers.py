@@ -44,7 +44,7 @@ async def test_put_for_several_handlers(kept, key: str | None) -> None:
 
     first, second = await kept.store.take(limit=9, lease=10)
     assert [first.handler, second.handler] == ["first", "second"]
-    assert (first.key, first.body, second.body) == (key, b"{}", b"{}")
+    assert [(entry.key, entry.body) for entry in (first, second)] == [(key, b"{}")] * 2
     assert await kept.store.release(second, delay=0)
     assert await kept.store.handled(first)
     (again,) = await kept.store.take(limit=9, lease=10)
@@ -302,6 +302,32 @@ async def test_put_of_an_event_that_one_handler_has_handled(kept) -> None:
     await kept.pass_time(11)
     (entry,) = await kept.store.take(limit=9, lease=10)
     assert (entry.handler, entry.body) == ("second", b"{}")
+
+
+async def test_puts_and_claims_at_the_same_time(kept) -> None:
+    """Whatever comes first, an event is new once at most, and each handler has it once, with a body."""
+    chance = random.Random(1)
+    new: dict[str, int] = {}
+
+    async def put(number: int) -> None:
+        key = f"e_{number % 10}"
+        further = [delivery(None, handler="second")] if number % 3 else []
+        first = delivery(key, ordering_key="k" if number % 2 else None)
+        new[key] = new.get(key, 0) + await kept.store.put(first, further)
+
+    async def claim(number: int) -> None:
+        await asyncio.sleep(0.001 * chance.random())
+        handler = chance.choice(["first", "second"])
+        unfinished = Delivery(key=f"e_{number % 10}", type="t", body=None, handler=handler)
+        await kept.store.claim(unfinished, lease=0)
+
+    numbers = chance.sample(range(90), 90)
+    await asyncio.gather(*map(put, numbers), *map(claim, numbers))
+
+    found = await kept.store.events(limit=99)
+    assert len({(event.key, event.handler) for event in found}) == len(found)
+    assert {event.body for event in found if event.handler == "first"} == {b"{}"}
+    assert set(new.values()) <= {0, 1}
 
 
 async def test_order_of_keys_at_the_same_time(kept) -> None:
