@@ -80,6 +80,7 @@ async def invoices(
             is writing it; or *on_page* is async.
         ExportError: A number does not fit its column (it is never rounded), or the files of an interrupted
             export were changed.
+        OSError: The target, or a file beside it, cannot be written.
         PagingError, ServiceError, TransportError, DeadlineExceededError: As when reading the list.
 
     Spec: Resources, Response envelopes.
