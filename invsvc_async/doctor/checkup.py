@@ -12,7 +12,7 @@ import attrs
 
 from invsvc_async.api.operations import WEBHOOKS_HEALTH
 from invsvc_async.client import options_of
-from invsvc_async.doctor.parameter_names import IMPORTS, Answer, Named, Prober, ReadList, find_names
+from invsvc_async.doctor.parameter_names import IMPORTS, Answer, Named, Prober, find_names
 from invsvc_async.errors import InvsvcError
 from invsvc_async.transport.session import NO_TOKEN, Request
 
@@ -84,20 +84,15 @@ async def examine(
     accepted, source = list_.status == 200, "" if list_.own else " (not in the service's own envelope)"
     words = "yes" if accepted else f"{list_.words}{source if list_.status else ''}"
     findings.append(Finding("the credential is accepted", words, accepted))
-    imports = await _imports(prober, list_)
-    findings += await _of_credential(prober, list_, is_person=imports is not None)
+    team = prober.view.team or list_.item("team")
+    imports = partial(prober.path, f"/teams/{team}/integrations/dbtable/webhooks")
+    is_person = isinstance(team, str) and (await imports({})).status == 200  # only a person's may read it
+    findings += await _of_credential(prober, list_, is_person=is_person)
     names = await find_names(prober.invoices) if accepted else []
-    names += await find_names(imports, IMPORTS) if imports else []
+    names += await find_names(imports, IMPORTS) if is_person else []
     journey_reads, finding = await _journey(prober, journey)
     findings += [finding, _clock(prober.view, wall), _speed(prober)]
     return Checkup(findings=findings, names=names, journey_reads=journey_reads, reads=len(prober.seconds))
-
-
-async def _imports(prober: Prober, list_: Answer) -> ReadList | None:
-    """Return a reader of the table-database listing if this credential may read it; only a person's may."""
-    team = prober.view.team or list_.item("team")
-    ask = partial(prober.path, f"/teams/{team}/integrations/dbtable/webhooks")
-    return ask if isinstance(team, str) and (await ask({})).status == 200 else None
 
 
 async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> list[Finding]:

@@ -76,9 +76,7 @@ _REASONS: Final = {
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """
-    Result of one read; ``status`` is ``None`` if no usable answer arrived, and ``error`` has the reason.
-    """
+    """Result of one read; ``status`` is ``None`` without a usable answer, and ``error`` has the reason."""
 
     status: int | None
     items: list[WireObject] = attrs.field(factory=list[WireObject])
@@ -221,65 +219,41 @@ async def _reaction(listing: _ProbedList, role: str, name: str) -> Sign:
 
 
 async def _effect(listing: _ProbedList, role: str, name: str) -> Sign:
-    if role in _EMPTYING:
-        return await _filtered(listing, role, name)
-    effect = _EFFECTS.get(role)
-    return "unclear" if effect is None else await effect(listing, name)
+    """Return whether *name* has the effect of its *role*; "unclear" if the list is too short to show one."""
+    plain = listing.plain
+    several = len(plain.items) > 1
 
+    async def ask(value: str) -> Answer:
+        return await listing.ask({name: value})
 
-async def _filtered(listing: _ProbedList, role: str, name: str) -> Sign:
-    """Ask with a value that must empty the list, and with one that must not."""
-    kept = _of_client(listing.plain, role) if role in _CLIENT else _VALID[role]
-    if not listing.plain.items:
-        return "unclear"
-    empty = await listing.ask({name: _EMPTYING[role]})
-    if kept is None or empty.status != 200 or empty.items:
-        return _sign_of(empty, shown=not empty.items)
-    full = await listing.ask({name: kept})
-    return _sign_of(full, shown=bool(full.items))
-
-
-def _of_client(plain: Answer, role: str) -> str | None:
-    """Return the id or tax id of the first invoice's client."""
-    client = plain.item("client")
-    value = client.get(_CLIENT[role]) if is_object(client) else None
-    return value if isinstance(value, str) else None
+    if role in _EMPTYING and plain.items:
+        empty = await ask(_EMPTYING[role])
+        client = plain.item("client")
+        kept = _VALID[role] if role not in _CLIENT else is_object(client) and client.get(_CLIENT[role])
+        if not isinstance(kept, str) or empty.status != 200 or empty.items:
+            return _sign_of(empty, shown=not empty.items)
+        full = await ask(kept)
+        return _sign_of(full, shown=bool(full.items))
+    if role in {"limit", "dbtable_limit"} and several:
+        answer = await ask("1")
+        return _sign_of(answer, shown=len(answer.items) == 1)
+    if role == "cursor":
+        size = {listing.limit: "1"} if listing.limit else {}
+        first = await listing.ask(size)
+        if first.next is not None and first.items:
+            second = await listing.ask({**size, name: first.next})
+            return _sign_of(second, shown=second.ids != first.ids)
+    if role == "order" and several:
+        up, down = await ask("asc"), await ask("desc")
+        return _sign_of(up, down, shown=up.ids != down.ids)
+    if role == "order_by":  # an order that is the same proves nothing
+        by_name, by_time = await ask("name"), await ask("timestamp")
+        if by_name.ids != by_time.ids:
+            return _sign_of(by_name, by_time, shown=True)
+    return "unclear"
 
 
 def _sign_of(*answers: Answer, shown: bool) -> Sign:
     if any(answer.status != 200 for answer in answers):
         return "unclear"
     return "shown" if shown else "ignored"
-
-
-async def _limited(listing: _ProbedList, name: str) -> Sign:
-    if len(listing.plain.items) < 2:
-        return "unclear"
-    answer = await listing.ask({name: "1"})
-    return _sign_of(answer, shown=len(answer.items) == 1)
-
-
-async def _followed(listing: _ProbedList, name: str) -> Sign:
-    size = {listing.limit: "1"} if listing.limit else {}
-    first = await listing.ask(size)
-    if first.next is None or not first.items:
-        return "unclear"
-    second = await listing.ask({**size, name: first.next})
-    return _sign_of(second, shown=second.ids != first.ids)
-
-
-async def _turned(listing: _ProbedList, name: str) -> Sign:
-    if len(listing.plain.items) < 2:
-        return "unclear"
-    up, down = await listing.ask({name: "asc"}), await listing.ask({name: "desc"})
-    return _sign_of(up, down, shown=up.ids != down.ids)
-
-
-async def _sorted(listing: _ProbedList, name: str) -> Sign:
-    by_name, by_time = await listing.ask({name: "name"}), await listing.ask({name: "timestamp"})
-    return "shown" if _sign_of(by_name, by_time, shown=by_name.ids != by_time.ids) == "shown" else "unclear"
-
-
-_EFFECTS: Final[dict[str, Callable[[_ProbedList, str], Awaitable[Sign]]]] = {
-    "limit": _limited, "dbtable_limit": _limited, "cursor": _followed, "order": _turned, "order_by": _sorted,
-}  # fmt: skip

@@ -19,8 +19,6 @@ from invsvc_async.export.files import text_of
 from invsvc_async.reconcile.compare import same
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Model
 
@@ -55,33 +53,26 @@ class Columns:
         self._by_column = {column: path for path, column in self.fields.items()}
 
     def read(self, row: object) -> tuple[str | None, dict[str, Wire]]:
-        """
-        Return the key and the compared fields of *row*, in the wire form.
-
-        Raises:
-            ValueError: A value is wrong; the message names its column.
-
-        """
+        """Return key and compared fields of *row*, in wire form; a ``ValueError`` names the column."""
         try:
             columns: dict[str, object] = dict(row)  # type: ignore[call-overload]  # records of drivers, too
         except (TypeError, ValueError):
             raise ValueError("is no mapping of columns to values") from None
         if len(columns) > _MOST:
             raise ValueError(f"has more than {_MOST:,} columns")
-        cells = dict(self._fields_of(columns))
-        return cells.pop(self.key, None) or None, cells
-
-    def _fields_of(self, row: dict[str, object]) -> Iterator[tuple[str, Wire]]:
-        for column, value in row.items():
+        cells: dict[str, Wire] = {}
+        for column, value in columns.items():
             if column not in self.found and len(self.found) < _MOST:
                 self.found[column] = self._field(str(column))
             if (field := self.found.get(column)) is None:
                 continue
+            path, hint = field
             try:
                 is_null = value is None or (self.blank and value == "")
-                yield field[0], None if is_null else _wire(value, field[1], self.zone)
+                cells[path] = None if is_null else _wire(value, hint, self.zone)
             except (ValueError, UnreadableResponseError) as error:
                 raise ValueError(f"{column}: {value!r:.60} {words_of(error)}") from None
+        return cells.pop(self.key, None) or None, cells
 
     def _field(self, column: str) -> tuple[str, Any] | None:  # Any: a type
         """Return the field that *column* stands for: by *fields*, or by its name if its value is simple."""
@@ -92,13 +83,7 @@ class Columns:
         return (path, hint) if column in self._by_column or is_free else None
 
     def check(self) -> None:
-        """
-        Check, after the last row, that a row had each column.
-
-        Raises:
-            InvalidRequestError: The column of the key, or one of *fields*, was in none.
-
-        """
+        """Raise ``InvalidRequestError``, after the last row, if the key's column or another was in none."""
         wanted = (column for path, column in self.fields.items() if column or path == self.key)
         if self.found and (missing := [str(column) for column in wanted if column not in self.found]):
             raise InvalidRequestError(
@@ -140,13 +125,7 @@ def at(item: Wire, path: str) -> Wire:
 
 
 def moment(value: object, zone: tzinfo | None) -> Wire:
-    """
-    Return a time as epoch ms, which digits alone are already; *zone* is that of times without an offset.
-
-    Raises:
-        ValueError: It is not a time, or cannot be placed.
-
-    """
+    """Return a time as epoch ms, as digits alone are; *zone* is that of times without an offset."""
     if isinstance(value, str):
         with suppress(ValueError):
             value = int(value) if re.fullmatch("[0-9]{1,18}", value) else datetime.fromisoformat(value)

@@ -246,14 +246,7 @@ class Comparison:
 
 
 def rows_of_file(name: str, form: Form | None, delimiter: str) -> Iterator[tuple[int, object]]:
-    """
-    Yield each row of a file (``-`` is standard input) with its line, or in Parquet its number, from 1.
-
-    Raises:
-        InvalidRequestError: The file is not what *form* says, or empty; the message names the line.
-        ConfigurationError: Parquet needs the extra ``parquet``.
-
-    """
+    """Yield each row of a file (``-`` is standard input) with its line, or in Parquet its number, from 1."""
     with ExitStack() as stack:
         file = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
         lines = _Lines(file)

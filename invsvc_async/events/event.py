@@ -160,6 +160,8 @@ class _Event(Portable):
     The mark is in the body; in the headers, it counts only if nothing authenticates the event.
     """
     _body: _Body = attrs.field(eq=False)
+    type: str = attrs.field(eq=False)
+    """The event's name as sent, whether the specification lists it or not."""
 
     def __repr__(self) -> str:
         test = ", a test" if self.is_test else ""
@@ -205,11 +207,6 @@ class _Event(Portable):
         if not isinstance(event, cls):
             raise InvalidRequestError(f"{cls.__name__}: it is a {event.__class__.__name__}")
         return event
-
-    @cached_property
-    def type(self) -> str:
-        """The event's name as sent, whether the specification lists it or not."""
-        return self._body.event or self._body.type or ""
 
     @property
     def is_known(self) -> bool:
@@ -455,12 +452,8 @@ _WRAPPER: Final = frozenset({"payload", "customer", "date"})  # all fields of a 
 _BRACE: Final = ord("{")
 _ID_LENGTH: Final = 255
 _LAST_SECOND: Final = 253_402_300_799  # of the year 9999, the last that a datetime can represent
-_SIGNED: Final[dict[str, SignedFamily]] = {
-    "sat.invoice.synced": SatInvoiceSynced,
-    "invoice_batch.completed": InvoiceBatchCompleted,
-}
-_RESOURCES: Final = frozenset(EVENT_TYPES).difference(_SIGNED)
-_SIGNED_FAMILIES: Final = {name.partition(".")[0]: family for name, family in _SIGNED.items()}
+_SIGNED: Final[dict[str, SignedFamily]] = {"sat": SatInvoiceSynced, "invoice_batch": InvoiceBatchCompleted}
+_RESOURCES: Final = frozenset(name for name in EVENT_TYPES if name.partition(".")[0] not in _SIGNED)
 
 
 def parse(body: bytes, headers: Headers | None = None) -> Event:
@@ -493,7 +486,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
         raise _malformed("it has no 'data'", raw)
     is_test = content.test is True or (headers is not None and says_test(headers))
     name = content.event or content.type or ""
-    family = None if name in _RESOURCES else _SIGNED.get(name) or _signed_family(name, raw)
+    family = None if name in _RESOURCES else _signed_family(name, raw)
     if family is None:
         _check_resource(content, version, raw, is_test=is_test)
         if (
@@ -502,13 +495,11 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
             and _WRAPPER.issuperset(_plain_of(raw, raw)["data"])
         ):
             version = "v1.1"
-        return ResourceEvent(raw, is_test, content, version)
+        return ResourceEvent(raw, is_test, content, name, version)
     if version != "v1":
         raise _malformed(f"{name} does not have bodies of {version}", raw)
-    if content.id is not None or not is_test:
-        _check_id(content.id, raw)
-    _check_time("created_at", content.created_at, _LAST_SECOND, raw)
-    return family(raw, is_test, content)
+    _check_id_and_time(content.id, "created_at", content.created_at, _LAST_SECOND, raw, is_test=is_test)
+    return family(raw, is_test, content, name)
 
 
 def says_test(headers: Headers | None) -> bool:
@@ -538,28 +529,26 @@ def _signed_family(name: str, raw: bytes) -> SignedFamily | None:
     """Return the signed family of a type, by its first word: the specification may not list the type."""
     if not name.isprintable():  # because stores and logs contain it
         raise _malformed("the event's type is not printable", raw)
-    return _SIGNED_FAMILIES.get(name.partition(".")[0])
+    return _SIGNED.get(name.partition(".")[0])
 
 
 def _check_resource(content: _Body, version: Version, raw: bytes, *, is_test: bool) -> None:
     if content.livemode.__class__ is not bool:
         _check("livemode", content.livemode, bool, raw)
     if version == "v2":
-        if content.id is not None or not is_test:
-            _check_id(content.id, raw)
-        _check_time("created", content.created, _LAST_SECOND * 1000, raw)
+        _check_id_and_time(content.id, "created", content.created, _LAST_SECOND * 1000, raw, is_test=is_test)
     else:
         _check("team", content.team, str, raw)
         _check("webhook", content.webhook, str, raw)
         _check("connectedTeamMetadata", content.connected_team_metadata, dict, raw)
 
 
-def _check_id(text: object, raw: bytes) -> None:
-    if not isinstance(text, str) or not 0 < len(text) <= _ID_LENGTH or not text.isprintable():
+def _check_id_and_time(
+    text: object, field: str, ticks: object, last: int, raw: bytes, *, is_test: bool
+) -> None:
+    is_absent = text is None and is_test
+    if not (is_absent or (isinstance(text, str) and 0 < len(text) <= _ID_LENGTH and text.isprintable())):
         raise _malformed(f"'id' is not a printable text of 1 to {_ID_LENGTH} characters", raw)
-
-
-def _check_time(field: str, ticks: object, last: int, raw: bytes) -> None:
     if ticks is not None and (type(ticks) is not int or not 0 <= ticks <= last):  # True is an int too
         raise _malformed(f"{field!r} is not a whole number within the years 1970 to 9999", raw)
 

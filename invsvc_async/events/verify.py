@@ -132,12 +132,7 @@ def _check_header(name: object, value: object) -> None:
 
 
 def keys_of(secrets: Secrets) -> tuple[Secret, ...]:
-    """
-    Return secrets as keys.
-
-    Raises:
-        ConfigurationError: One is empty or not text.
-    """
+    """Return secrets as keys; raise ``ConfigurationError`` if one is empty or not text."""
     given: Any = secrets
     if isinstance(given, (str, bytes, Secret)):
         given = (given,)
@@ -159,14 +154,9 @@ def _raw_of(secret: object) -> bytes:
 
 
 def shared_headers_of(given: SharedHeaders) -> tuple[SharedHeader, ...]:
-    """
-    Return one, several or no shared headers as a tuple.
-
-    Raises:
-        ConfigurationError: They are something else.
-    """
-    if given is None or isinstance(given, SharedHeader):
-        return () if given is None else (given,)
+    """Return one, several or no shared headers as a tuple; raise ``ConfigurationError`` for what is none."""
+    if given is None:
+        return ()
     headers = tuple(given) if isinstance(given, Iterable) else (given,)
     if all(isinstance(header, SharedHeader) for header in headers):
         return headers
@@ -262,8 +252,7 @@ class Trust:
         """
         Return what authenticates these bytes at *now*, in seconds since the epoch, before they are parsed.
 
-        Raises:
-            SignatureMismatchError: The signature is not valid, or there is no secret to check it with.
+        A signature that is not valid, or that no secret can check, is a ``SignatureMismatchError``.
         """
         signature = headers.get(SIGNATURE)
         if signature is not None and (self.keys or not self.accept_unsigned):
@@ -274,13 +263,7 @@ class Trust:
         return None
 
     def admit(self, event: Event, proof: Credential | None) -> None:
-        """
-        Raise an error if *proof* does not authenticate *event*.
-
-        Raises:
-            SignatureMissingError: This event must be signed.
-            UnauthenticatedEventError: A resource event came without the shared header.
-        """
+        """Raise an error if *proof* does not authenticate *event*."""
         if isinstance(proof, Secret):  # no resource event is signed today, but a new family may be
             return
         if not isinstance(event, ResourceEvent):

@@ -80,8 +80,7 @@ class TextSink:
 
     def write(self, items: Sequence[Model], *, last: bool) -> int:
         """Write a page and return the file size."""
-        line = _json_line if self.form == "jsonl" else self._csv_line
-        self._file.write(b"".join(map(line, items)))
+        self._file.write(b"".join(map(self._line, items)))
         self._file.flush()
         size: int = self._file.tell()
         return size
@@ -101,13 +100,11 @@ class TextSink:
     def _header(self) -> bytes:
         return csv_row([*wire_names(self.model).values(), PROBLEMS]).encode() if self.form == "csv" else b""
 
-    def _csv_line(self, item: Model) -> bytes:
+    def _line(self, item: Model) -> bytes:
+        if self.form == "jsonl":
+            return envelope.dumps(unstructure(item)) + b"\n"
         cells = [*(text_of(present(item, name)) for name in wire_names(type(item))), "; ".join(named(item))]
         return csv_row([*map(escaped_formula, cells)] if self.escape_formulas else cells).encode()
-
-
-def _json_line(item: Model) -> bytes:
-    return envelope.dumps(unstructure(item)) + b"\n"
 
 
 def csv_row(cells: Sequence[str]) -> str:

@@ -59,12 +59,7 @@ class Columns:
         return pa.schema([*self._fields(self.model), pa.field(PROBLEMS, pa.list_(pa.string()))])
 
     def table(self, items: Sequence[Model]) -> Any:  # Any: a pyarrow table
-        """
-        Return a table of *items*.
-
-        Raises:
-            ExportError: A number does not fit its column; the message names item, field and value.
-        """
+        """Return a table of *items*; raise ``ExportError`` if a number does not fit its column."""
         rows = [
             {
                 **self._struct(item, str(present(item, "uuid") or "an item without uuid")),

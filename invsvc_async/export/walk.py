@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
@@ -22,7 +21,7 @@ from invsvc_async.storage.file_lock import WhileOpen
 from invsvc_async.storage.private_file import errors_naming, write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Sequence
 
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.export.parquet import ParquetSink
@@ -81,6 +80,7 @@ async def invoices(
             is writing it; or *on_page* is async.
         ExportError: A number does not fit its column (it is never rounded), or the files of an interrupted
             export were changed.
+        OSError: The target, or a file beside it, cannot be written.
         PagingError, ServiceError, TransportError, DeadlineExceededError: As when reading the list.
 
     Spec: Resources, Response envelopes.
@@ -97,7 +97,10 @@ async def invoices(
     sink = _sink(path, form, precision, scale, escape_formulas=escape_formulas)
     export = _Export(path, shape, sink, on_page)
     try:
-        note = await _on_thread(partial(export.begin, resume=resume, overwrite=overwrite))
+        try:
+            note = await _on_thread(partial(export.begin, resume=resume, overwrite=overwrite))
+        except OSError as error:  # perhaps of a file beside it
+            raise OSError(error.errno, error.strerror, str(path)) from None
         return await export.run(pages, note)
     finally:
         sink.close(whole=False)  # after an error before the first page
@@ -122,9 +125,8 @@ class _Export:
 
     def begin(self, *, resume: bool, overwrite: bool) -> _Note | None:
         """Open the file; return the note to continue from, if any."""
-        with _naming(self.path):
-            if not self.lock.acquire():
-                raise ConfigurationError(f"{self.path}: another export is writing it. Wait for its end.")
+        if not self.lock.acquire():
+            raise ConfigurationError(f"{self.path}: another export is writing it. Wait for its end.")
         note = _read_note(self.note_path) if resume else None
         if note is None and not overwrite and self.note_path.exists():
             hint = "Use resume=True (--resume) or overwrite=True (--overwrite)"
@@ -137,8 +139,7 @@ class _Export:
                 f"{self.note_path}: belongs to an export with {note.shape}. Use the same settings"
             )
         if note is None or not note.token:
-            with _naming(self.path):  # before there is a file, which is then never taken for a finished one
-                self._write_note("", 0)
+            self._write_note("", 0)  # before there is a file, which is then never taken for a finished one
             self.sink.open(None)
             return None
         self.sink.open(note.mark)
@@ -187,15 +188,6 @@ class _Export:
             self.sink.tidy()
 
 
-@contextmanager
-def _naming(path: Path) -> Generator[None]:
-    """Name *path* in an OSError, instead of a file beside it."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-
-
 async def _on_thread(work: Callable[[], T]) -> T:
     """Run *work* in a thread and wait, however often it is cancelled: two threads must not use the file."""
     working = asyncio.create_task(asyncio.to_thread(work))
@@ -221,9 +213,8 @@ def _sink(
     if form != "parquet":
         return TextSink(path, form, Invoice, escape_formulas)
     if not 0 <= scale <= precision <= 38:
-        raise ConfigurationError(
-            f"decimal128({precision}, {scale}): invalid. Use 0 <= scale <= precision <= 38"
-        )
+        wrong = f"decimal128({precision}, {scale}): invalid"
+        raise ConfigurationError(f"{wrong}. Use 0 <= scale <= precision <= 38")
     try:
         from invsvc_async.export.parquet import Columns, ParquetSink
     except ModuleNotFoundError as error:

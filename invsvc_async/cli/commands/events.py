@@ -348,10 +348,8 @@ async def prune(
 
 
 def _facts(event: StoredEvent) -> WireObject:
-    from invsvc_async.events.stores import event_key
-
     return {
-        "id": event.id, "state": event.state, "type": event.type, "key": event_key(event.key, event.handler),
+        "id": event.id, "state": event.state, "type": event.type, "key": event.key,
         "attempts": event.attempts, "handler": event.handler, "received": _time(event.received_at),
         "reason": event.reason,
     }  # fmt: skip

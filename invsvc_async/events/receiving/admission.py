@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from invsvc_async.events.verify import Credential, SecretsSource, SharedHeader, SharedHeadersSource
 
 __all__ = [
-    "Admitted", "Outcome", "Receipt", "TrustSource", "Unreadable", "judge", "retired_match",
-    "unavailable",
+    "COME_BACK", "Admitted", "Outcome", "Receipt", "TrustSource", "Unreadable", "Verdict", "judge",
+    "retired_match", "unavailable",
 ]  # fmt: skip
 
 Outcome: TypeAlias = Literal[
@@ -57,6 +57,7 @@ Outcome: TypeAlias = Literal[
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+COME_BACK: Final[Mapping[str, str]] = MappingProxyType({"Retry-After": "5"})
 _PAUSE: Final = 1.0  # s at least between two fetches, however many forged deliveries come
 _LIMIT: Final = 5.0  # s for one fetch: the sender waits 10 s
 _NOTHING: Final = "secrets: nothing authenticates events. Pass secrets or a SharedHeader."
@@ -89,7 +90,7 @@ class Receipt:
 def unavailable(failure: Exception, event: Event | None = None) -> Receipt:
     """Return the answer that makes the sender come back, because the store is down."""
     _log.error("The event store failed: %s", type(failure).__name__, exc_info=failure)
-    return Receipt(503, "unavailable", event, headers={"Retry-After": "5"})
+    return Receipt(503, "unavailable", event, headers=COME_BACK)
 
 
 class Admitted(msgspec.Struct, frozen=True, eq=False, gc=False):  # nothing refers back to it
@@ -112,9 +113,10 @@ class Unreadable(msgspec.Struct, frozen=True, eq=False):
     by: Credential
 
 
-def judge(
-    trust: Trust, body: bytes | None, headers: ByName, now: float
-) -> Admitted | Unreadable | Receipt | None:
+Verdict: TypeAlias = Admitted | Unreadable | Receipt
+
+
+def judge(trust: Trust, body: bytes | None, headers: ByName, now: float) -> Verdict | None:
     """
     Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it.
 
@@ -176,9 +178,6 @@ class TrustSource:
     The trust in deliveries, fetched anew after *max_age* seconds if an argument is a function.
 
     A function that fails is reported in the log, and what it returned before stays valid.
-
-    Raises:
-        ConfigurationError: A fixed value is not valid, or nothing would authenticate events.
     """
 
     def __init__(
@@ -200,20 +199,6 @@ class TrustSource:
         self._under_way: set[asyncio.Task[None]] = set()
         self._is_called = False  # the function, in its thread
 
-    async def current(self) -> Trust:
-        """
-        Return the trust as known now; fetch it if it is not known.
-
-        Raises:
-            ConfigurationError: It was never known, and cannot be fetched.
-        """
-        if self.known is None:
-            await self._fetch_next()
-        known = self.at_hand()
-        if known is None:
-            raise ConfigurationError(_FAILED)
-        return known
-
     def at_hand(self) -> Trust | None:
         """Return the trust as known now, or ``None``; fetch it anew in the background if it is old."""
         if self.is_fixed or self.known is None:
@@ -222,16 +207,13 @@ class TrustSource:
             self._later()
         return self.known
 
-    async def newer(self, known: Trust) -> Trust | None:
+    async def newer(self, known: Trust | None) -> Trust | None:
         """
         Return another trust than *known*, fetched after this call, or ``None`` if nothing has changed.
 
-        Raises:
-            ConfigurationError: That cannot be found out.
+        If that cannot be found out, it raises ``ConfigurationError``.
         """
-        if self.is_fixed:
-            return None
-        if self.known is known:
+        if self.known is known and not self.is_fixed:
             await self._fetch_next()
             if self._failed:
                 raise ConfigurationError(_FAILED)

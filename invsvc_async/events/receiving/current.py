@@ -67,18 +67,7 @@ class Current:
     async def given_to(
         self, function: Callable[[Event, Invoice | Gone], Awaitable[object]], event: Event
     ) -> object:
-        """Call *function* with *event* and what it names."""
-        return await function(event, await self.of(event))
-
-    async def of(self, event: Event) -> Invoice | Gone:
-        """
-        Return the invoice that *event* names as it is now: the read begins after this call.
-
-        Raises:
-            MalformedEventError: The event does not say which invoice it is about.
-            ConfigurationError: The receiver that is to make the client was not entered.
-            ServiceError, TransportError, DeadlineExceededError: As of any read.
-        """
+        """Call *function* with *event* and the invoice that it names: the read begins after this call."""
         if self._client is None:
             raise ConfigurationError("receiver: its client is not open. Use 'async with receiver'.")
         client, data = self._client, event.data
@@ -91,10 +80,8 @@ class Current:
                 raw=event.raw,
             )
         kind = _field(data, "invoice_type")
-        found: Invoice | Gone = await self._reads.share(
-            uuid.upper(), lambda: _read(client, uuid, filters, kind)
-        )
-        return found
+        invoice = await self._reads.share(uuid.upper(), lambda: _read(client, uuid, filters, kind))
+        return await function(event, invoice)
 
 
 async def _read(client: Client, uuid: str, filters: dict[str, Any], kind: object) -> Invoice | Gone:

@@ -11,7 +11,7 @@ import inspect
 import logging
 import re
 from math import floor
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 import attrs
 
@@ -34,6 +34,8 @@ __all__ = [
     "EventHandler", "EventPattern", "FetchingHandler", "Group", "Handler", "HandlerOptions", "Handlers",
     "Handling", "InboxPolicy", "Middleware", "Pace", "check_async", "check_options",
 ]  # fmt: skip
+
+T = TypeVar("T")
 
 _LONGEST = 1e9  # s, 31 years: an endless lease would outlive its process, and the event would wait for ever
 
@@ -181,8 +183,14 @@ class Handler:
 
     def wants(self, event: Event) -> bool:
         """Whether it is to be called with *event*; raises what its ``where`` raises."""
-        is_for = "*" in self.types or self.is_for(event.type)
-        return is_for and (self.where is None or _is_true(self.where(event), self.name))
+        if not ("*" in self.types or self.is_for(event.type)):
+            return False
+        found: object = self.where is None or self.where(event)
+        if inspect.iscoroutine(found):
+            found.close()  # so that nothing warns that it was never awaited
+        if inspect.isawaitable(found):  # which would always be true
+            raise TypeError(f"where: that of {self.name!r} is async. Use a function that is not.")
+        return bool(found)
 
     def ordering_key(self, event: Event) -> str | None:
         """Return a text of fixed length for the event's key, or ``None``; raises what ``key`` raises."""
@@ -289,15 +297,6 @@ def _is_known(name: str) -> bool:
     return known or (family.endswith(".") and any(kind.startswith(family) for kind in EVENT_TYPES))
 
 
-def _is_true(found: object, name: str) -> bool:
-    """Return whether the result of a ``where`` is true; a coroutine always would be."""
-    if inspect.isawaitable(found):
-        if inspect.iscoroutine(found):
-            found.close()  # so that nothing warns that it was never awaited
-        raise TypeError(f"where: that of {name!r} is async. Use a function that is not.")
-    return bool(found)
-
-
 @attrs.frozen
 class Group:
     """Handlers whose events are taken together, because they have one timeout and no rate of their own."""
@@ -308,12 +307,7 @@ class Group:
 
 
 class Handlers:
-    """
-    The handlers of one receiver, by name; *policy* is for those that say nothing else.
-
-    Raises:
-        ConfigurationError: From ``add``: the handler is not async, or cannot be registered so.
-    """
+    """The handlers of one receiver, by name; *policy* is for those that say nothing else."""
 
     def __init__(self, policy: InboxPolicy, store: Store, *, stored_first: bool) -> None:
         self._policy = policy
@@ -349,7 +343,10 @@ class Handlers:
         One whose ``where`` raises is among them, so that the error counts as a failed attempt.
         """
         for some in self._by_type.get(event.type) or self._by_type_of(event.type):
-            if found := [each for each in some if each.where is None or _may_want(each, event)]:
+            found = [
+                one for one in some if one.where is None or _tried("where", one.name, one.wants, event, True)
+            ]
+            if found:
                 return found
         return ()
 
@@ -362,7 +359,7 @@ class Handlers:
         return tuple(
             Delivery(
                 key=None if number else key, type=kind, body=event.raw, handler=handler.name,
-                ordering_key=_ordering_key(handler, event),
+                ordering_key=_tried("key", handler.name, handler.ordering_key, event, None),
             )
             for number, handler in enumerate(matching)
         )  # fmt: skip
@@ -426,7 +423,8 @@ class Handlers:
         if ordered and not self._stored_first:
             raise ConfigurationError("on: key= and rate= need stored events. Use Receiver(mode='inbox').")
         others = [other for other in self._by_name.values() if other.name != handler.name]
-        shared = any(_overlap(handler, other) for other in others)
+        kinds = ("*", *EVENT_TYPES)  # no family has the first one
+        shared = any(handler.is_for(kind) and other.is_for(kind) for other in others for kind in kinds)
         if self.store is None and (ordered or shared):
             raise ConfigurationError(
                 "on: this store does not know handlers. Make it a HandlerStore, or register one handler for "
@@ -434,22 +432,10 @@ class Handlers:
             )
 
 
-def _overlap(one: Handler, other: Handler) -> bool:
-    both_rest = "*" in one.types and "*" in other.types
-    return both_rest or any(one.is_for(kind) and other.is_for(kind) for kind in EVENT_TYPES)
-
-
-def _may_want(handler: Handler, event: Event) -> bool:
+def _tried(what: str, name: str, function: Callable[[Event], T], event: Event, otherwise: T) -> T:
+    """Call a user-supplied function; return *otherwise* if it raises: it is called again, as an attempt."""
     try:
-        return handler.wants(event)
-    except Exception as error:  # noqa: BLE001 - a user-supplied function may raise anything
-        _log.warning("where of handler %s failed: %s", handler.name, type(error).__name__)
-        return True
-
-
-def _ordering_key(handler: Handler, event: Event) -> str | None:
-    try:
-        return handler.ordering_key(event)
-    except Exception as error:  # noqa: BLE001 - a user-supplied function may raise anything
-        _log.warning("key of handler %s failed: %s", handler.name, type(error).__name__)
-        return None  # called again before the event is handled, where an error is a failed attempt
+        return function(event)
+    except Exception as error:  # noqa: BLE001 - it may raise anything
+        _log.warning("%s of handler %s failed: %s", what, name, type(error).__name__)
+        return otherwise

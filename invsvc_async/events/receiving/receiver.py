@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, ov
 
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
-from invsvc_async.errors import ConfigurationError, MalformedEventError, takes_secrets
+from invsvc_async.errors import ConfigurationError, takes_secrets
 from invsvc_async.events.event import by_name
 from invsvc_async.events.receiving.admission import (
+    COME_BACK,
     Admitted,
     Receipt,
     TrustSource,
@@ -38,7 +39,14 @@ from invsvc_async.events.receiving.handlers import (
     check_options,
 )
 from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Tally
-from invsvc_async.events.receiving.web import AsgiApp, BodyRoom, SyncReceiver, answer, answer_aiohttp
+from invsvc_async.events.receiving.web import (
+    AsgiApp,
+    BodyRoom,
+    NoRoomError,
+    SyncReceiver,
+    cut_off,
+    refuse_by_head,
+)
 from invsvc_async.events.receiving.worker import Inline, Worker
 from invsvc_async.events.stores import Delivery, choose_store
 
@@ -52,6 +60,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.event_types import EventName
     from invsvc_async.client import Client
     from invsvc_async.events.event import ByName, Event, Headers
+    from invsvc_async.events.receiving.admission import Verdict
     from invsvc_async.events.receiving.handlers import (
         EventHandler,
         EventPattern,
@@ -284,16 +293,39 @@ class Receiver:
             _log.log(level, "Answered %s with %s: %s", kind, receipt.status, receipt.error or receipt.outcome)
         return receipt
 
-    async def answer(self, method: str, headers: Headers, body: AsyncIterable[bytes]) -> Receipt:
+    async def answer(self, method: str, headers: Headers, body: AsyncIterable[bytes] | bytes) -> Receipt:
         """
         Process one request in an endpoint of your own, as the ready-made applications do.
 
         What its method, type, coding or length rules out is refused without reading *body*, the chunks of
-        its body.  Raises nothing but ``CancelledError``.
+        its body, or the whole, if it is there already.  Raises nothing but ``CancelledError``.
 
         Spec: Events, Delivery behavior.
         """
-        return await answer(self, method, headers, body)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.deadline
+        found = by_name(headers)
+        refusal = refuse_by_head(method, found, self.max_body_bytes) or await self.refusal(until, found)
+        if refusal is not None:
+            return refusal
+        if isinstance(body, bytes):
+            return await self.receive(body, found, until=until)
+        with self.room.body() as take:
+            whole = bytearray()
+            try:
+                with Deadline(loop, until):
+                    async for chunk in body:
+                        take(len(chunk))
+                        whole += chunk
+                        if len(whole) > self.max_body_bytes:  # the beginning is enough to refuse it
+                            break
+            except TimeoutError:
+                return Receipt(408, "refused")
+            except NoRoomError as error:
+                return self.counted(until, error.receipt)
+            except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
+                return cut_off(error)
+            return await self.receive(bytes(whole), found, until=until)
 
     async def aiohttp_handler(self, request: web.Request) -> web.Response:
         """
@@ -301,7 +333,15 @@ class Receiver:
 
         Spec: Events, Delivery behavior.
         """
-        return await answer_aiohttp(self, request)
+        from aiohttp import web
+
+        content = request.content
+        # A delivery mostly comes in one piece with its headers.  Waiting for it, with a timeout, then costs
+        # more than checking its signature.
+        is_whole = content.is_eof() and content.exception() is None
+        body = content.read_nowait() if is_whole else content.iter_any()
+        receipt = await self.answer(request.method, request.headers, body)
+        return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers or None)
 
     @property
     def asgi_app(self) -> AsgiApp:
@@ -344,15 +384,11 @@ class Receiver:
         return self.sync.django_view
 
     def stats(self) -> ReceiverStats:
-        """
-        Return what this receiver has done, and which secrets and headers authenticated deliveries.
-        """
+        """Return what this receiver has done, and which secrets and headers authenticated deliveries."""
         return self._tally.stats(self._source.known, running=self._worker.running)
 
     def observe(self, observer: Observer) -> None:
-        """
-        Report each answer and each call of a handler to *observer*; ``tracing.instrument_receiver`` uses it.
-        """
+        """Report each answer and call of a handler to *observer*; ``tracing.instrument_receiver`` uses it."""
         self._tally.observers.append(observer)
 
     async def health(self, *, behind: float = 60.0) -> Health:
@@ -390,7 +426,8 @@ class Receiver:
         self._refuse_if_running()
         if self._closing is not None and self._closing.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({self._closing})  # it was cancelled, and goes on
-        await self._source.current()
+        if self._source.known is None:
+            await self._source.newer(None)
         try:
             await self._current.open()
             await self.store.open()
@@ -446,22 +483,28 @@ class Receiver:
             return Receipt(413, "refused")
         now, source = self._tally.clock(), self._source
         trust = source.known if source.is_fixed else source.at_hand()
-        if trust is not None and self._tally.failing:
-            self._tally.worked(SECRETS)
+        if trust is not None:
+            self._tally.failing.pop(SECRETS, None)
         verdict = None if trust is None else judge(trust, body, headers, now)
         if isinstance(verdict, Admitted):
             return self._continue(until, body, verdict, now)
-        return self._judge_again(until, body, headers, now, trust, verdict)
+        return self._judge_again(until, body, now, self._judged(until, body, headers, now, trust, verdict))
 
     def _continue(
         self, until: float, body: bytes, verdict: Admitted | Unreadable, now: float
     ) -> Receipt | Awaitable[Receipt]:
         """Store or handle what was judged at *now*."""
         if verdict.by is not None:
-            self._tally.matched(verdict.by, now)
+            use = self._tally.uses[verdict.by]
+            use.matched += 1
+            use.last = now
         if isinstance(verdict, Unreadable):
-            if not body:
-                return _without_body(verdict.error)
+            if not body:  # the sender has sent one, so it is to come back
+                _log.error(
+                    "An authentic delivery came without a body. Check that nothing reads it before the "
+                    "receiver, and that the server accepts bodies in chunks."
+                )
+                return Receipt(503, "unavailable", error=verdict.error, headers=COME_BACK)
             left = until - asyncio.get_running_loop().time()
             return self._inline.bury(Delivery(key=None, type="", body=body), verdict.error, within=left)
         event, sent = verdict.event, verdict.sent
@@ -475,16 +518,9 @@ class Receiver:
         return self._inline.answer(until, event, handlers, once=sent == "once")
 
     async def _judge_again(
-        self,
-        until: float,
-        body: bytes,
-        headers: ByName,
-        now: float,
-        trust: Trust | None,
-        verdict: Admitted | Unreadable | Receipt | None,
+        self, until: float, body: bytes, now: float, judging: Awaitable[Verdict | None]
     ) -> Receipt:
-        """Answer a delivery that *trust* did not authenticate."""
-        found = await self._judged(until, body, headers, now, trust, verdict)
+        found = await judging
         if isinstance(found, (Admitted, Unreadable)):
             return await _ended(self._continue(until, body, found, now))
         assert found is not None
@@ -497,13 +533,14 @@ class Receiver:
         headers: ByName,
         now: float,
         trust: Trust | None,
-        verdict: Admitted | Unreadable | Receipt | None = None,
-    ) -> Admitted | Unreadable | Receipt | None:
+        verdict: Verdict | None = None,
+    ) -> Verdict | None:
         """Return the *verdict* by *trust*; if that is a refusal, the one by newer secrets, if any."""
         try:
             with self._within(until):
                 if trust is None or verdict is None:
-                    trust = trust or await self._source.current()
+                    trust = trust or await self._source.newer(None)
+                    assert trust is not None  # or it would have raised
                     verdict = judge(trust, body, headers, now)
                 newer = await self._source.newer(trust) if _is_refusal(verdict) else None
         except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
@@ -512,8 +549,11 @@ class Receiver:
             trust, verdict = newer, judge(newer, body, headers, now)
         if _is_refusal(verdict):
             retired = retired_match(trust, body or b"", headers, now)
-            if retired is not None and self._tally.refused(retired):
-                _log.warning("A delivery was refused: it came with %r, which is retired", retired)
+            if retired is not None:
+                use = self._tally.uses[retired]
+                use.refused += 1
+                if use.refused == 1:
+                    _log.warning("A delivery was refused: it came with %r, which is retired", retired)
         return verdict
 
     def _within(self, until: float) -> Deadline:
@@ -534,8 +574,7 @@ class Receiver:
                     new = await self.store.put(first)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure, event)
-        if self._tally.failing:
-            self._tally.worked(STORE)
+        self._tally.failing.pop(STORE, None)
         self._worker.wake()
         return Receipt(200, "stored" if new else "duplicate", event)
 
@@ -571,10 +610,7 @@ async def _called(running: Awaitable[object]) -> None:
     """
     Run a handler in a task of its own: if it cancels that, it has failed, and its caller is not cancelled.
 
-    What would end the process is raised as it is.
-
-    Raises:
-        RuntimeError: The handler was cancelled from within, or raised what is no Exception.
+    What would end the process is raised as it is, and what else is no ``Exception`` as a ``RuntimeError``.
     """
     task, cancelled = asyncio.ensure_future(running), False
     try:
@@ -615,15 +651,6 @@ def _check_settings(
         raise ConfigurationError(
             f"refresh_after: {refresh_after!r} is not valid. Use a positive number of seconds."
         )
-
-
-def _without_body(error: MalformedEventError) -> Receipt:
-    """Return the answer that makes the sender come back: it has sent a body, which was lost on the way."""
-    _log.error(
-        "An authentic delivery came without a body. Check that nothing reads it before the receiver, and "
-        "that the server accepts bodies in chunks."
-    )
-    return Receipt(503, "unavailable", error=error, headers={"Retry-After": "5"})
 
 
 async def _ended(begun: Receipt | Awaitable[Receipt]) -> Receipt:

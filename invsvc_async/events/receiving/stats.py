@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
@@ -14,7 +14,7 @@ from invsvc_async.events.receiving.admission import unavailable
 from invsvc_async.events.verify import Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.events.event import Event
     from invsvc_async.events.receiving.admission import Receipt
@@ -99,7 +99,9 @@ class Observer(Protocol):
 
 
 @attrs.define
-class _Use:
+class Use:
+    """How often something authenticated a delivery, when last, and how often it came once retired."""
+
     matched: int = 0
     last: float | None = None
     refused: int = 0
@@ -116,17 +118,13 @@ class Tally:
         self._answer_seconds = self._slowest_answer = 0.0
         self._calls = self._failed_calls = 0
         self._ends: Counter[str] = Counter()
-        self._uses: dict[Credential, _Use] = {}
+        self.uses: defaultdict[Credential, Use] = defaultdict(Use)
         self.failing: dict[str, tuple[int, str]] = {}  # by what failed: how often in a row, and how last
 
     def unavailable(self, what: str, failure: Exception, event: Event | None = None) -> Receipt:
         """Note that *what* failed for a delivery, and return the answer that makes the sender come back."""
         self.failing[what] = self.failing.get(what, (0, ""))[0] + 1, type(failure).__name__
         return unavailable(failure, event)
-
-    def worked(self, what: str) -> None:
-        """Note that *what* worked for the last delivery; nothing is to note while nothing is ``failing``."""
-        self.failing.pop(what, None)
 
     @property
     def problems(self) -> list[str]:
@@ -157,27 +155,13 @@ class Tally:
         for observer in self.observers:
             _tell(observer.ended, how)
 
-    def matched(self, credential: Credential, now: float) -> None:
-        """Count a delivery that *credential* authenticates at *now*."""
-        use = self._uses.get(credential)
-        if use is None:
-            use = self._uses[credential] = _Use()
-        use.matched += 1
-        use.last = now
-
-    def refused(self, credential: Credential) -> bool:
-        """Count a delivery that came with a retired *credential*; return whether it was the first."""
-        use = self._uses.setdefault(credential, _Use())
-        use.refused += 1
-        return use.refused == 1
-
     def stats(self, trust: Trust | None, *, running: int) -> ReceiverStats:
         """Return the counts; only of the secrets and headers that are in *trust*."""
         credentials: list[CredentialStats] = []
-        groups: tuple[tuple[Credential, ...], ...] = (trust.keys, trust.shared_headers) if trust else ()
+        groups: Sequence[Sequence[Credential]] = (trust.keys, trust.shared_headers) if trust else ()
         for group in groups:
             for number, credential in enumerate(group, 1):
-                use = self._uses.get(credential, _Use())
+                use = self.uses.get(credential, Use())
                 credentials.append(
                     CredentialStats(
                         kind="secret" if isinstance(credential, Secret) else "shared header",

@@ -1,5 +1,5 @@
 """
-The receiver in aiohttp, ASGI, WSGI and Django.
+The receiver in ASGI, WSGI and Django, and what it refuses by the head of a request.
 
 Some requests are answered by their headers alone: another method (405), another content type (415), too many
 bytes (413), nothing that can authenticate an event (401).  A body that does not arrive by the receiver's
@@ -21,14 +21,12 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from invsvc_async.concurrency.deadline import Deadline
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.event import by_name
-from invsvc_async.events.receiving.admission import Receipt, unavailable
+from invsvc_async.events.receiving.admission import COME_BACK, Receipt, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import (
-        AsyncIterable,
         AsyncIterator,
         Awaitable,
         Callable,
@@ -40,26 +38,26 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from aiohttp import web
-
     from invsvc_async.events.event import ByName, Headers
     from invsvc_async.events.receiving.receiver import Receiver
 
-__all__ = ["AsgiApp", "BodyRoom", "SyncReceiver", "answer", "answer_aiohttp"]
+__all__ = ["AsgiApp", "BodyRoom", "NoRoomError", "SyncReceiver", "cut_off", "refuse_by_head"]
 
 T = TypeVar("T")
 _Message: TypeAlias = "MutableMapping[str, Any]"  # Any: as in ASGI
 _Receive: TypeAlias = "Callable[[], Awaitable[_Message]]"
 _Send: TypeAlias = "Callable[[_Message], Awaitable[None]]"
 
+_Started: TypeAlias = concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
+
 _log: Final = logging.getLogger("invsvc_async.events")
 _PATIENCE: Final = 1.0  # s beyond the receiver's deadline until a request is answered without it
 
 
-class _NoRoomError(Exception):
+class NoRoomError(Exception):
     """Other bodies take all the room; ``receipt`` is the answer, which makes the sender come back."""
 
-    receipt: Final = Receipt(503, "unavailable", headers={"Retry-After": "5"})
+    receipt: Final = Receipt(503, "unavailable", headers=COME_BACK)
 
 
 class BodyRoom:
@@ -71,12 +69,7 @@ class BodyRoom:
 
     @contextmanager
     def body(self) -> Generator[Callable[[int], None]]:
-        """
-        Yield a function that takes room for some bytes of one body; the block's end gives it back.
-
-        Raises:
-            _NoRoomError: By the function: there is no room for them.
-        """
+        """Yield a function that takes room for some bytes of one body; the block's end gives it back."""
         taken = 0
 
         def take(size: int) -> None:
@@ -84,7 +77,7 @@ class BodyRoom:
             with self._lock:
                 if size > self._free:
                     _log.warning("A delivery was refused: others fill the %s bytes for bodies", self._size)
-                    raise _NoRoomError
+                    raise NoRoomError
                 self._free -= size
             taken += size
 
@@ -95,52 +88,13 @@ class BodyRoom:
                 self._free += taken
 
 
-async def answer(
-    receiver: Receiver,
-    method: str,
-    headers: Headers,
-    chunks: AsyncIterable[bytes],
-    whole: bytes | None = None,
-) -> Receipt:
-    """
-    Answer one request: refuse what its head rules out, then read its body, and process it.
-
-    *whole* is the body, if it is there already.
-    """
-    loop = asyncio.get_running_loop()
-    until = loop.time() + receiver.deadline
-    found = by_name(headers)
-    refusal = _refuse_by_head(method, found, receiver.max_body_bytes)
-    if refusal is None:
-        refusal = await receiver.refusal(until, found)
-    if refusal is not None:
-        return refusal
-    if whole is not None:
-        return await receiver.receive(whole, found, until=until)
-    with receiver.room.body() as take:
-        body = bytearray()
-        try:
-            with Deadline(loop, until):
-                async for chunk in chunks:
-                    take(len(chunk))
-                    body += chunk
-                    if len(body) > receiver.max_body_bytes:  # the beginning is enough to refuse it
-                        break
-        except TimeoutError:
-            return Receipt(408, "refused")
-        except _NoRoomError as error:
-            return receiver.counted(until, error.receipt)
-        except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
-            return _cut_off(error)
-        return await receiver.receive(bytes(body), found, until=until)
-
-
-def _cut_off(error: Exception) -> Receipt:
+def cut_off(error: Exception) -> Receipt:
+    """Return the answer to a delivery whose body did not come to its end."""
     _log.info("A delivery was cut off: %s", type(error).__name__)
     return Receipt(400, "unreadable")
 
 
-def _refuse_by_head(method: str, headers: ByName, limit: int) -> Receipt | None:
+def refuse_by_head(method: str, headers: ByName, limit: int) -> Receipt | None:
     """Return the answer to a request that its method, type, coding or length rules out."""
     if method != "POST":
         return Receipt(405, "refused", headers={"Allow": "POST"})
@@ -161,18 +115,6 @@ def _told(receipt: Receipt) -> tuple[bytes, dict[str, str]]:
     return body, {**basic, **receipt.headers}
 
 
-async def answer_aiohttp(receiver: Receiver, request: web.Request) -> web.Response:
-    """Answer one request in aiohttp."""
-    from aiohttp import web
-
-    content = request.content
-    # A delivery mostly comes in one piece with its headers.  Waiting for it, with a timeout, then costs more
-    # than checking its signature.
-    whole = content.read_nowait() if content.is_eof() and content.exception() is None else None
-    receipt = await answer(receiver, request.method, request.headers, content.iter_any(), whole)
-    return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers or None)
-
-
 class AsgiApp:
     """
     An ASGI application for one path, to be routed to, mounted or run on its own.
@@ -187,9 +129,14 @@ class AsgiApp:
         """Serve one connection."""
         match scope["type"]:
             case "http":
-                chunks = _chunks(receive)
-                receipt = await answer(self._receiver, scope["method"], scope["headers"], chunks)
-                await _respond(send, receipt)
+                receipt = await self._receiver.answer(scope["method"], scope["headers"], _chunks(receive))
+                body, headers = _told(receipt)
+                pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+                try:
+                    await send({"type": "http.response.start", "status": receipt.status, "headers": pairs})
+                    await send({"type": "http.response.body", "body": body})
+                except Exception as error:  # noqa: BLE001 - each server has its own for a sender that is gone
+                    _log.info("An answer could not be sent: %s", type(error).__name__)
             case "lifespan":
                 await self._live(receive, send)
             case _:
@@ -219,16 +166,6 @@ async def _chunks(receive: _Receive) -> AsyncIterator[bytes]:
         more = message.get("more_body", False)
 
 
-async def _respond(send: _Send, receipt: Receipt) -> None:
-    body, headers = _told(receipt)
-    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    try:
-        await send({"type": "http.response.start", "status": receipt.status, "headers": pairs})
-        await send({"type": "http.response.body", "body": body})
-    except Exception as error:  # noqa: BLE001 - each server has its own errors for a sender that is gone
-        _log.info("An answer could not be sent: %s", type(error).__name__)
-
-
 class SyncReceiver:
     """
     Run *receiver* in a thread of its own, for applications that are not async.
@@ -246,9 +183,7 @@ class SyncReceiver:
         self._lock = threading.Lock()
         self._started_in: int | None = None
         self._thread: threading.Thread | None = None
-        self._started: concurrent.futures.Future[None] | None = None  # of that thread: done once it receives
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
+        self._started: _Started | None = None  # of that thread: done once it receives
         if hasattr(os, "register_at_fork"):  # not on Windows
             os.register_at_fork(after_in_child=self._forget)
 
@@ -262,7 +197,7 @@ class SyncReceiver:
         """
         self._starting().result()
 
-    def _starting(self) -> concurrent.futures.Future[None]:
+    def _starting(self) -> _Started:
         """Return the start that is under way, or has succeeded; or begin one."""
         with self._lock:
             if self._started_in not in {None, os.getpid()}:  # its thread and connections stayed behind
@@ -274,10 +209,9 @@ class SyncReceiver:
             # A thread that could not start ends after it has said so.
             failed = started is not None and started.done() and started.exception() is not None
             if started is None or failed or self._thread is None or not self._thread.is_alive():
-                started = concurrent.futures.Future()
-                thread = threading.Thread(
-                    target=self._live, args=(started,), name="invsvc events", daemon=True
-                )
+                started = _Started()
+                live = partial(self._live, started)
+                thread = threading.Thread(target=live, name="invsvc events", daemon=True)
                 self._thread, self._started = thread, started  # before, for ``stop``, as this may be cut off
                 try:
                     thread.start()
@@ -292,11 +226,12 @@ class SyncReceiver:
             thread, started = self._thread, self._started
             if thread is None or started is None:
                 return
-            has_started = started.exception() is None  # waits for it
+            failed = started.exception() is not None  # waits for it
             self._thread = self._started = None
-            if not (has_started and thread.is_alive()) or self._loop is None or self._stopping is None:
+            if failed or not thread.is_alive():
                 return
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            loop, stopping = started.result()
+            loop.call_soon_threadsafe(stopping.set)
             thread.join()
             self._started_in = None
 
@@ -328,7 +263,7 @@ class SyncReceiver:
         Spec: Events, Delivery behavior.
         """
         found = by_name(headers)
-        refusal = _refuse_by_head(method, found, self._receiver.max_body_bytes)
+        refusal = refuse_by_head(method, found, self._receiver.max_body_bytes)
         if refusal is None and self._receiver.doubts(found):
             refusal = self._waited(lambda: self._receiver.refusal(None, found))
         if refusal is not None:
@@ -339,10 +274,10 @@ class SyncReceiver:
             try:
                 take(int(length) if length.isdecimal() else most)
                 body = read(most)
-            except _NoRoomError as error:
+            except NoRoomError as error:
                 return error.receipt
             except Exception as error:  # noqa: BLE001 - each server has its own errors for a broken body
-                return _cut_off(error)
+                return cut_off(error)
             return self.receive(body, found)
 
     def wsgi_app(
@@ -370,8 +305,8 @@ class SyncReceiver:
         """Return what a coroutine returns in the receiver's thread, or the answer if it has none."""
         running = None
         try:
-            self._starting().result(self._receiver.deadline)
-            if (loop := self._loop) is None:
+            loop, stopping = self._starting().result(self._receiver.deadline)
+            if stopping.is_set():
                 raise ConfigurationError("receiver: its thread has ended. Start it again.")  # noqa: TRY301
             running = begin()
             future = asyncio.run_coroutine_threadsafe(running, loop)
@@ -387,7 +322,7 @@ class SyncReceiver:
         except concurrent.futures.CancelledError:
             return unavailable(TimeoutError("the receiver stopped"))
 
-    def _live(self, started: concurrent.futures.Future[None]) -> None:
+    def _live(self, started: _Started) -> None:
         try:
             with asyncio.Runner() as runner:  # which fails if the process has no more files, for example
                 runner.run(self._run(started))
@@ -396,30 +331,27 @@ class SyncReceiver:
                 raise
             started.set_exception(error)
 
-    async def _run(self, started: concurrent.futures.Future[None]) -> None:
-        self._stopping = asyncio.Event()
+    async def _run(self, started: _Started) -> None:
+        stopping = asyncio.Event()  # what comes once it is set is answered 503
         async with self._receiver:
-            self._loop, self._started_in = asyncio.get_running_loop(), os.getpid()
-            started.set_result(None)
-            await self._stopping.wait()
-            self._loop = None  # what comes from now on is answered 503
+            self._started_in = os.getpid()
+            started.set_result((asyncio.get_running_loop(), stopping))
+            await stopping.wait()
 
     def _forget(self) -> None:
         """Forget the thread in a forked process, which has none, and a lock that it may have held."""
         self._lock = threading.Lock()
-        self._thread = self._started = self._loop = None
+        self._thread = self._started = None
 
 
 def _headers_of(environ: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the request's headers; a server joins those of one name by commas, which no secret matches."""
-    found = [
-        (name[5:].replace("_", "-").lower(), str(value))
+    named = {"CONTENT_TYPE", "CONTENT_LENGTH"}
+    return [
+        (name.removeprefix("HTTP_").replace("_", "-").lower(), str(value))
         for name, value in environ.items()
-        if name.startswith("HTTP_")
+        if name.startswith("HTTP_") or (name in named and value)
     ]
-    named = ("CONTENT_TYPE", "CONTENT_LENGTH")
-    found.extend((name.replace("_", "-").lower(), environ[name]) for name in named if environ.get(name))
-    return found
 
 
 def _read_wsgi(environ: dict[str, Any], most: int) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -21,12 +21,12 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import Deadline, set_within
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.event import key_of, parse
-from invsvc_async.events.receiving.admission import Receipt
+from invsvc_async.events.receiving.admission import COME_BACK, Receipt
 from invsvc_async.events.receiving.stats import STORE
-from invsvc_async.events.stores import Delivery, Entry, Standing, event_key
+from invsvc_async.events.stores import Delivery, Entry, Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
 
     from invsvc_async.events.event import Event
     from invsvc_async.events.receiving.handlers import Handler, Handlers, InboxPolicy
@@ -41,7 +41,7 @@ _PRUNE_EVERY: Final = 3600.0
 _SAMPLE_EVERY: Final = 5.0  # s between two looks at the backlog
 _LOOK_EVERY: Final = 0.5  # s between two looks
 _LATE: Final = 0.5  # s by which a look is late if something has blocked the loop
-_BUSY: Final = Receipt(429, "busy", headers={"Retry-After": "5"})
+_BUSY: Final = Receipt(429, "busy", headers=COME_BACK)
 _DUPLICATE: Final = Receipt(200, "duplicate")
 _RECORD_WITHIN: Final = 1.0  # s that the answer waits until the result is stored
 
@@ -75,6 +75,9 @@ class Worker:
         self._loop: asyncio.Task[None] | None = None
         self._stopping = False
         self._warned = False
+        # The last time, by the loop's clock, until which nothing has blocked it.  What is waited for has not
+        # happened long before: it would have been told.
+        self._free = 0.0
         self._upkeep: list[asyncio.Task[None]] = []
 
     @property
@@ -132,35 +135,38 @@ class Worker:
             task.cancel()
 
     async def _work(self) -> None:
-        watch = _LoopWatch()
+        self._look(asyncio.get_running_loop().time())
         try:
             while not self._stopping:
                 self._stir.clear()
-                if pause := await self._take(watch):
+                if pause := await self._take():
                     await set_within(self._stir, pause)
         finally:
-            watch.timer.cancel()
+            self._watch.cancel()
 
-    async def _take(self, watch: _LoopWatch) -> float:
+    def _look(self, expected: float) -> None:
+        """Note whether something has blocked the loop, now and again: leases go on meanwhile."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now - expected < _LATE:
+            self._free = now
+        self._watch: asyncio.TimerHandle = loop.call_later(_LOOK_EVERY, self._look, now + _LOOK_EVERY)
+
+    async def _take(self) -> float:
         """Start what is due, within the limit; return how many seconds to wait for a reason to look again."""
-        if not self._room():
-            return self._policy.poll
-        try:
-            return await self._take_due(watch)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a user-supplied store may raise anything; continue
-            raise_if_cancelled()  # else something within the store was
-            _log.error(
-                "The event store failed; trying again in %s s: %s", self._policy.poll, _reason_of(error)
-            )
-            return self._policy.poll
+        pause = self._policy.poll
+        if self._room():
+            with _survived(f"The event store failed; trying again in {pause} s"):
+                return await self._take_due()
+        return pause
 
-    async def _take_due(self, watch: _LoopWatch) -> float:
+    async def _take_due(self) -> float:
         groups, store, pause = self._handlers.groups(), self._handlers.store, self._policy.poll
         if store is None:  # it does not know handlers, so that it may return an event for any of them
             lease = max(group.timeout for group in groups) + _MARGIN
-            watch.free = asyncio.get_running_loop().time()
+            self._free = asyncio.get_running_loop().time()
             entries = await self.store.take(limit=self._room(), lease=lease)
-            return 0.0 if self._start(entries, watch) else pause
+            return 0.0 if self._start(entries) else pause
         self._turns += 1  # each group is the first in its turn, so that none waits for ever
         first = self._turns % len(groups)
         started = False
@@ -171,21 +177,20 @@ class Worker:
                 if limit <= 0:
                     pause = min(pause, group.pace.wait(now))
             if limit > 0:
-                watch.free = now
+                self._free = now
                 entries = await store.take(limit=limit, lease=group.timeout + _MARGIN, handlers=group.names)
                 if group.pace is not None:
                     group.pace.use(len(entries), now)
-                started = self._start(entries, watch) or started
+                started = self._start(entries) or started
         return 0.0 if started else pause
 
     def _room(self) -> int:
         return self._policy.concurrency - len(self._running)
 
-    def _start(self, entries: Sequence[Entry], watch: _LoopWatch) -> bool:
+    def _start(self, entries: Sequence[Entry]) -> bool:
         """Start what was taken.  Its leases began when the loop was free, or a little later."""
-        since = watch.free
         for entry in entries:
-            end = since + self._handlers.policy_of(entry).timeout + _MARGIN
+            end = self._free + self._handlers.policy_of(entry).timeout + _MARGIN
             task = asyncio.create_task(self._run(entry, end - _MARGIN / 2), name=_name_of(entry))
             self._running[task] = end
             task.add_done_callback(self._forget)
@@ -199,11 +204,8 @@ class Worker:
     async def _prune(self) -> None:
         policy = self._policy
         ages = {"older_than": policy.keep, "bodies": policy.keep_bodies, "dead": policy.keep_dead}
-        try:
+        with _survived("Handled events could not be deleted; trying again in an hour"):
             await self.store.prune(**{name: age for name, age in ages.items() if age is not None})
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a user-supplied store may raise anything
-            raise_if_cancelled()
-            _log.error("Handled events could not be deleted; trying again in an hour: %s", _reason_of(error))
 
     async def _sample(self) -> None:
         """Read the backlog, for ``Receiver.stats``, if the store has that method."""
@@ -211,11 +213,8 @@ class Worker:
         if read is None:
             return
         backlog = None
-        try:
+        with _survived("The backlog could not be read", logging.WARNING):
             backlog = await read()
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a user-supplied store may raise anything
-            raise_if_cancelled()
-            _log.warning("The backlog could not be read: %s", _reason_of(error))
         self.tally.backlog = backlog
 
     async def _run(self, entry: Entry, latest: float) -> None:
@@ -291,26 +290,6 @@ class Worker:
             self.tally.ended("dead letter")
 
 
-class _LoopWatch:
-    """
-    Watch the running event loop, until its ``timer`` is cancelled: leases go on while something blocks it.
-
-    ``free`` is the last time, by the loop's clock, until which nothing has blocked it.  What the caller waits
-    for has not happened long before: it would have been told.  The caller sets it when it begins to wait.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.free: float = self._loop.time()
-        self._look(self.free)
-
-    def _look(self, expected: float) -> None:
-        now = self._loop.time()
-        if now - expected < _LATE:
-            self.free = now
-        self.timer: asyncio.TimerHandle = self._loop.call_later(_LOOK_EVERY, self._look, now + _LOOK_EVERY)
-
-
 class Inline:
     """
     Claim events in the store of *worker*, each for its *deadline*, and handle them before they are answered.
@@ -357,8 +336,7 @@ class Inline:
                 if delivery is not None:
                     claim = await self._store.claim(delivery, lease=self._lease)
                     is_claimed = True
-                    if self._tally.failing:
-                        self._tally.worked(STORE)
+                    self._tally.failing.pop(STORE, None)
                     if not isinstance(claim, Entry):
                         return attrs.evolve(_BUSY if claim is Standing.BUSY else _DUPLICATE, event=event)
                     entry = claim
@@ -409,8 +387,7 @@ class Inline:
                 await self._store.bury(entry or found, reason=_reason_of(error))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure, event)
-        if self._tally.failing:
-            self._tally.worked(STORE)
+        self._tally.failing.pop(STORE, None)
         self._tally.ended("dead letter")
         return Receipt(202, "dead letter", event, error)
 
@@ -432,6 +409,16 @@ async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:
     return max(receipts, key=lambda receipt: (receipt.status, receipt.outcome != "duplicate"))
 
 
+@contextmanager
+def _survived(message: str, level: int = logging.ERROR) -> Generator[None]:
+    """Log *message* and the error of the block, in which a user-supplied store may raise anything."""
+    try:
+        yield
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as said
+        raise_if_cancelled()  # else something within the store was
+        _log.log(level, "%s: %s", message, _reason_of(error))
+
+
 async def _repeated(work: Callable[[], Awaitable[None]], every: float) -> None:
     while True:
         await work()
@@ -439,7 +426,7 @@ async def _repeated(work: Callable[[], Awaitable[None]], every: float) -> None:
 
 
 def _name_of(entry: Entry) -> str:
-    return f"{entry.type} {event_key(entry.key, entry.handler) or ''}".rstrip()
+    return f"{entry.type} {entry.key or ''}".rstrip()
 
 
 async def _ended(tasks: Collection[asyncio.Task[object]], grace: float) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from enum import Enum
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
@@ -22,12 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COUNTED", "MOST", "STATES", "WALKED", "Backlog", "Delivery", "Entry", "HandlerStore", "Standing",
-    "State", "StateStats", "Store", "StoredEvent", "choose_store", "copy_key", "event_key", "is_copy",
-    "key_for", "open_store",
+    "State", "StateStats", "Store", "StoredEvent", "choose_store", "made_up_key", "open_store", "shown_key",
 ]  # fmt: skip
 
 State: TypeAlias = Literal["open", "handled", "dead"]
-_COPY: Final = "handler:"
+_MADE_UP: Final = "\n"  # begins no key of the service: those are printable
 _NEEDED: Final = ("open", "close", "put", "bury", "claim", "take", "handled", "release", "prune")
 COUNTED: Final = 10_000  # events that ``Backlog`` counts
 MOST: Final = 100_000  # events in one state that ``Store.stats`` counts
@@ -53,7 +53,7 @@ class Delivery:
 
 
 @attrs.frozen(kw_only=True)
-class Entry:
+class Entry(Delivery):
     """
     A delivery under a lease.
 
@@ -63,12 +63,7 @@ class Entry:
 
     id: int
     token: str
-    key: str | None
-    type: str
-    body: bytes | None = attrs.field(repr=False)
     attempts: int
-    handler: str = ""
-    ordering_key: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -229,10 +224,9 @@ class HandlerStore(Store, Protocol):
     """
     A store that knows handlers.  A receiver needs one for several handlers of one event, and for ``key=``.
 
-    An event that several handlers get is stored once for each, so that each copy has its own lease, attempts
-    and end.  The first has the event's key, and the others that of ``key_for``.  A delivery that is claimed
-    while the event's key belongs to another handler gets such a key, too, and keeps it once that claim is
-    deleted.
+    An event that several handlers get is stored once for each, under the same key, so that each copy has its
+    own lease, attempts and end.  A claim is for its handler alone, unless the event is stored for no handler
+    yet.
 
     Of all open deliveries with one ``ordering_key``, only one is due or leased, and no other is due before it
     is handled or dead.  The one with the lowest id is next.
@@ -256,7 +250,8 @@ class HandlerStore(Store, Protocol):
         """
         End the lease and store the event for handlers: the entry becomes the first of *deliveries*.
 
-        All are due with no attempts, in the order of their keys.  Returns ``False`` if the lease was lost.
+        All are due with no attempts, in the order of their keys; those that handlers have had are left out.
+        Returns ``False`` if the lease was lost.
         """
         ...
 
@@ -264,44 +259,24 @@ class HandlerStore(Store, Protocol):
         """
         Store a copy of *event* for one more handler.
 
-        Returns ``False`` if that handler has had it, its body is deleted, it is a copy itself, or it waits
-        and is for no handler yet.
+        Returns ``False`` if that handler has had it, its body is deleted, or it waits and is for no handler
+        yet.
         """
         ...
 
 
-def key_for(handler: str, key: str | None, number: int, received_at: float) -> str:
-    """Return the key of the copy of an event for *handler*; no other family of keys starts like this."""
-    return f"{_COPY}{handler}:{key if key is not None else f'#{number}@{received_at!r}'}"
+def made_up_key() -> str:
+    """Return the key under which a store has an event without one."""
+    return _MADE_UP + token_hex(16)
 
 
-def copy_key(delivery: Delivery) -> str | None:
-    """Return the key of the copy of an event with a key for the delivery's handler, if it has both."""
-    handler, key = delivery.handler, delivery.key
-    return f"{_COPY}{handler}:{key}" if handler and key else None  # as ``key_for``
-
-
-def event_key(key: str | None, handler: str) -> str | None:
-    """Return the event's own key of a stored one, which may be the key of a copy for *handler*."""
-    own = f"{_COPY}{handler}:"
-    if key is None or not key.startswith(own):
-        return key
-    rest = key.removeprefix(own)
-    return None if rest.startswith("#") else rest
-
-
-def is_copy(key: str | None) -> bool:
-    """Whether a stored key is that of an event's copy for one more handler."""
-    return key is not None and key.startswith(_COPY)
+def shown_key(key: str) -> str | None:
+    """Return the key of a stored event, or ``None`` if it was made up."""
+    return None if key.startswith(_MADE_UP) else key
 
 
 def open_store(address: str) -> HandlerStore:
-    """
-    Return the store at an address: ``postgresql://…``, or else the path of a SQLite file.
-
-    Raises:
-        ConfigurationError: It is an address of another form.
-    """
+    """Return the store at an address: ``postgresql://…``, or else the path of a SQLite file."""
     if is_postgres(address):
         from invsvc_async.events.stores.postgres import PostgresStore
 

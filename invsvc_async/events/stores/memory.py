@@ -6,10 +6,9 @@ For tests, and for applications that may lose unhandled events when the process 
 
 from __future__ import annotations
 
-import heapq
 import time
 from itertools import islice
-from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import attrs
@@ -26,9 +25,8 @@ from invsvc_async.events.stores import (
     State,
     StateStats,
     StoredEvent,
-    copy_key,
-    is_copy,
-    key_for,
+    made_up_key,
+    shown_key,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +38,7 @@ __all__ = ["MemoryStore"]
 @attrs.define(kw_only=True, eq=False)
 class _Record:
     id: int
+    name: str  # the event's key, or one that was made up
     key: str | None
     type: str
     body: bytes | None = attrs.field(repr=False)
@@ -55,10 +54,6 @@ class _Record:
     @property
     def is_claim(self) -> bool:
         return self.state == "open" and self.body is None
-
-    @property
-    def is_taken_in_turn(self) -> bool:
-        return self.state == "open" and self.body is not None and self.due < inf
 
 
 class MemoryStore(HandlerStore):
@@ -82,10 +77,9 @@ class MemoryStore(HandlerStore):
         self._last = 0
         self._leases = 0
         self._records: dict[int, _Record] = {}
-        self._by_key: dict[str | None, _Record] = {}  # of those that have a key
-        self._waiting: list[tuple[float, int]] = []  # a heap; items with an outdated time are stale
+        self._by_name: dict[str, dict[str, _Record]] = {}  # those of each event, by handler
+        self._open: dict[int, _Record] = {}
         self._ended: dict[int, _Record] = {}  # handled and dead ones, oldest first
-        self._ordered: dict[str, dict[int, _Record]] = {}  # open ones by ordering key; one of each is due
 
     async def open(self) -> None:
         """Do nothing: memory is always ready."""
@@ -94,19 +88,21 @@ class MemoryStore(HandlerStore):
         """Do nothing: deliveries stay as long as this object."""
 
     async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
-        known = self._by_key.get(delivery.key)
-        if known is None:
+        name = delivery.key or made_up_key()
+        known = self._by_name.get(name, {})
+        is_new, is_claimed = not known, all(record.is_claim for record in known.values())
+        if is_new:
             self._make_room(1 + len(further))
-            self._file_all(self._add(delivery), further)
-        else:
-            self._complete(known, delivery, further)
-        return known is None
+        for each in (delivery, *further):
+            if is_claimed or each.handler in known:
+                self._complete(each, name)
+        return is_new
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
         if isinstance(found, Entry):
             record = self._held(found)
         else:
-            record = None if found.key in self._by_key else self._add(found)
+            record = None if found.key in self._by_name else self._add(found)
         if record is None:
             return False
         record.reason = reason
@@ -114,58 +110,46 @@ class MemoryStore(HandlerStore):
         return True
 
     async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
-        record, key = self._by_key.get(delivery.key), copy_key(delivery)
-        is_own = record is not None and record.handler in {"", delivery.handler}
-        # A copy without the event itself: that was another handler's claim, which was deleted.
-        if key is not None and not is_own and (record is not None or key in self._by_key):
-            delivery = attrs.evolve(delivery, key=key)
-            record = self._by_key.get(delivery.key)
-        record = record or self._add(delivery)
+        known = self._by_name.get(delivery.key or "", {})
+        record = known.get("") or known.get(delivery.handler) or self._add(delivery)
         if record.state != "open":
             return Standing.HANDLED
-        if record.due > self._steady():
+        # Most have no ordering key, and then no other need be looked at.
+        if record.due > self._steady() or (record.ordering_key and record not in self._due()):
             return Standing.BUSY if record.body is None else Standing.STORED
         return self._lease(record, lease)
 
     async def take(self, *, limit: int, lease: float, handlers: Collection[str] | None = None) -> list[Entry]:
-        taken: list[Entry] = []
-        passed: list[tuple[float, int]] = []
-        while self._waiting and self._waiting[0][0] <= self._steady() and len(taken) < limit:
-            due, number = heapq.heappop(self._waiting)
-            record = self._records.get(number)
-            if record is None or record.state != "open" or record.due != due:
-                continue
-            if handlers is None or record.handler in handlers:
-                taken.append(self._lease(record, lease))
-            else:
-                passed.append((due, number))
-        for item in passed:
-            heapq.heappush(self._waiting, item)
-        return taken
+        due = [one for one in self._due() if handlers is None or one.handler in handlers]
+        return [self._lease(record, lease) for record in due[:limit]]
 
     async def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> bool:
         record = self._held(entry)
         if record is None:
             return False
         self._make_room(len(deliveries) - 1)
-        self._unfile(record)
-        first, *further = deliveries
-        record.handler, record.ordering_key = first.handler, first.ordering_key
-        record.lease = record.attempts = 0
-        self._file_all(record, further)
+        known = self._by_name[record.name]
+        first = next((each for each in deliveries if known.get(each.handler, record) is record), None)
+        if first is None:
+            self._end(record, "handled")
+        else:
+            known[first.handler] = known.pop(record.handler)
+            record.handler, record.ordering_key = first.handler, first.ordering_key
+            record.lease, record.attempts, record.due = 0, 0, self._steady()
+        for each in deliveries:
+            if each is not first:
+                self._complete(each, record.name, record.received)
         return True
 
     async def give(self, event: StoredEvent, handler: str) -> bool:
         record = self._records.get(event.id)
-        if record is None or record.body is None or record.handler == handler or is_copy(record.key):
+        if record is None or record.body is None or handler in self._by_name[record.name]:
             return False
         if record.state == "open" and not record.handler:  # will be for all handlers that it fits
             return False
-        self._make_room(1)
-        given = Delivery(key=None, type=record.type, body=record.body, handler=handler)
-        copy = self._add_copy(record, given)
-        self._file(copy)
-        return copy is not None
+        given = Delivery(key=record.key, type=record.type, body=record.body, handler=handler)
+        self._add(given, record.name, record.received)
+        return True
 
     async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
         record = self._held(entry)
@@ -179,11 +163,9 @@ class MemoryStore(HandlerStore):
         record = self._held(entry)
         if record is None:
             return False
+        record.lease, record.due = 0, self._steady() + delay
         if record.body is None:
             self._forget(record)
-        else:
-            record.lease = 0
-            self._schedule(record, self._steady() + delay)
         return True
 
     async def events(
@@ -205,8 +187,8 @@ class MemoryStore(HandlerStore):
         if record is None or record.state == "open" or record.body is None:
             return False
         record.state, record.attempts, record.lease, record.ordering_key = "open", 0, 0, None
-        del self._ended[record.id]
-        self._schedule(record, self._steady())
+        record.due = self._steady()
+        self._open[record.id] = self._ended.pop(record.id)
         return True
 
     async def drop(self, event: StoredEvent) -> bool:
@@ -231,17 +213,16 @@ class MemoryStore(HandlerStore):
         return {state: StateStats(len(found), min(found, default=None)) for state, found in received.items()}
 
     async def backlog(self) -> Backlog:
-        now = self._steady()
-        due = [one.due for one in self._records.values() if one.is_taken_in_turn and one.due <= now]
-        dead = sum(one.state == "dead" for one in self._ended.values())
-        return Backlog(min(len(due), COUNTED), now - min(due, default=now), min(dead, COUNTED))
+        due, dead = self._due(), sum(one.state == "dead" for one in self._ended.values())
+        late = self._steady() - due[0].due if due else 0.0
+        return Backlog(min(len(due), COUNTED), late, min(dead, COUNTED))
 
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
         now = self._steady()
         limits = {"handled": older_than, "dead": dead}
-        old = [one for one in self._records.values() if one.is_claim and one.due < now - older_than]
+        old = [one for one in self._open.values() if one.is_claim and one.due < now - older_than]
         for record in self._ended.values():
             age, limit = now - record.due, limits[record.state]
             if limit is not None and age > limit:
@@ -252,6 +233,16 @@ class MemoryStore(HandlerStore):
             self._forget(record)
         return sum(record.state == "handled" for record in old)
 
+    def _due(self) -> list[_Record]:
+        """Return what may be taken now: of each ordering key, the one that was begun, or else the first."""
+        now, first = self._steady(), dict[str, _Record]()
+        for record in self._open.values():
+            if (key := record.ordering_key) is not None:
+                first[key] = min(first.get(key, record), record, key=lambda one: (not one.attempts, one.id))
+        waiting = (one for one in self._open.values() if one.body is not None and one.due <= now)
+        due = [one for one in waiting if one.ordering_key is None or first[one.ordering_key] is one]
+        return sorted(due, key=attrgetter("due", "id"))
+
     def _make_room(self, number: int) -> None:
         excess = len(self._records) + number - self._capacity
         if excess > len(self._ended):
@@ -261,93 +252,47 @@ class MemoryStore(HandlerStore):
         for record in list(islice(self._ended.values(), max(excess, 0))):
             self._forget(record)
 
-    def _add(self, delivery: Delivery) -> _Record:
+    def _add(self, delivery: Delivery, name: str = "", received: float | None = None) -> _Record:
         if len(self._records) >= self._capacity:
             self._make_room(1)
         self._last += 1
         record = _Record(
-            id=self._last, key=delivery.key, type=delivery.type, body=delivery.body, received=self._clock(),
-            due=self._steady(), handler=delivery.handler, ordering_key=delivery.ordering_key,
+            id=self._last, name=name or delivery.key or made_up_key(),
+            key=shown_key(name) if name else delivery.key, type=delivery.type, body=delivery.body,
+            received=self._clock() if received is None else received, due=self._steady(),
+            handler=delivery.handler, ordering_key=delivery.ordering_key,
         )  # fmt: skip
-        self._records[record.id] = record
-        if record.key is not None:
-            self._by_key[record.key] = record
+        self._records[record.id] = self._open[record.id] = record
+        self._by_name.setdefault(record.name, {})[record.handler] = record
         return record
 
-    def _add_copy(self, first: _Record, delivery: Delivery) -> _Record | None:
-        """Add the event of *first* for one more handler; ``None`` if that one has had it."""
-        copy = attrs.evolve(delivery, key=key_for(delivery.handler, first.key, first.id, first.received))
-        if self._by_key.get(copy.key) is not None:
-            return None
-        record = self._add(copy)
-        record.received = first.received
-        return record
-
-    def _complete(self, known: _Record, delivery: Delivery, further: Sequence[Delivery]) -> None:
-        """Store what claims of a known event lack: its body, and copies for handlers without a claim."""
-        is_claim = known.is_claim
-        for each in (delivery, *further):
-            own: _Record | None = known
-            if each.handler and known.handler not in {"", each.handler}:
-                own = self._by_key.get(key_for(each.handler, known.key, known.id, known.received))
-            if own is not None and own.is_claim:
-                own.body = each.body
-                self._schedule(own, own.due)
-            elif own is None and is_claim:
-                self._file(self._add_copy(known, each))
-
-    def _file_all(self, first: _Record, further: Sequence[Delivery]) -> None:
-        self._file(first)
-        for each in further:
-            self._file(self._add_copy(first, each))
-
-    def _file(self, record: _Record | None) -> None:
-        """Make a record due, or let it wait for the others of its ordering key."""
+    def _complete(self, delivery: Delivery, name: str, received: float | None = None) -> None:
+        """Store a delivery if its handler has not had it, or else the body that its claim lacks."""
+        record = self._by_name.get(name, {}).get(delivery.handler)
         if record is None:
-            return
-        due = self._steady()
-        if record.ordering_key is not None:
-            others = self._ordered.setdefault(record.ordering_key, {})
-            others[record.id] = record
-            due = due if len(others) == 1 else inf
-        self._schedule(record, due)
-
-    def _unfile(self, record: _Record) -> None:
-        """Remove a record from those of its ordering key, and make the next of these due."""
-        key = record.ordering_key
-        others = {} if key is None else self._ordered.get(key, {})
-        if key is None or others.pop(record.id, None) is None:
-            return
-        if not others:
-            del self._ordered[key]
-        elif record.due < inf:
-            self._schedule(others[min(others)], self._steady())
+            self._add(delivery, name, received)
+        elif record.is_claim:
+            record.body = delivery.body
 
     def _end(self, record: _Record, state: State) -> None:
-        if record.ordering_key is not None:
-            self._unfile(record)
+        self._open.pop(record.id, None)
         record.state, record.due = state, self._steady()
         self._ended[record.id] = record
 
     def _forget(self, record: _Record) -> None:
+        self._open.pop(record.id, None)
         self._ended.pop(record.id, None)
-        self._unfile(record)
         del self._records[record.id]
-        self._by_key.pop(record.key, None)
-
-    def _schedule(self, record: _Record, due: float) -> None:
-        record.due = due
-        if record.body is not None and due < inf:
-            heapq.heappush(self._waiting, (due, record.id))
-        if len(self._waiting) > 2 * self._capacity:  # mostly stale items: each lease leaves one
-            self._waiting = [(one.due, one.id) for one in self._records.values() if one.is_taken_in_turn]
-            heapq.heapify(self._waiting)
+        known = self._by_name[record.name]
+        del known[record.handler]
+        if not known:
+            del self._by_name[record.name]
 
     def _lease(self, record: _Record, seconds: float) -> Entry:
         self._leases += 1
         record.lease = self._leases
         record.attempts += 1
-        self._schedule(record, self._steady() + seconds)
+        record.due = self._steady() + seconds
         return Entry(
             id=record.id, token=str(record.lease), key=record.key, type=record.type, body=record.body,
             attempts=record.attempts, handler=record.handler, ordering_key=record.ordering_key,

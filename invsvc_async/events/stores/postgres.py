@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import attrs
 
 from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
-from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create, in_slices
+from invsvc_async.events.stores import made_up_key
+from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create
 from invsvc_async.storage.dialect import PostgresDialect
 from invsvc_async.storage.table_version import VERSION, check_version
 
@@ -27,12 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["GroupedPuts", "PostgresStore"]
 
 T = TypeVar("T")
-_Put: TypeAlias = "tuple[Delivery, asyncio.Future[bool | None]]"
+_Put: TypeAlias = "tuple[Delivery, asyncio.Future[bool]]"
 
 _MARK: Final = "invsvc_async events, "
 _LOCK: Final = 0x696E7665  # an arbitrary number: only one process may create the table
 _TIMEOUT: Final = 5.0  # s for one statement: the sender waits 10 s
-_SLICE: Final = 0.02  # s that one statement of prune is to take
 _PUTS: Final = 500  # deliveries of one statement
 _BYTES: Final = 8 << 20  # of their bodies, unless one is larger
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
@@ -94,29 +95,22 @@ class PostgresStore(ScriptedStore):
         if puts is not None:
             await puts.pool.aclose()
 
-    async def _put(self, delivery: Delivery) -> bool | None:
+    async def _put(self, delivery: Delivery) -> bool:
         return await (await self._opened()).put(delivery)
 
     async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
         pool, dialect = (await self._opened()).pool, self._dialect
         return await (pool.run(dialect, script) if how == "together" else dialect.run(pool, script()))
 
-    async def _in_slices(self, script: Callable[[int], Script[int]]) -> int:
-        return await in_slices(lambda rows: self._ask(lambda: script(rows), "each alone"), seconds=_SLICE)
-
     async def _opened(self) -> GroupedPuts:
-        here = self._by_loop.get(asyncio.get_running_loop())
-        if here is not None and here.puts is not None:
-            return here.puts
-        try:
-            from invsvc_async.storage.postgres_pool import Pool
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"PostgresStore: {error.name} is not installed. Install invsvc-async[postgres]."
-            ) from None
         here = self._here()
         async with here.opening:
             if here.puts is None:
+                try:
+                    from invsvc_async.storage.postgres_pool import Pool
+                except ModuleNotFoundError as error:
+                    words = f"PostgresStore: {error.name} is not installed. Install invsvc-async[postgres]."
+                    raise ConfigurationError(words) from None
                 # Each statement is tried once, because the sender waits for only 10 s.
                 name = "the event store's database"
                 pool = Pool(self._dsn, name, size=self._connections, patience=_TIMEOUT, retry=False)
@@ -158,16 +152,9 @@ class GroupedPuts:
         self._waiting: list[_Put] = []
         self._running: asyncio.Task[None] | None = None
 
-    async def put(self, delivery: Delivery) -> bool | None:
-        """
-        Store a delivery to be handled; ``False`` if its key is known.
-
-        Returns ``None``, and has stored nothing, if another handler has claimed the event without a body.
-
-        Raises:
-            JournalError: The database cannot be used.
-        """
-        done: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
+    async def put(self, delivery: Delivery) -> bool:
+        """Store a delivery to be handled; ``False`` if its key is known."""
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((delivery, done))
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run(), name="invsvc events put")
@@ -207,12 +194,12 @@ class GroupedPuts:
         from invsvc_async.storage.postgres_pool import AWAY
 
         rows = [
-            (each.key, each.type, each.body, each.handler, (len(group) - number) / 1e6)
+            (each.key or made_up_key(), each.type, each.body, each.handler, (len(group) - number) / 1e6)
             for number, (each, _) in enumerate(group)
         ]
         try:
-            rows.sort(key=lambda row: row[0] or "")
-            new = dict(await self.pool.fetch(*self._dialect.translated(PUT, (rows,))))
+            in_order = sorted(rows, key=itemgetter(0))
+            new = dict(await self.pool.fetch(*self._dialect.translated(PUT, (in_order,))))
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait get it
             if len(group) > 1 and not isinstance(error.__cause__, AWAY):
                 for each in group:
@@ -222,6 +209,6 @@ class GroupedPuts:
                 if not done.done():
                     done.set_exception(error)
             return
-        for delivery, done in group:
+        for (key, *_), (_, done) in zip(rows, group, strict=True):
             if not done.done():
-                done.set_result(new.get(delivery.key, False))
+                done.set_result(new.get(key, False))

@@ -30,13 +30,12 @@ from invsvc_async.events.stores import (
     State,
     StateStats,
     StoredEvent,
-    copy_key,
-    is_copy,
-    key_for,
+    made_up_key,
+    shown_key,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
     from types import CoroutineType
 
     from invsvc_async.storage.dialect import Script
@@ -48,8 +47,6 @@ T = TypeVar("T")
 
 _Method: TypeAlias = "Callable[Concatenate[Any, P], CoroutineType[Any, Any, T]]"  # Any: a store
 _Row: TypeAlias = "Sequence[Any]"  # Any: as the columns
-_Made: TypeAlias = tuple[int, float]  # the id of a row, and when it was received
-_Known: TypeAlias = tuple[int, float, str, bool]  # the same, its handler, and whether it is a claim
 How: TypeAlias = Literal["each alone", "together", "to read"]
 """Each statement of a script may be a transaction of its own, all are one, or the script only reads."""
 
@@ -63,7 +60,7 @@ _CREATE: Final = (
     """
     CREATE TABLE {t} (
         id {id},
-        key text UNIQUE,
+        key text NOT NULL,
         type text NOT NULL,
         body {bytes},
         state text NOT NULL CHECK (state IN ('open', 'handled', 'dead')),
@@ -73,7 +70,8 @@ _CREATE: Final = (
         reason text NOT NULL DEFAULT '',
         received float8 NOT NULL,
         handler text NOT NULL DEFAULT '',
-        ordering_key text
+        ordering_key text,
+        UNIQUE (key, handler)
     )
     """,
     "CREATE INDEX {t}_waiting ON {t} (due, id) WHERE state = 'open' AND body IS NOT NULL",
@@ -89,48 +87,48 @@ _CREATE: Final = (
 _LAST_ID: Final = (1 << 63) - 1
 _ENTRY: Final = ("id", "token", "key", "type", "body", "attempts", "handler", "ordering_key")
 _EVENT: Final = ("id", "key", "type", "body", "reason", "attempts", "received_at", "state", "handler")
-# Many deliveries; the result is whether each is new, NULL for those whose event another handler has claimed,
-# and nothing for those that are known.  A claim without a body always has a token.  PostgreSQL gets them in
-# the order of keys, in which every process locks them, so that they cannot deadlock; ``age`` keeps the order
-# in which they came.
-PUT: Final = """
-    INSERT INTO {t} AS kept (key, type, body, handler, state, due, received)
-    SELECT key, type, body, handler, 'open', {began} - age, {calendar}
-    FROM {rows 1 key:text type:text body:bytea handler:text age:float8} WHERE true
-    ON CONFLICT (key) DO UPDATE
-    SET body = CASE
-        WHEN kept.handler IN ('', excluded.handler) OR excluded.handler = '' THEN excluded.body
-    END
+_IS_CLAIM: Final = "state = 'open' AND body IS NULL"  # until a body comes
+# Many deliveries, of which those are left out whose event is stored for another handler.  The result is
+# whether each is new: a token shows that a claim was there, of its handler or of another.  PostgreSQL gets
+# them in the order of keys, in which every process locks them, so that they cannot deadlock; ``age`` keeps
+# the order in which they came.
+PUT: Final = f"""
+    INSERT INTO {{t}} AS kept (key, type, body, handler, state, due, received, token)
+    SELECT key, type, body, handler, 'open', {{began}} - age, {{calendar}},
+        CASE WHEN EXISTS (SELECT 1 FROM {{t}} AS other WHERE other.key = given.key) THEN 'claim' ELSE '' END
+    FROM {{rows 1 key:text type:text body:bytea handler:text age:float8}}
+    WHERE NOT EXISTS (
+        SELECT 1 FROM {{t}} AS other
+        WHERE other.key = given.key AND other.handler <> given.handler AND NOT ({_IS_CLAIM})
+    )
+    ON CONFLICT (key, handler) DO UPDATE SET body = excluded.body
     WHERE kept.state = 'open' AND kept.body IS NULL
-    RETURNING key, CASE WHEN token = '' THEN true WHEN body IS NOT NULL THEN false END
+    RETURNING key, token = ''
 """
 _INSERT: Final = """
-    INSERT INTO {t} (key, type, body, state, due, token, received, handler, ordering_key)
-    VALUES ($1, $2, $3, 'open', {now} + $4, $5, coalesce($6, {calendar}), $7, $8)
-    ON CONFLICT (key) DO NOTHING RETURNING id, received
+    INSERT INTO {t} (key, type, body, state, due, received, handler, ordering_key)
+    VALUES ($1, $2, $3, 'open', {now} + $4, coalesce($5, {calendar}), $6, $7)
+    ON CONFLICT (key, handler) DO NOTHING {changed}
 """
 _INSERT_DEAD: Final = """
-    INSERT INTO {t} (key, type, body, state, due, reason, received)
-    VALUES ($1, $2, $3, 'dead', {calendar}, $4, {calendar}) ON CONFLICT (key) DO NOTHING {changed}
+    INSERT INTO {t} (key, type, body, state, due, reason, received, handler)
+    VALUES ($1, $2, $3, 'dead', {calendar}, $4, {calendar}, $5)
+    ON CONFLICT (key, handler) DO NOTHING {changed}
 """
-# A claim has no body until one comes.
-_KNOWN: Final = """
-    SELECT id, received, handler, state = 'open' AND body IS NULL FROM {t} WHERE key = $1 {update}
-"""
-_COMPLETE: Final = "UPDATE {t} SET body = $2 WHERE key = $1 AND state = 'open' AND body IS NULL"
-# Nothing is added if the handler has had a copy, with the key $7: then the event's own key was that of
-# another handler's claim, which was deleted.
+_KNOWN: Final = f"SELECT {_IS_CLAIM} FROM {{t}} WHERE key = $1 {{update}}"
+_COMPLETE: Final = f"UPDATE {{t}} SET body = $3 WHERE key = $1 AND handler = $2 AND {_IS_CLAIM}"
 _CLAIM: Final = f"""
     INSERT INTO {{t}} AS kept (key, type, body, state, due, token, attempts, handler, received)
-    SELECT {{arg 1 text}}, {{arg 2 text}}, {{arg 3 bytea}}, 'open', {{now}} + $4, {{arg 5 text}}, 1,
-        {{arg 6 text}}, {{calendar}}
-    WHERE NOT EXISTS (SELECT 1 FROM {{t}} WHERE key = $7) OR EXISTS (SELECT 1 FROM {{t}} WHERE key = $1)
-    ON CONFLICT (key) DO UPDATE SET due = {{now}} + $4, token = excluded.token, attempts = kept.attempts + 1
+    VALUES ($1, $2, $3, 'open', {{now}} + $4, $5, 1,
+        coalesce((SELECT handler FROM {{t}} WHERE key = $1 AND handler = ''), $6), {{calendar}})
+    ON CONFLICT (key, handler) DO UPDATE
+    SET due = {{now}} + $4, token = excluded.token, attempts = kept.attempts + 1
     WHERE kept.state = 'open' AND kept.due <= {{now}}
-        AND (excluded.handler = '' OR kept.handler IN ('', excluded.handler))
     RETURNING {", ".join(_ENTRY)}
 """
-_CLAIMED: Final = "SELECT state, body IS NOT NULL, handler FROM {t} WHERE key = $1"
+_CLAIMED: Final = """
+    SELECT state, body IS NOT NULL FROM {t} WHERE key = $1 AND handler IN ('', $2) ORDER BY handler LIMIT 1
+"""
 _DUE: Final = "SELECT id, due FROM {t} WHERE state = 'open' AND body IS NOT NULL AND"
 _LEASE: Final = f"""
     UPDATE {{t}} SET due = {{now}} + $2, token = $3, attempts = attempts + 1
@@ -147,9 +145,10 @@ _BURIED: Final = f"""
 """
 _FORGET: Final = f"DELETE FROM {{t}} {_OURS} AND body IS NULL {{changed}}"
 _RELEASE: Final = f"UPDATE {{t}} SET due = {{now}} + $3, token = '' {_OURS} {{changed}}"
+_HELD: Final = f"SELECT key, received FROM {{t}} {_OURS} {{update}}"
+_OTHERS: Final = "SELECT handler FROM {t} WHERE key = $1 AND id <> $2"
 _ASSIGN: Final = f"""
-    UPDATE {{t}} SET due = {{now}} + $3, token = '', attempts = 0, handler = $4, ordering_key = $5
-    {_OURS} RETURNING id, received
+    UPDATE {{t}} SET due = {{now}} + $3, token = '', attempts = 0, handler = $4, ordering_key = $5 {_OURS}
 """
 _FIRST: Final = "SELECT id FROM {t} WHERE ordering_key = $1 ORDER BY id LIMIT 1"
 _LOCK: Final = """
@@ -160,8 +159,7 @@ _ADVANCE: Final = f"UPDATE {{t}} SET due = {{now}} WHERE id = ({_FIRST})"
 _SAME: Final = "WHERE id = $1 AND received = $2"
 # An open one that is for no handler yet will be for all that it fits.
 _GIVEN: Final = f"""
-    SELECT type, body, key FROM {{t}}
-    {_SAME} AND handler <> $3 AND body IS NOT NULL AND NOT (state = 'open' AND handler = '')
+    SELECT type, body, key FROM {{t}} {_SAME} AND body IS NOT NULL AND NOT (state = 'open' AND handler = '')
 """
 _REVIVE: Final = f"""
     UPDATE {{t}} SET state = 'open', due = {{now}}, token = '', attempts = 0
@@ -202,10 +200,7 @@ _OLD: Final = """
 _PRUNES: Final = {
     "claims": _OLD % ("state = 'open' AND body IS NULL AND due < {began}", "DELETE FROM {t}"),
     "bodies": _OLD
-    % (
-        "state = 'handled' AND body IS NOT NULL AND due < {calendar}",
-        "UPDATE {t} SET body = NULL",
-    ),
+    % ("state = 'handled' AND body IS NOT NULL AND due < {calendar}", "UPDATE {t} SET body = NULL"),
     "dead": _OLD % ("state = 'dead' AND due < {calendar}", "DELETE FROM {t}"),
     "handled": _OLD % ("state = 'handled' AND due < {calendar}", "DELETE FROM {t}"),
 }
@@ -231,31 +226,32 @@ class ScriptedStore(HandlerStore):
         """Run a new *script*, and return its result."""
         raise NotImplementedError
 
-    async def _in_slices(self, script: Callable[[int], Script[int]]) -> int:
-        """Repeat a *script* on so many rows while there are more; return how many it has changed."""
-        raise NotImplementedError
+    async def _aside(self, script: Callable[[], Script[int]]) -> int:
+        """Run a new *script* that changes some rows while others use the store."""
+        return await self._ask(script, "each alone")
 
-    async def _put(self, delivery: Delivery) -> bool | None:
+    async def _put(self, delivery: Delivery) -> bool:
         """Store a delivery with those that wait, by ``PUT``; return its result."""
         raise NotImplementedError
 
     async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
         if not further and delivery.ordering_key is None and delivery.body is not None:
-            new = await self._put(delivery)
-            if new is not None:
-                return bool(new)
+            return await self._put(delivery)
         return await self._put_all(delivery, further)
 
     @_runs("together")
     def _put_all(self, delivery: Delivery, further: Sequence[Delivery]) -> Script[bool]:
         yield from _lock(delivery, *further)
-        while (made := (yield from _insert(delivery, delivery.key))) is None:
-            known = yield _KNOWN, (delivery.key,)
-            if known:  # or it was deleted just now
-                yield from _complete(known[0], delivery, further)
-                return False
-        yield from _insert_copies(delivery.key, made, further)
-        return True
+        key = delivery.key or made_up_key()
+        known = yield _KNOWN, (key,)
+        if not all(is_claim for (is_claim,) in known):  # it is stored: only its claims lack a body
+            for each in (delivery, *further):
+                yield _COMPLETE, (key, each.handler, each.body)
+            return False
+        is_new = yield from _add(delivery, key)
+        for each in further:
+            yield from _add(each, key)
+        return is_new and not known
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
         if isinstance(found, Entry):
@@ -264,22 +260,17 @@ class ScriptedStore(HandlerStore):
 
     @_runs("each alone")
     def _insert_dead(self, delivery: Delivery, reason: str) -> Script[bool]:
-        return bool((yield _INSERT_DEAD, (delivery.key, delivery.type, delivery.body, reason)))
+        key = delivery.key or made_up_key()
+        values = (key, delivery.type, delivery.body, reason, delivery.handler)
+        return bool((yield _INSERT_DEAD, values))
 
     @_runs("each alone")
     def claim(self, delivery: Delivery, *, lease: float) -> Script[Entry | Standing]:
-        values = (delivery.type, delivery.body, lease, secrets.token_hex(8), delivery.handler)
-        copy = copy_key(delivery)
-        rows = yield _CLAIM, (delivery.key, *values, copy)
+        key, token = delivery.key or made_up_key(), secrets.token_hex(8)
+        rows = yield _CLAIM, (key, delivery.type, delivery.body, lease, token, delivery.handler)
         if rows:
             return _entry(rows[0])
-        found = yield _CLAIMED, (delivery.key,)
-        is_own = bool(found) and found[0][2] in {"", delivery.handler}
-        if copy is not None and not is_own and (found or (yield _CLAIMED, (copy,))):
-            rows = yield _CLAIM, (copy, *values, None)
-            if rows:
-                return _entry(rows[0])
-            found = yield _CLAIMED, (copy,)
+        found = yield _CLAIMED, (key, delivery.handler)
         if found and found[0][0] != "open":
             return Standing.HANDLED
         return Standing.STORED if found and found[0][1] else Standing.BUSY
@@ -308,21 +299,30 @@ class ScriptedStore(HandlerStore):
     @_runs("together")
     def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> Script[bool]:
         yield from _lock(*deliveries)
-        first, *further = deliveries
-        delay = yield from _delay(first)
-        rows = yield _ASSIGN, (entry.id, entry.token, delay, first.handler, first.ordering_key)
-        if rows:
-            yield from _insert_copies(entry.key, rows[0], further)
-        return bool(rows)
+        held = yield _HELD, (entry.id, entry.token)
+        if not held:
+            return False
+        key, received = held[0]
+        others = {handler for (handler,) in (yield _OTHERS, (key, entry.id))}
+        first = next((each for each in deliveries if each.handler not in others), None)
+        if first is None:
+            yield _HANDLED, (entry.id, entry.token, None)
+        else:
+            delay = yield from _delay(first)
+            yield _ASSIGN, (entry.id, entry.token, delay, first.handler, first.ordering_key)
+        for each in deliveries:
+            if each is not first:
+                yield from _add(each, key, received)
+        return True
 
     @_runs("together")
     def give(self, event: StoredEvent, handler: str) -> Script[bool]:
-        found = yield _GIVEN, (event.id, event.received_at, handler)
-        if not found or is_copy(event.key):
+        found = yield _GIVEN, (event.id, event.received_at)
+        if not found:
             return False
         kind, body, key = found[0]
-        copy = Delivery(key=key, type=kind, body=body, handler=handler)
-        return (yield from _insert_copies(key, (event.id, event.received_at), [copy])) == 1
+        copy = Delivery(key=event.key, type=kind, body=body, handler=handler)
+        return (yield from _add(copy, key, event.received_at))
 
     @_runs("to read")
     def events(
@@ -373,14 +373,17 @@ class ScriptedStore(HandlerStore):
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
-        def some(text: str, age: float, rows: int) -> Script[int]:
-            return len((yield text, (age, rows)))
+        def all_of(text: str, age: float) -> Awaitable[int]:
+            def some(rows: int) -> Script[int]:
+                return len((yield text, (age, rows)))
+
+            return in_slices(lambda rows: self._aside(partial(some, rows)))
 
         ages = {"claims": older_than, "bodies": bodies, "dead": dead, "handled": older_than}
         pruned = 0
         for what, age in ages.items():
             if age is not None:
-                pruned = await self._in_slices(partial(some, _PRUNES[what], age))
+                pruned = await all_of(_PRUNES[what], age)
         return pruned
 
     async def _end(self, text: str, entry: Entry, *values: object) -> bool:
@@ -418,7 +421,7 @@ def _take(handlers: int | None) -> str:
     return f"WITH {', '.join(each)} {_LEASE}"
 
 
-async def in_slices(work: Callable[[int], Awaitable[int]], *, seconds: float) -> int:
+async def in_slices(work: Callable[[int], Awaitable[int]], *, seconds: float = 0.02) -> int:
     """
     Call *work* with a number of rows until it has changed fewer than that; return how many it has changed.
 
@@ -450,40 +453,20 @@ def _delay(delivery: Delivery) -> Script[float]:
     return inf if key is not None and (yield _FIRST, (key,)) else 0.0
 
 
-def _insert(delivery: Delivery, key: str | None, received: float | None = None) -> Script[_Made | None]:
-    """Add a delivery under *key* and return its id and time, or ``None`` if that is known."""
+def _add(delivery: Delivery, key: str, received: float | None = None) -> Script[bool]:
+    """Add a delivery, or else store the body that its claim lacks; return whether it was added."""
     delay = yield from _delay(delivery)
-    token = "claim" if delivery.body is None else ""  # as the claims that ``PUT`` completes
-    rows = yield _INSERT, (
-        key, delivery.type, delivery.body, delay, token, received, delivery.handler, delivery.ordering_key,
-    )  # fmt: skip
-    return rows[0] if rows else None
+    values = (delivery.type, delivery.body, delay, received, delivery.handler, delivery.ordering_key)
+    added = yield _INSERT, (key, *values)
+    if not added:
+        yield _COMPLETE, (key, delivery.handler, delivery.body)
+    return bool(added)
 
 
-def _insert_copies(key: str | None, first: _Made, further: Iterable[Delivery]) -> Script[int]:
-    """Add the event with *key*, and the id and time *first*, for handlers that have not had it."""
-    number, received = first
-    added = 0
-    for each in further:
-        copy = yield from _insert(each, key_for(each.handler, key, number, received), received)
-        added += copy is not None
-    return added
+def _made(kind: Callable[..., T], names: Sequence[str], row: _Row) -> T:
+    facts = dict(zip(names, row, strict=True))
+    return kind(**{**facts, "key": shown_key(facts["key"])})
 
 
-def _complete(known: _Known, delivery: Delivery, further: Sequence[Delivery]) -> Script[None]:
-    """Store what claims of a known event lack: its body, and copies for handlers that have not claimed it."""
-    number, received, handler, is_claim = known
-    for each in (delivery, *further):
-        is_own = handler in {"", each.handler} or not each.handler
-        key = delivery.key if is_own else key_for(each.handler, delivery.key, number, received)
-        yield _COMPLETE, (key, each.body)
-        if is_claim and not is_own:
-            yield from _insert_copies(delivery.key, (number, received), [each])
-
-
-def _entry(row: _Row) -> Entry:
-    return Entry(**dict(zip(_ENTRY, row, strict=True)))
-
-
-def _event(row: _Row) -> StoredEvent:
-    return StoredEvent(**dict(zip(_EVENT, row, strict=True)))
+_entry: Final = partial(_made, Entry, _ENTRY)
+_event: Final = partial(_made, StoredEvent, _EVENT)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
+from invsvc_async.events.stores import made_up_key
 from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create, in_slices
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect, slices
@@ -69,8 +70,7 @@ _WANTED: Final = 1_000  # pages of the log, after which SQLite's own commits wou
 _FEWEST: Final = 250
 _MOST: Final = 4_000
 _PAGES: Final = 8_000  # of the log, 32 MB; beyond, the thread is too slow, and commits do it
-_SLICE: Final = 0.02  # s that one transaction of prune is to take, until it is in the file
-_PATIENCE: Final = 100  # ms that such a transaction waits until no delivery waits
+_PATIENCE: Final = 100  # ms that a transaction of prune waits until no delivery waits
 
 
 class SqliteStore(ScriptedStore):
@@ -119,17 +119,13 @@ class SqliteStore(ScriptedStore):
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
-        """
-        Delete what was handled longer ago; such an event would be handled again if it came again.
-
-        The file then shrinks.
-        """
+        """Delete what was handled longer ago, which would be handled again; the file then shrinks."""
         pruned = await super().prune(older_than=older_than, bodies=bodies, dead=dead)
-        await self._aside(lambda _, db, rows: _shrink_some(db, rows))
+        await in_slices(lambda rows: self._write_aside(lambda _, db: _shrink_some(db, rows)))
         return pruned
 
-    async def _put(self, delivery: Delivery) -> bool | None:
-        new: bool | None = await (await self._opened()).writer.store(delivery)
+    async def _put(self, delivery: Delivery) -> bool:
+        new: bool = await (await self._opened()).writer.store(delivery)
         return new
 
     async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
@@ -138,21 +134,17 @@ class SqliteStore(ScriptedStore):
         file = await self._opened()
         return await file.writer.run(file.dialect, script)  # always together
 
-    async def _in_slices(self, script: Callable[[int], Script[int]]) -> int:
-        return await self._aside(lambda file, db, rows: file.dialect.run(db, script(rows)))
+    async def _aside(self, script: Callable[[], Script[int]]) -> int:
+        return await self._write_aside(lambda file, db: file.dialect.run(db, script()))
 
-    async def _aside(self, work: Callable[[_File, sqlite3.Connection, int], int]) -> int:
-        """Repeat *work* on so many rows while there are more; deliveries that wait go first."""
-
-        async def run(rows: int) -> int:
-            file = self._files.get(asyncio.get_running_loop())
-            for _ in range(_PATIENCE):
-                if file is None or file.writer.is_idle:
-                    break
-                await asyncio.sleep(0.001)
-            return await self._elsewhere(lambda file, db: file.write_aside(db, lambda: work(file, db, rows)))
-
-        return await in_slices(run, seconds=_SLICE)
+    async def _write_aside(self, work: Callable[[_File, sqlite3.Connection], int]) -> int:
+        """Run *work* in a transaction of its own, once no delivery waits, or after some time."""
+        file = self._files.get(asyncio.get_running_loop())
+        for _ in range(_PATIENCE):
+            if file is None or file.writer.is_idle:
+                break
+            await asyncio.sleep(0.001)
+        return await self._elsewhere(lambda file, db: file.write_aside(db, partial(work, file, db)))
 
     async def _elsewhere(self, work: Callable[[_File, sqlite3.Connection], T]) -> T:
         """Run *work* on a connection of its own, because a reader holds no delivery up."""
@@ -242,19 +234,18 @@ class _File:
     def _now(self) -> float:
         return self._steady() + self._ahead
 
-    def _put_all(self, db: sqlite3.Connection, deliveries: list[Delivery]) -> list[bool | None]:
+    def _put_all(self, db: sqlite3.Connection, deliveries: list[Delivery]) -> list[bool]:
         """Store deliveries by ``PUT``; return the result of each."""
-        results: list[bool | None] = []
+        results: list[bool] = []
         with transaction(db, self._begin):
             for some in slices(deliveries, MOST):
                 # sqlite3 looks for an adapter of each value of another type than these, also of bytes.
                 rows = [
-                    (one.key, one.type, None if one.body is None else bytearray(one.body), one.handler, 0.0)
+                    (one.key or made_up_key(), one.type, bytearray(one.body or b""), one.handler, 0.0)
                     for one in some
                 ]
                 new = dict(db.execute(*self.dialect.translated(PUT, (rows,))))
-                # One without a key is new; of several with one key, the first is.
-                results += (one.key is None or new.pop(one.key, False) for one in some)
+                results += (bool(new.pop(key, False)) for key, *_ in rows)  # of several with a key, the first
         return results
 
     def _begin(self, db: sqlite3.Connection) -> None:
@@ -282,20 +273,12 @@ class _File:
                 return
 
     def _connect(self) -> sqlite3.Connection:
-        """
-        Open or create the file.
-
-        Raises:
-            JournalError: It cannot be opened, is foreign, damaged, or of a newer version.
-            sqlite3.Error: It is damaged, locked or full.
-        """
+        """Open or create the file."""
         try:
             self._create()
         except OSError as error:
-            raise JournalError(
-                f"{self._name}: the file cannot be opened ({error.strerror}). Check the path and its "
-                "permissions."
-            ) from None
+            wrong = f"the file cannot be opened ({error.strerror})"
+            raise JournalError(f"{self._name}: {wrong}. Check the path and its permissions.") from None
         db = connect_again(self.path, self._wait, level=None)
         try:
             self._prepare(db)
@@ -366,19 +349,13 @@ def connect_again(
 ) -> sqlite3.Connection:
     """Connect to the file at *path*, which is not created if it was deleted meanwhile."""
     absolute = Path(path).absolute()
-    lock = FileLock(
-        absolute, f"event store {path}", "Use one name for it everywhere, or mount its whole folder."
-    )
+    advice = "Use one name for it everywhere, or mount its whole folder."
+    lock = FileLock(absolute, f"event store {path}", advice)
     with suppress(OSError):  # SQLite says what is wrong
         lock.join()
     try:
-        db = sqlite3.connect(
-            f"{absolute.as_uri()}?mode=rw",
-            uri=True,
-            timeout=wait,
-            isolation_level=level,
-            factory=LockedConnection,
-        )
+        place = f"{absolute.as_uri()}?mode=rw"
+        db = sqlite3.connect(place, timeout=wait, isolation_level=level, factory=LockedConnection, uri=True)
     except BaseException:
         lock.release()
         raise
@@ -410,12 +387,7 @@ class Upkeep:
         """What is wrong with the file, once that is known."""
 
     def start(self, db: sqlite3.Connection) -> None:
-        """
-        Start the thread, and leave the copying of *db* to it; check a small file now.
-
-        Raises:
-            JournalError: The small file is damaged.
-        """
+        """Start the thread, and leave the copying of *db* to it; check a small file now."""
         self._opened = opened_as(Path(self._path))
         (checked, size) = db.execute(_CHECKED).fetchone()
         self._is_checked = checked == self._opened

@@ -11,7 +11,7 @@ import pytest
 from invsvc_async import events
 from invsvc_async.errors import JournalError
 from invsvc_async.events import Delivery, Standing
-from invsvc_async.events.stores import HandlerStore, key_for
+from invsvc_async.events.stores import HandlerStore
 from invsvc_async.storage import sqlite_file
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ async def test_put_for_several_handlers(kept, key: str | None) -> None:
 
     first, second = await kept.store.take(limit=9, lease=10)
     assert [first.handler, second.handler] == ["first", "second"]
-    assert (first.key, first.body, second.body) == (key, b"{}", b"{}")
+    assert [(entry.key, entry.body) for entry in (first, second)] == [(key, b"{}")] * 2
     assert await kept.store.release(second, delay=0)
     assert await kept.store.handled(first)
     (again,) = await kept.store.take(limit=9, lease=10)
@@ -70,8 +70,7 @@ async def test_take_for_some_handlers(kept) -> None:
 async def test_claims_of_several_handlers(kept) -> None:
     """Each handler claims the event for itself, whichever is first, and a finished one stays so."""
     claims = [await kept.store.claim(delivery(handler=name), lease=10) for name in ("first", "second")]
-    assert claims[0].key == "e_1"
-    assert claims[1].key.startswith("handler:second:")
+    assert [claim.key for claim in claims] == ["e_1", "e_1"]
 
     assert await kept.store.claim(delivery(handler="second"), lease=10) is Standing.STORED
     assert await kept.store.handled(claims[0])
@@ -106,17 +105,6 @@ async def test_claim_after_that_of_another_handler_was_deleted(kept) -> None:
     again = await kept.store.claim(claims[0], lease=10)
     assert (again.key, again.handler) == ("e_1", "first")
     assert await kept.store.claim(claims[1], lease=10) is Standing.HANDLED
-
-
-async def test_claim_of_an_event_that_is_stored_twice_for_a_handler(kept) -> None:
-    """The event's own key counts."""
-    claims = [Delivery(key="e_1", type="t", body=None, handler=name) for name in ("first", "second")]
-    copy = Delivery(key="handler:second:e_1", type="t", body=None, handler="second")
-    await kept.store.handled(await kept.store.claim(copy, lease=10))
-    await kept.store.put(delivery("e_1", handler="second"))
-
-    assert (await kept.store.claim(claims[1], lease=10)).key == "e_1"
-    assert (await kept.store.claim(claims[0], lease=10)).key == "handler:first:e_1"
 
 
 async def test_claim_of_an_event_that_no_handler_is_known_of(kept) -> None:
@@ -316,6 +304,32 @@ async def test_put_of_an_event_that_one_handler_has_handled(kept) -> None:
     assert (entry.handler, entry.body) == ("second", b"{}")
 
 
+async def test_puts_and_claims_at_the_same_time(kept) -> None:
+    """Whatever comes first, an event is new once at most, and each handler has it once, with a body."""
+    chance = random.Random(1)
+    new: dict[str, int] = {}
+
+    async def put(number: int) -> None:
+        key = f"e_{number % 10}"
+        further = [delivery(None, handler="second")] if number % 3 else []
+        first = delivery(key, ordering_key="k" if number % 2 else None)
+        new[key] = new.get(key, 0) + await kept.store.put(first, further)
+
+    async def claim(number: int) -> None:
+        await asyncio.sleep(0.001 * chance.random())
+        handler = chance.choice(["first", "second"])
+        unfinished = Delivery(key=f"e_{number % 10}", type="t", body=None, handler=handler)
+        await kept.store.claim(unfinished, lease=0)
+
+    numbers = chance.sample(range(90), 90)
+    await asyncio.gather(*map(put, numbers), *map(claim, numbers))
+
+    found = await kept.store.events(limit=99)
+    assert len({(event.key, event.handler) for event in found}) == len(found)
+    assert {event.body for event in found if event.handler == "first"} == {b"{}"}
+    assert set(new.values()) <= {0, 1}
+
+
 async def test_order_of_keys_at_the_same_time(kept) -> None:
     """Whatever is put and handled at once, one event of a key is leased at a time, and none is left."""
     chance = random.Random(3)
@@ -347,10 +361,35 @@ async def test_order_of_keys_at_the_same_time(kept) -> None:
     assert done == {key: list(range(12)) for key in "abc"}
 
 
-def test_key_of_a_copy() -> None:
-    """Keys of copies differ by handler and event, also if the event has no key."""
-    keys = {key_for(name, key, 1, 2.5) for name in ("a", "b") for key in ("x", "a:x", None)}
-    assert len(keys) == 6
+async def test_events_without_a_key(kept) -> None:
+    """Each is an event of its own, under no key that could be that of another one."""
+    for _ in range(2):
+        assert await kept.store.put(delivery(None), [delivery(None, handler="second")])
+    found = await kept.store.events()
+
+    assert [event.key for event in found] == [None] * 4
+    assert [await kept.store.give(event, "second") for event in found] == [False] * 4
+    assert [await kept.store.give(event, "new") for event in found] == [True, False, True, False]
+
+
+async def test_assign_to_handlers_that_have_had_the_event(kept) -> None:
+    """Nobody gets it again; what a claim of one of them lacks is stored."""
+    await kept.store.put(delivery("e_1"))
+    (first,) = await kept.store.take(limit=1, lease=10)
+    await kept.store.handled(first, body=b"{}")
+    claim = await kept.store.claim(Delivery(key="e_2", type="t", body=None, handler="second"), lease=10)
+    assert await kept.store.put(delivery("e_3", handler=""))
+    (entry,) = await kept.store.take(limit=1, lease=10)
+    assert await kept.store.assign(entry, [delivery("e_3"), delivery("e_3", handler="second")])
+    assert {one.handler for one in await kept.store.take(limit=9, lease=10)} == {"first", "second"}
+
+    await kept.store.put(delivery("e_2", handler=""))  # by a receiver that has no handler for it
+    (entry,) = await kept.store.take(limit=1, lease=10, handlers=[""])
+    assert await kept.store.assign(entry, [delivery("e_2", handler="second")])
+    assert await kept.store.release(claim, delay=0)
+
+    (again,) = await kept.store.take(limit=9, lease=10)
+    assert (again.key, again.handler, again.body) == ("e_2", "second", b"{}")
 
 
 async def test_sqlite_order_of_a_key_after_a_reboot(tmp_path, monkeypatch) -> None:
