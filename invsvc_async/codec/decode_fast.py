@@ -31,6 +31,8 @@ T = TypeVar("T", bound=Model)
 
 UNKNOWN: Final = 1  # fields that may be there
 MISSING: Final = 2  # fields that may not be there
+# In msgspec's messages about both.  If it words them in another way, such items are decoded field by field.
+_OF_FIELDS: Final = " field `"
 
 _AROUND: Final = 2  # levels around an item of a list: the array and the envelope
 _WHOLE: Final = 2**53  # up to here, each integer has a float
@@ -54,8 +56,8 @@ def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
             made.append(decode(content))
         except NestingError as cause:
             raise _too_deep(cls, content, cause) from None
-        except UNREADABLE:
-            found, allowed = _retried(cls, content, allowed)
+        except UNREADABLE as refusal:
+            found, allowed = _retried(cls, content, allowed, refusal)
             decode = _decoder_of(cls, allowed)
             made.append(found)
     return tuple(made)
@@ -71,8 +73,8 @@ def decode_one(cls: type[T], raw: Raw | bytes) -> T:
     content = bytes(raw)
     try:
         found: T = _decoder_of(cls, 0)(content)
-    except UNREADABLE:
-        found, _ = _retried(cls, content, 0)
+    except UNREADABLE as refusal:
+        found, _ = _retried(cls, content, 0, refusal)
         flaws = flaws_of(found)
         if flaws is not None and "" in flaws.problems:
             raise UnreadableResponseError(
@@ -101,9 +103,9 @@ def _too_deep(cls: type[Model], content: bytes, cause: NestingError) -> Unreadab
     )
 
 
-def _retried(cls: type[T], content: bytes, allowed: int) -> tuple[T, int]:
-    """Decode an item that was rejected with what is *allowed*, and return what must be allowed for it."""
-    for more in (UNKNOWN, MISSING, UNKNOWN | MISSING):
+def _retried(cls: type[T], content: bytes, allowed: int, refusal: Exception) -> tuple[T, int]:
+    """Decode an item that was rejected with *refusal*, and return what must be allowed for it."""
+    for more in (UNKNOWN, MISSING, UNKNOWN | MISSING) if _OF_FIELDS in str(refusal) else ():
         with suppress(*UNREADABLE):
             return _decoder_of(cls, allowed | more)(content), allowed | more
     from invsvc_async.codec.decode_lenient import structure_item
