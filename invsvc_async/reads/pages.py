@@ -166,7 +166,7 @@ class Pages(Generic[T]):
             problems.append(f"token: belongs to {place.operation}")
         elif place.service != self._service():
             problems.append("token: belongs to another base URL")
-        elif place.team != self._view.team_of(request):
+        elif place.team != request.team:
             problems.append("token: belongs to another team")
         elif request.query and place.query != request.query:
             problems.append("token: belongs to a list with other arguments")
@@ -273,9 +273,9 @@ class Pages(Generic[T]):
         return following
 
     def _token(self, position: Position) -> str:
-        team = self._view.team_of(self._request)
-        operation, query = self._request.operation.name, dict(self._request.query)
-        place = Place(operation=operation, query=query, team=team, position=position, service=self._service())
+        request, service = self._request, self._service()
+        operation, query = request.operation.name, dict(request.query)
+        place = Place(operation=operation, query=query, team=request.team, position=position, service=service)
         return write_token(place)
 
     def _service(self) -> str:

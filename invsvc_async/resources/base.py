@@ -80,7 +80,7 @@ class Resource:
             query=checked.query,
             body=body,
             has_body=has_body,
-            team=team,
+            team=(team or self._view.team) if operation.connect else None,
         )
 
     async def _read(
@@ -135,7 +135,7 @@ class Resource:
         if shown != request.path.get("id") and names_another(shown, request.path):
             raise of_another(envelope, shown)
         session.writes.learn_state(
-            view.team_of(request),
+            request.team,
             line_of_thing(request.operation, *request.path.values()),
             envelope.raw,
             begun,

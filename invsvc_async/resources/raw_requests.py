@@ -56,7 +56,7 @@ class Unlisted(Resource):
         options: CallOptions | None,
     ) -> Envelope:
         """Read, as ``Client.request``."""
-        request = _asked(operations.CLIENT_REQUEST, method, _READS, path, params, json, team)
+        request = self._asked(operations.CLIENT_REQUEST, method, _READS, path, params, json, team)
         return await retry.read(self._on(options)._view, request)
 
     def write(
@@ -70,51 +70,51 @@ class Unlisted(Resource):
         options: CallOptions | None,
     ) -> Write[Wire]:
         """Make a write, as ``Client.write``."""
-        request = _asked(operations.CLIENT_WRITE, method, _WRITES, path, params, json, team)
+        request = self._asked(operations.CLIENT_WRITE, method, _WRITES, path, params, json, team)
         return self._on(options)._write(request, reader=reader)
 
     def download(
         self, path: str, params: Params, team: str | None, options: CallOptions | None
     ) -> ByteStream:
         """Make a download, as ``Client.download``."""
-        request = _asked(operations.CLIENT_DOWNLOAD, "GET", _READS, path, params, UNSET, team)
+        request = self._asked(operations.CLIENT_DOWNLOAD, "GET", _READS, path, params, UNSET, team)
         return ByteStream(self._on(options)._view, request)
 
-
-def _asked(
-    operation: Operation,
-    method: str,
-    methods: tuple[str, ...],
-    path: str,
-    params: Params,
-    json: Wire,
-    team: str | None,
-) -> Request:
-    problems: Problems = []
-    if method not in methods:
-        other = "client.request" if operation is operations.CLIENT_WRITE else "client.write"
-        problems.append(
-            f"method: {quoted(method) if isinstance(method, str) else kind_of(method)} is not one of "
-            f"{', '.join(methods)}; use {other} for others"
+    def _asked(
+        self,
+        operation: Operation,
+        method: str,
+        methods: tuple[str, ...],
+        path: str,
+        params: Params,
+        json: Wire,
+        team: str | None,
+    ) -> Request:
+        problems: Problems = []
+        if method not in methods:
+            other = "client.request" if operation is operations.CLIENT_WRITE else "client.write"
+            problems.append(
+                f"method: {quoted(method) if isinstance(method, str) else kind_of(method)} is not one of "
+                f"{', '.join(methods)}; use {other} for others"
+            )
+        _check_path(path, problems)
+        if team is not None:
+            check_team(team, problems)
+        query = texts_of("params", params or {}, problems)
+        if "team" in query:
+            problems.append("params.team: use the team argument")
+        body = None if json is UNSET else to_wire(json, "json", problems)
+        if problems:
+            raise InvalidRequestError(problems, operation=operation.name)
+        return Request(
+            operation=operation,
+            query=query,
+            body=body,
+            has_body=json is not UNSET,
+            team=team or self._view.team,
+            method=method,
+            raw_path="/" + quote(path.removeprefix("/"), safe=_SAFE),
         )
-    _check_path(path, problems)
-    if team is not None:
-        check_team(team, problems)
-    query = texts_of("params", params or {}, problems)
-    if "team" in query:
-        problems.append("params.team: use the team argument")
-    body = None if json is UNSET else to_wire(json, "json", problems)
-    if problems:
-        raise InvalidRequestError(problems, operation=operation.name)
-    return Request(
-        operation=operation,
-        query=query,
-        body=body,
-        has_body=json is not UNSET,
-        team=team,
-        method=method,
-        raw_path="/" + quote(path.removeprefix("/"), safe=_SAFE),
-    )
 
 
 def _check_path(path: object, problems: Problems) -> None:

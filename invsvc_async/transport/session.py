@@ -87,7 +87,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True)
     query: Mapping[str, str] = {}  # wire names
     body: Wire = None
     has_body: bool = False
-    team: str | None = None
+    team: str | None = None  # the value of the Connect parameter, if it is sent
     method: str | None = None  # of an unlisted operation
     raw_path: str | None = None  # the same: relative to the base URL
 
@@ -332,10 +332,6 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
                 "Nothing was sent: make a client with such a credential."
             )
 
-    def team_of(self, request: Request) -> str | None:
-        """Return the value of the Connect parameter, or ``None`` if it is not sent."""
-        return (request.team or self.team) if request.operation.connect else None
-
     def attempt(self, request: Request, *, deadline: float, lane: Lane = "call") -> Awaitable[Exchange]:
         """
         Send *request* once, and return the record of it. Raises no network errors.
@@ -412,12 +408,11 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         """Return the whole URL. Every value is percent-encoded."""
         path = request.raw_path
         if path is None:
-            path = request.operation.path
-            for name, value in request.path.items():
-                text = value if _UNRESERVED(value) else quote(value, safe="")
-                path = path.replace(f"{{{name}}}", text)
-        team = (request.team or self.team) if request.operation.connect else None
-        query = {**request.query, "team": team} if team else request.query
+            values = request.path
+            if not all(map(_UNRESERVED, values.values())):
+                values = {name: quote(value, safe="") for name, value in values.items()}
+            path = request.operation.path.format_map(values)
+        query = request.query if request.team is None else {**request.query, "team": request.team}
         text = (
             f"{self.session.base_url}{path}?{urlencode(query)}" if query else f"{self.session.base_url}{path}"
         )
