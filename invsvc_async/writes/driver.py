@@ -94,24 +94,23 @@ class Driver(Generic[T]):
         begin: Callable[[Any], Start] | None = None,  # Any: an intent, or what makes it
         takes_up: bool = False,
     ) -> None:
-        session, team = spec.options.session, spec.team
+        session = spec.options.session
         self.spec = spec
         self.session: ClientState = session
         self.writes: WriteRegister = session.writes
         self.journal: WriteJournal | None = spec.options.journal or session.writes.journal
         self.verdicts: WriteJournal | None = self.journal  # where its verdict is stored
         self._intent = intent
-        line = line_of(spec.request, team, spec.tag)
+        line = line_of(spec.request, spec.request.team, spec.tag)
         if line is None and (takes_up or spec.reader is not None):  # its runs could all send it
             line = f"key {self.intent.identity}"
         self.line: str | None = line
-        self.thing: Thing = Thing()  # that of its line, while it has its turn
         self._begin = begin
         self._begun = False
         self._takes_up = takes_up  # its intent is kept, whatever happens
         self.history: History = ()
         self._gathered: Known | None = None
-        self.result: Result[T] = Result(spec, line, team)
+        self.result: Result[T] = Result(spec, line)
         self._users_before: tuple[str, ...] | None = None  # of its line, before it was sent
         self._leaving: tuple[Send, float] | None = None  # what is being sent now, and since when
         self._call_ends: float | None = None  # loop time, if it began with a read
@@ -147,10 +146,9 @@ class Driver(Generic[T]):
             if writes.journal is not None and writes.leftovers is None:
                 await close_lines_of_leftovers(session, writes.journal)
             known = writes.ended.get(self.intent.identity) if self._takes_up or self.history else None
-            if line is not None:
-                self.thing = thing = writes.thing(line)
-                if not thing.enter():  # another write runs, or has closed the line
-                    await self._wait_for_turn(line)
+            self.thing = Thing() if line is None else writes.thing(line)
+            if line is not None and not self.thing.enter():  # another write runs, or has closed the line
+                await self._wait_for_turn(line)
             try:
                 first = self._start(known)
                 was_known = self.result.done is not None
@@ -268,16 +266,16 @@ class Driver(Generic[T]):
             if isinstance(decision, Done):
                 return decision
             try:
-                with session.until_closed():
-                    if isinstance(decision, Send):
-                        await self._send(decision)
-                        continue
-                    if isinstance(decision, Read):
+                if isinstance(decision, Send):
+                    await self._send(decision)
+                    continue
+                if isinstance(decision, Read):
+                    with session.until_closed():
                         event: Reading | Tick = await self._look(decision.reader)
-                    else:
-                        await session.pause(decision.seconds)
-                        event = Tick(session.clock.now())
-                    self.history = (*self.history, event)
+                else:
+                    await session.pause(decision.seconds)
+                    event = Tick(session.clock.now())
+                self.history = (*self.history, event)
             except (TimeoutError, ConfigurationError):
                 if not session.closed:
                     raise
@@ -304,7 +302,8 @@ class Driver(Generic[T]):
             deadline = min(deadline, self._call_ends)
         try:
             if session.credential.ready is None and spec.request.operation.credentials:
-                await options.fetch_token(spec.request, deadline)
+                with session.until_closed():
+                    await options.fetch_token(spec.request, deadline)
             exchange = options.exchange(spec.request, deadline, not_after=send.not_after)
         except InvsvcError as error:
             attempt = self.result.not_sent(error, started, session.clock.now())
@@ -340,7 +339,8 @@ class Driver(Generic[T]):
         self, journal: WriteJournal, send: Send, started: float, exchange: Exchange
     ) -> None:
         mode = self.session.livemode
-        until = await journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
+        with self.session.until_closed():
+            until = await journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
         # Not later than the journal says: the deadline does not count time asleep on every system.
         latest = started + send.attempt_timeout
         if until is not None:
@@ -362,8 +362,9 @@ class Driver(Generic[T]):
         if known.in_doubt or any(each.token_renewed for each in known.attempts):
             return
         try:
-            if not await self.spec.options.renew_token(exchange, within=send.attempt_timeout):
-                return
+            with self.session.until_closed():
+                if not await self.spec.options.renew_token(exchange, within=send.attempt_timeout):
+                    return
         except InvsvcError as error:  # the 401 stands
             log.warning("%s %s: no fresh token: %s", self.spec.operation.name, self.intent.key, error)
             return

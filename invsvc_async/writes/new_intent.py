@@ -163,7 +163,7 @@ class Before(NamedTuple):
 
 def before(spec: WriteSpec, line: str | None) -> Before:
     """Return what the client knows now of the thing in *line*, which is the line of *spec*."""
-    session, kind, team = spec.options.session, spec.kind, spec.team
+    session, kind, team = spec.options.session, spec.kind, spec.request.team
     now = session.clock.now()
     bounds = session.server_clock.bounds(now, spec.policy.clock_slack)
     if line is None or kind.shown_by is None:

@@ -58,7 +58,7 @@ class Result(Generic[T]):
     one.
     """
 
-    def __init__(self, spec: WriteSpec, line: str | None, team: str | None) -> None:
+    def __init__(self, spec: WriteSpec, line: str | None) -> None:
         self.value: T | None = None
         self.accepted: T | None = None
         self.error: InvsvcError | None = None
@@ -67,7 +67,6 @@ class Result(Generic[T]):
         self.found: T | None = None
         self._spec = spec
         self._line = line
-        self._team = team
         self._outcome: Outcome[T] | None = None
 
     # --- answers
@@ -145,14 +144,20 @@ class Result(Generic[T]):
                 writes.learn_created(line, made, None if at is None else milliseconds(at))
             return
         always = () if kind.deletes else kind.always  # an answer may show only a part of a webhook
-        is_part = always and any(getattr(value, each, None) is None for each in always)
-        if kind.shown_by is None or value is None or is_part:
+        if kind.shown_by is None or value is None or None in [getattr(value, each, None) for each in always]:
             writes.forget_state(line)
         else:
             shown: Wire = {} if kind.deletes else envelope.raw
             weight, started, ended = len(exchange.answer), exchange.started, exchange.ended
             writes.learn_state(
-                self._team, line, shown, started, ended, stamp=envelope.stamp, weight=weight, written=True
+                spec.request.team,
+                line,
+                shown,
+                started,
+                ended,
+                stamp=envelope.stamp,
+                weight=weight,
+                written=True,
             )
 
     # --- the value

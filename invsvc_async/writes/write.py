@@ -19,7 +19,6 @@ from invsvc_async.writes.driver import Driver, new_run
 from invsvc_async.writes.new_intent import intent_of, new_tag, spec_of_intent, taken_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from invsvc_async.codec.exact_json import WireObject
@@ -139,7 +138,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             self._running = True
             try:
                 if driver is None:
-                    self._refuse_gone()
+                    if self._gone is not None:
+                        raise self._gone_error()
                     spec = self._spec
                     if spec.resumes is None and spec.key is None:  # by far the most
                         driver = self._driver = new_run(spec, self._intent)
@@ -247,13 +247,13 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     def send(self, value: Any, /) -> Any:
         """Run on to the next suspension, as coroutines do. For event loops."""
-        return self._run_on(lambda run: run.send(value))
+        return self._run_on("send", value)
 
     def throw(  # type: ignore[override]  # only the one-argument form is not deprecated
         self, typ: BaseException, _val: object = None, _tb: TracebackType | None = None, /
     ) -> Any:
         """Raise *typ* inside, as coroutines do. For event loops."""
-        return self._run_on(lambda run: run.throw(typ))
+        return self._run_on("throw", typ)
 
     def close(self) -> None:
         """Stop it. If a byte may have been sent, its intent goes to ``client.unsettled``."""
@@ -264,7 +264,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             run.close()
         self._runs.clear()
 
-    def _run_on(self, step: Callable[[Coroutine[Any, Any, T_co]], Any]) -> Any:  # Any: as in send
+    def _run_on(self, step: Literal["send", "throw"], value: Any) -> Any:  # Any: as in send
         """Run a step in the current task. Each task that awaits the write has a coroutine of its own."""
         self._spent = True
         try:
@@ -275,16 +275,15 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         if run is None:
             run = self._runs[task] = self._value()
         try:
-            return step(run)
+            return getattr(run, step)(value)
         except BaseException:  # it has ended: coroutines raise to show that
             self._runs.pop(task, None)
             raise
 
-    def _refuse_gone(self) -> None:
-        if self._gone is not None:
-            raise ConfigurationError(
-                f"{self._spec.operation.name}: this write was not sent, because {self._gone}. Make a new one."
-            )
+    def _gone_error(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self._spec.operation.name}: this write was not sent, because {self._gone}. Make a new one."
+        )
 
     def __del__(self) -> None:
         if not getattr(self, "_spent", True):
@@ -305,7 +304,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             raise ConfigurationError(
                 "write: it is under way and cannot be changed. Change it before awaiting it."
             )
-        self._refuse_gone()
+        if self._gone is not None:
+            raise self._gone_error()
         self._spent, self._gone = True, "another write was made of it"
         on_lost_secret: Literal["raise", "keep"] = "keep" if self._keep_lost else "raise"
         return Write(replace(self._spec, **changes), on_lost_secret=on_lost_secret)
