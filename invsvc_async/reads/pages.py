@@ -92,7 +92,6 @@ class Pages(Generic[T]):
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Resources, Response envelopes.
-
         """
         position, walked = self._start, {hash(self._start)}  # hashes, because cursors may be long
         ahead: asyncio.Task[Envelope] | None = None
@@ -124,7 +123,6 @@ class Pages(Generic[T]):
             PagingError, ServiceError, TransportError, DeadlineExceededError: As when iterating.
 
         Spec: Resources, Response envelopes.
-
         """
         if max is not None and not (is_number(max) and isinstance(max, int) and max >= 1):
             raise InvalidRequestError("max: must be a whole number, 1 or more")
@@ -158,7 +156,6 @@ class Pages(Generic[T]):
             InvalidRequestError: The token is damaged, or belongs to another list, base URL, team or filter.
 
         Spec: Resources, Response envelopes.
-
         """
         place, request = read_token(token), self._request
         problems: list[str] = []

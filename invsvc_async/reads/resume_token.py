@@ -71,7 +71,6 @@ def read_token(token: object) -> Place:
 
     Raises:
         InvalidRequestError: It is not a resume token, is truncated, or is of another version.
-
     """
     if not isinstance(token, str) or not 0 < len(token) <= _LONGEST or not _ALPHABET.fullmatch(token):
         raise InvalidRequestError("token: is not a resume token")

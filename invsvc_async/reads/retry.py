@@ -56,7 +56,6 @@ def read(view: ClientOptions, request: Request, *, deadline: float | None = None
         DeadlineExceededError: The deadline passed first. The last error is its cause.
 
     Spec: Errors, Status codes.
-
     """
     running, on_call = _read(view, request, deadline), view.session.on_call
     return running if on_call is None else on_call(request, running, None)
@@ -92,7 +91,6 @@ async def poll(
 
     Raises:
         DeadlineExceededError: *until* was not true within *timeout* seconds.
-
     """
     clock, loop = view.session.clock, asyncio.get_running_loop()
     end = clock.now() + timeout
@@ -131,7 +129,6 @@ def is_true(name: str, condition: Callable[[T], object], value: T) -> bool:
 
     Raises:
         InvalidRequestError: It returned an awaitable.  *name* is that of the argument.
-
     """
     result = condition(value)
     if inspect.isawaitable(result):

@@ -87,7 +87,6 @@ class Gate(aiohttp.Payload):
 
         Raises:
             RefusedError: Something does.
-
         """
         self._open(cast("aiohttp.http.StreamWriter", writer).protocol)
         await writer.write(self._value)
@@ -100,7 +99,6 @@ class Gate(aiohttp.Payload):
 
         Raises:
             RefusedError: Something prevents it, or aiohttp tries to repeat the request.
-
         """
         if self.sealed:
             raise RefusedError("the connection dropped before an answer began")

@@ -322,7 +322,6 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
 
         Raises:
             ConfigurationError: It does not.
-
         """
         kind = self.session.credential.kind
         if operation.credentials and kind not in operation.credentials:
@@ -374,7 +373,6 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         Raises:
             ConfigurationError: The token could not be fetched.
             NotSentError: No token arrived by *deadline*.
-
         """
         if request.operation.credentials and self.session.credential.ready is None:
             try:
@@ -426,7 +424,6 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             NotSentError, ResponseLostError: There is no complete answer.
             UnreadableResponseError: It does not have the specified form.
             ServiceError: It is an error.
-
         """
         name = request.operation.name
         if exchange.end is not _ANSWERED or exchange.status is None or exchange.answer_headers is None:

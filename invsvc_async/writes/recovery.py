@@ -156,7 +156,6 @@ def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doub
     Raises:
         InvalidRequestError: It belongs to another base URL or team, or may belong to another data mode; or it
             is not an Intent.
-
     """
     if not isinstance(intent, Intent):
         raise InvalidRequestError(

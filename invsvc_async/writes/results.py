@@ -287,7 +287,6 @@ class ValueOf(Protocol[T_co]):
 
         Raises:
             UnreadableResponseError: The payload does not have the form that the operation answers with.
-
         """
         ...
 
@@ -350,7 +349,6 @@ def _shows_webhook(envelope: Envelope, request: Request) -> bool:
 
     Raises:
         UnreadableResponseError: It is another webhook.
-
     """
     if not isinstance(envelope.raw, msgspec.Raw):
         return False

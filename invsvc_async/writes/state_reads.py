@@ -110,7 +110,6 @@ class StateReader:
 
         Raises:
             UnreadableResponseError: The answer is about another thing.
-
         """
         seen = envelope.data
         if isinstance(seen, dict):

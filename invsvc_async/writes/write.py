@@ -100,7 +100,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         Raises:
             InvalidRequestError: The write is under way, or it has a policy, a text as tag, a reader, headers
                 or a number that a line cannot have.
-
         """
         from invsvc_async.writes.as_data import line_of_write
 
@@ -122,7 +121,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
                 of your own; nothing was sent.
             JournalError: The intent could not be stored, so nothing was sent; or nothing more, if it is in
                 ``client.unsettled``.
-
         """
         return (await self._driven()).outcome()
 
@@ -188,7 +186,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
         Raises:
             ConfigurationError: A setting cannot work, or the write is under way, closed or already replaced.
-
         """
         given = locals()
         names = [field.name for field in attrs.fields(ReconcilePolicy)]
@@ -214,7 +211,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
         Raises:
             InvalidRequestError: The key does not have 1 to 200 printable characters.
-
         """
         if not isinstance(key, str) or not key or len(key) > 200 or not key.isprintable():
             self._spent = True  # as in with_policy
@@ -337,7 +333,6 @@ def take_over(write: Write[Any]) -> WriteSpec:
 
     Raises:
         InvalidRequestError: It is under way, or resumes an intent.
-
     """
     spec = write._spec
     if write._driver is not None or spec.resumes is not None:
