@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.journal import WriteJournal
     from invsvc_async.writes.new_intent import Start
-    from invsvc_async.writes.register import WriteRegister
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Driver", "new_run"]
@@ -86,6 +85,14 @@ class Driver(Generic[T]):
     before it left. By default it is a first run. *takes_up* is whether another run may have sent it.
     """
 
+    thing: Thing  # that of its line, while it has its turn
+    history: History = ()
+    _begun = False
+    _gathered: Known | None = None
+    _users_before: tuple[str, ...] | None = None  # of its line, before it was sent
+    _leaving: tuple[Send, float] | None = None  # what is being sent now, and since when
+    _call_ends: float | None = None  # loop time, if it began with a read
+
     def __init__(
         self,
         spec: WriteSpec,
@@ -97,7 +104,6 @@ class Driver(Generic[T]):
         session = spec.options.session
         self.spec = spec
         self.session: ClientState = session
-        self.writes: WriteRegister = session.writes
         self.journal: WriteJournal | None = spec.options.journal or session.writes.journal
         self.verdicts: WriteJournal | None = self.journal  # where its verdict is stored
         self._intent = intent
@@ -106,14 +112,8 @@ class Driver(Generic[T]):
             line = f"key {self.intent.identity}"
         self.line: str | None = line
         self._begin = begin
-        self._begun = False
         self._takes_up = takes_up  # its intent is kept, whatever happens
-        self.history: History = ()
-        self._gathered: Known | None = None
         self.result: Result[T] = Result(spec, line)
-        self._users_before: tuple[str, ...] | None = None  # of its line, before it was sent
-        self._leaving: tuple[Send, float] | None = None  # what is being sent now, and since when
-        self._call_ends: float | None = None  # loop time, if it began with a read
 
     @property
     def intent(self) -> Intent:
@@ -124,11 +124,6 @@ class Driver(Generic[T]):
 
     # --- the loop
 
-    async def run(self) -> Outcome[T]:
-        """Run until there is an outcome, and return it."""
-        await self.drive()
-        return self.outcome()
-
     def drive(self) -> Awaitable[None]:
         """Run until there is a verdict. If cancelled, leave the intent in ``client.unsettled``."""
         on_call = self.session.on_call
@@ -138,8 +133,8 @@ class Driver(Generic[T]):
         return on_call(self.spec.request, self._drive(), begun)
 
     async def _drive(self) -> None:
-        session, writes, line = self.session, self.writes, self.line
-        session.runs[self], was_known = asyncio.current_task(), False
+        session, line = self.session, self.line
+        writes, session.runs[self] = session.writes, asyncio.current_task()
         try:
             if self._takes_up:
                 session.transport.check_loop()  # its reads would only fail, until the deadline
@@ -151,19 +146,14 @@ class Driver(Generic[T]):
                 await self._wait_for_turn(line)
             try:
                 first = self._start(known)
-                was_known = self.result.done is not None
-                if not was_known:
+                if self.result.done is None:  # no other run has found the verdict
                     await self._conclude(await self._loop(first))
             except BaseException:
                 self._shelve()
                 raise
             finally:
                 if line is not None:
-                    try:
-                        if self.result.done is not ANSWERED and not was_known and self._was_in_doubt():
-                            writes.close(line, self.intent.identity, self._known().free_at)
-                    finally:
-                        writes.leave(line, self.thing)
+                    writes.leave(line, self.thing)
         finally:
             session.runs.pop(self, None)
             if session.closed and not session.runs:
@@ -171,12 +161,13 @@ class Driver(Generic[T]):
 
     async def _wait_for_turn(self, line: str) -> None:
         """Wait. If that is cancelled, an intent that was taken up stays in ``client.unsettled``."""
+        writes = self.session.writes
         owner = self.intent.identity if self._takes_up or self.history else None
         try:
-            await self.writes.turn(line, self.thing, owner, self.session.pause)
+            await writes.turn(line, self.thing, owner, self.session.pause)
         except BaseException:
             if self._takes_up:
-                intent, latest = self.intent, self.writes.opened(self.intent.identity)
+                intent, latest = self.intent, writes.opened(self.intent.identity)
                 if latest is None or len(latest.sent) < len(intent.sent):
                     # Whether it is the newest to its thing was known where it was stored, and only then.
                     latest = attrs.evolve(intent, newest=(latest or intent).newest and None)
@@ -194,7 +185,7 @@ class Driver(Generic[T]):
             begin = self._begin
             start = new_start(self.spec, self.line, self._intent) if begin is None else begin(self._intent)
         else:
-            latest = self.writes.opened(self.intent.identity)
+            latest = self.session.writes.opened(self.intent.identity)
             if self._is_up_to_date(latest):
                 first = None
                 if self._begin is None and not self._known().sends:
@@ -223,7 +214,7 @@ class Driver(Generic[T]):
     def _is_up_to_date(self, latest: Intent | None) -> bool:
         """Return whether neither another run sent this write meanwhile nor a newer write was sent."""
         if latest is None:
-            return not self._was_in_doubt() and self.intent.identity not in self.writes.ended
+            return not self._was_in_doubt() and self.intent.identity not in self.session.writes.ended
         return latest.newest is not False and len(latest.sent) <= len(self.current_intent().sent)
 
     def _use_known_verdict(self, known: Outcome[Any] | None) -> None:
@@ -233,7 +224,7 @@ class Driver(Generic[T]):
         NOT_APPLIED counts if this run was asked for before it was known: whoever has heard it may have made
         the write again. But a run that only reads leaves the send to this one.
         """
-        ended = self.writes.ended.get(self.intent.identity)
+        ended = self.session.writes.ended.get(self.intent.identity)
         if ended is None:
             return
         begun = ended.history[0] if ended.history else None
@@ -313,7 +304,7 @@ class Driver(Generic[T]):
             if self._users_before is None:
                 self._users_before = thing.users
             thing.users = (self.intent.identity if self._takes_up else "",)
-        overtaken = self.writes.overtake(thing, self.intent.identity) if thing.open else []
+        overtaken = self.session.writes.overtake(thing, self.intent.identity) if thing.open else []
         try:
             if self.journal is not None:
                 await self._store_send(self.journal, send, started, exchange)
@@ -333,7 +324,7 @@ class Driver(Generic[T]):
         """Undo ``overtake`` if no byte of this write left."""
         if exchange.end in (None, End.NOT_SENT) and not self._known().sends:
             for intent in overtaken:
-                self.writes.revise(intent)
+                self.session.writes.revise(intent)
 
     async def _store_send(
         self, journal: WriteJournal, send: Send, started: float, exchange: Exchange
@@ -350,10 +341,14 @@ class Driver(Generic[T]):
 
     def _leave_other_journal(self) -> None:
         """Remove the intent from the client's journal, because that of a batch has it, and what follows."""
-        own = self.writes.journal
-        if own is None or self.verdicts is own or not (self.writes.unsettled or self.writes.leftovers):
+        own = self.session.writes.journal
+        if (
+            own is None
+            or self.verdicts is own
+            or not (self.session.writes.unsettled or self.session.writes.leftovers)
+        ):
             return
-        if self.writes.leave_journal(self.intent.identity):
+        if self.session.writes.leave_journal(self.intent.identity):
             own.shelved(self.intent, sent=False)
 
     async def _renew_token(self, exchange: Exchange, send: Send) -> None:
@@ -413,7 +408,7 @@ class Driver(Generic[T]):
     def take_back(self) -> None:
         """Leave nothing open, because the journal has refused the first send: another run has this write."""
         own = self.intent.identity
-        self.writes.take(own)
+        self.session.writes.take(own)
         if self._users_before is not None and self.thing.users in {("",), (own,)}:
             self.thing.users = self._users_before
 
@@ -432,32 +427,31 @@ class Driver(Generic[T]):
             self._leave_other_journal()
         if done.verdict is _UNKNOWN:
             self._leave_open(self.current_intent())
-        elif self.writes.unsettled or self.writes.leftovers:
-            self.writes.take(self.intent.identity)
+        elif self.session.writes.unsettled or self.session.writes.leftovers:
+            self.session.writes.take(self.intent.identity)
         result.found, result.done = found, done
-        if done is not ANSWERED:
-            self._note_end(done)
-
-    def _note_end(self, done: Done) -> None:
-        """Note, for later writes and runs, how a write ended that was not just answered with a success."""
-        own = self._keep_last()
+        if done is ANSWERED:
+            return
+        own = self._note_end()
         if done.verdict in NO_EFFECT and self._users_before is not None:
             self.thing.did_nothing(own, self._users_before)
         if self._takes_up or self._was_in_doubt():
-            self.writes.keep_ended(self.outcome())
+            self.session.writes.keep_ended(self.outcome())
 
-    def _keep_last(self) -> str:
-        """Note, before the next write has its turn, that this one, sent or not, was the last of its line."""
-        own = self.intent.identity
+    def _note_end(self) -> str:
+        """Note, before the next write has its turn, that this one was last, and until when it may land."""
+        own, writes = self.intent.identity, self.session.writes
         if self.thing.users == ("",):
             self.thing.users = (own,)
+        if self.line is not None and self._was_in_doubt():
+            writes.close(self.line, own, self._known().free_at)
         return own
 
     def _leave_open(self, intent: Intent) -> None:
         """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""
         if self.line is not None and self.spec.kind.needs_baseline:
-            self.writes.forget_state(self.line)
-        in_journal = self.verdicts is not None and self.verdicts is self.writes.journal
+            self.session.writes.forget_state(self.line)
+        in_journal = self.verdicts is not None and self.verdicts is self.session.writes.journal
         self.session.leave_unsettled(intent, self.line, in_journal=in_journal)
 
     def outcome(self) -> Outcome[T]:
@@ -467,7 +461,7 @@ class Driver(Generic[T]):
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""
         intent, sent = self.current_intent(), bool(self._known().sends)
-        self._keep_last()
+        self._note_end()
         if sent:
             self._leave_open(intent)
         if self.journal is not None:  # last: it may be the user's, and raise

@@ -58,16 +58,17 @@ class Result(Generic[T]):
     one.
     """
 
+    value: T | None = None
+    accepted: T | None = None
+    error: InvsvcError | None = None
+    read: tuple[Wire, Wire | msgspec.Raw] = None, None
+    done: Done | None = None
+    found: T | None = None
+    _outcome: Outcome[T] | None = None
+
     def __init__(self, spec: WriteSpec, line: str | None) -> None:
-        self.value: T | None = None
-        self.accepted: T | None = None
-        self.error: InvsvcError | None = None
-        self.read: tuple[Wire, Wire | msgspec.Raw] = None, None
-        self.done: Done | None = None
-        self.found: T | None = None
         self._spec = spec
         self._line = line
-        self._outcome: Outcome[T] | None = None
 
     # --- answers
 
