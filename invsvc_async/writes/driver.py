@@ -341,14 +341,9 @@ class Driver(Generic[T]):
 
     def _leave_other_journal(self) -> None:
         """Remove the intent from the client's journal, because that of a batch has it, and what follows."""
-        own = self.session.writes.journal
-        if (
-            own is None
-            or self.verdicts is own
-            or not (self.session.writes.unsettled or self.session.writes.leftovers)
-        ):
-            return
-        if self.session.writes.leave_journal(self.intent.identity):
+        writes = self.session.writes
+        own = writes.journal
+        if own is not None and self.verdicts is not own and writes.leave_journal(self.intent.identity):
             own.shelved(self.intent, sent=False)
 
     async def _renew_token(self, exchange: Exchange, send: Send) -> None:

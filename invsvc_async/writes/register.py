@@ -223,9 +223,7 @@ class WriteRegister(Struct, kw_only=True, eq=False):
         thing = self._things.get(line)
         if thing is None:
             thing = self._things[line] = Thing()
-            self._bytes += OWN_BYTES
-            if self._bytes > max(MOST_BYTES, self._most):
-                self._drop()
+            self._grow(OWN_BYTES)
         else:
             self._things.move_to_end(line)
         return thing
@@ -234,8 +232,11 @@ class WriteRegister(Struct, kw_only=True, eq=False):
         """Return all records, by line."""
         return dict(self._things)
 
-    def _drop(self) -> None:
-        """Drop records that were used longest ago, until the rest fits."""
+    def _grow(self, by: int) -> None:
+        """Count so many bytes more. If they are too many, drop records that were used longest ago."""
+        self._bytes += by
+        if self._bytes <= max(MOST_BYTES, self._most):
+            return
         now = self.clock.now()
         for _ in range(len(self._things) - 1):  # the last one is asked for
             if self._bytes <= MOST_BYTES:
@@ -355,9 +356,7 @@ class WriteRegister(Struct, kw_only=True, eq=False):
                 return
             self._bytes -= last.weight
         thing.last = LastState(shown, ended, stamp, weight, team)
-        self._bytes += weight
-        if self._bytes > max(MOST_BYTES, self._most):
-            self._drop()
+        self._grow(weight)
 
     def last_state(self, team: str | None, line: str) -> LastState | None:
         """
@@ -385,9 +384,7 @@ class WriteRegister(Struct, kw_only=True, eq=False):
         ids = (*known.ids, (webhook_id, int(created_at) if is_time(created_at) else None))
         made = UrlIds(ids, known.forgotten_until)
         thing.ids = made if len(ids) <= IDS_OF_A_URL else made.shortened(IDS_OF_A_URL // 2)
-        self._bytes += _ID_BYTES * (len(thing.ids.ids) - len(known.ids))
-        if self._bytes > max(MOST_BYTES, self._most):
-            self._drop()
+        self._grow(_ID_BYTES * (len(thing.ids.ids) - len(known.ids)))
 
     def ids(self, line: str) -> UrlIds:
         """Return the ids from answers to the creates of *line*."""
