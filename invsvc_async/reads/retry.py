@@ -157,13 +157,24 @@ class _Call:
 
     async def after(self, exchange: Exchange) -> Envelope:
         """Parse the answer to the first request, and retry if that may help."""
+        from tenacity import AsyncRetrying, retry_if_exception
+
+        # As tenacity's documentation shows it, with plain functions for what to retry, when and how often.
+        # The first request was sent without it, because most succeed, and counts as attempt 1.
         self.timed_out = exchange.timed_out
-        try:
-            return await self._parsed(exchange)
-        except (ServiceError, TransportError) as error:
-            if not _is_transient(error):
-                raise
-            return await self._again(error)
+        retrying = AsyncRetrying(
+            sleep=self.view.session.clock.sleep,
+            wait=self._pause,
+            stop=self._is_over,
+            retry=retry_if_exception(_is_transient),
+            retry_error_callback=self._give_up,
+        )
+        async for attempt in retrying:
+            with attempt:
+                if attempt.retry_state.attempt_number > 1:
+                    exchange = await self._attempt()
+                return await self._parsed(exchange)
+        raise AssertionError  # pragma: no cover - tenacity returns or raises
 
     async def _parsed(self, exchange: Exchange) -> Envelope:
         """Parse an answer. If the token was stale, send one more request."""
@@ -182,26 +193,6 @@ class _Call:
         exchange = await self.view.attempt(self.request, deadline=until)
         self.timed_out = exchange.timed_out
         return exchange
-
-    async def _again(self, first: ServiceError | TransportError) -> Envelope:
-        """Retry after *first*, which counts as the first attempt."""
-        from tenacity import AsyncRetrying, retry_if_exception
-
-        # As tenacity's documentation shows it, with plain functions for what to retry, when and how often.
-        # The first request is sent without it, because most succeed; its failure is raised as attempt 1.
-        retrying = AsyncRetrying(
-            sleep=self.view.session.clock.sleep,
-            wait=self._pause,
-            stop=self._is_over,
-            retry=retry_if_exception(_is_transient),
-            retry_error_callback=self._give_up,
-        )
-        async for attempt in retrying:
-            with attempt:
-                if attempt.retry_state.attempt_number == 1:
-                    raise first
-                return await self._parsed(await self._attempt())
-        raise AssertionError  # pragma: no cover - tenacity returns or raises
 
     def _left(self) -> float:
         return self.deadline - asyncio.get_running_loop().time()
