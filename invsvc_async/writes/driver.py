@@ -315,16 +315,10 @@ class Driver(Generic[T]):
             if exchange.end is not None:
                 attempt = self.result.attempt(exchange, send, lambda: self.intent.identity)
                 self.history = (*self.history, attempt)
-            if overtaken:
-                self._reinstate(overtaken, exchange)
+            if overtaken and exchange.end in (None, End.NOT_SENT) and not self._known().sends:
+                self.session.writes.revise(*overtaken)  # as they were: no byte of this write left
         if exchange.status == 401:
             await self._renew_token(exchange, send)
-
-    def _reinstate(self, overtaken: list[Intent], exchange: Exchange) -> None:
-        """Undo ``overtake`` if no byte of this write left."""
-        if exchange.end in (None, End.NOT_SENT) and not self._known().sends:
-            for intent in overtaken:
-                self.session.writes.revise(intent)
 
     async def _store_send(
         self, journal: WriteJournal, send: Send, started: float, exchange: Exchange

@@ -481,18 +481,18 @@ class WriteRegister(Struct, kw_only=True, eq=False):
         """
         found = [self.opened(identity) for identity in thing.open or () if identity != newest]
         before = [intent for intent in found if intent is not None and intent.newest is not False]
-        for intent in before:
-            self.revise(attrs.evolve(intent, newest=False))
+        self.revise(*(attrs.evolve(intent, newest=False) for intent in before))
         return before
 
-    def revise(self, intent: Intent) -> None:
-        """Keep *intent* in place of the revision of it that is open, in the journal, too; without waiting."""
-        for kept in (self.unsettled, self.leftovers or {}):
-            if intent.identity in kept:
-                kept[intent.identity].intent = intent
-        each = self._opened(intent.identity)
-        if each is not None and each.in_journal and self.journal is not None:
-            self.journal.shelved(intent, sent=True)
+    def revise(self, *intents: Intent) -> None:
+        """Keep *intents* in place of the revisions of them that are open, in the journal, too."""
+        for intent in intents:
+            for kept in (self.unsettled, self.leftovers or {}):
+                if intent.identity in kept:
+                    kept[intent.identity].intent = intent
+            each = self._opened(intent.identity)
+            if each is not None and each.in_journal and self.journal is not None:
+                self.journal.shelved(intent, sent=True)
 
     # --- which write made what, and how it ended
 

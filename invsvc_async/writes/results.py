@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import logging
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import attrs
 import msgspec
@@ -42,7 +42,6 @@ __all__ = ["Result", "ValueOf", "facts_of", "of_another", "result_of", "secret_p
 
 T = TypeVar("T")
 M = TypeVar("M", bound=models.Model)
-T_co = TypeVar("T_co", covariant=True)
 _APPLIED = Verdict.APPLIED  # cheaper than access through the class
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
@@ -276,24 +275,7 @@ def facts_of(error: InvsvcError) -> ErrorFacts:
     return ErrorFacts(kind=type(error).__name__, message=str(error), status=status)
 
 
-# --- how the value of each operation is made
-
-
-class ValueOf(Protocol[T_co]):
-    """How the value of one operation's writes is made."""
-
-    def of_answer(self, envelope: Envelope, request: Request) -> T_co | None:
-        """
-        Make the value from a readable answer, or return ``None`` if the answer does not contain it.
-
-        Raises:
-            UnreadableResponseError: The payload does not have the form that the operation answers with.
-        """
-        ...
-
-    def of_state(self, state: Wire | msgspec.Raw) -> T_co:
-        """Make the value from the state that a read showed, or its JSON."""
-        ...
+# --- how the value of each operation is made: from a readable answer, or from the state that a read showed
 
 
 def of_another(envelope: Envelope, shown: object) -> UnreadableResponseError:
@@ -306,8 +288,20 @@ def of_another(envelope: Envelope, shown: object) -> UnreadableResponseError:
     )
 
 
+class ValueOf:
+    """How the value of a write is made; by default, it is the payload as plain data."""
+
+    def of_answer(self, envelope: Envelope, _request: Request) -> Any:  # Any: the operation says what it is
+        """Make it from a readable answer; ``None`` if the answer does not contain it."""
+        return envelope.data
+
+    def of_state(self, state: Wire | msgspec.Raw) -> Any:
+        """Make it from the state that a read showed, or its JSON."""
+        return state
+
+
 @attrs.frozen
-class _Modelled(Generic[M]):
+class _Modelled(ValueOf, Generic[M]):
     model: type[M]
 
     def of_answer(self, envelope: Envelope, request: Request) -> M | None:
@@ -369,8 +363,7 @@ class _Open(_Modelled[M]):
         return codec.one(self.model, envelope) if _shows_webhook(envelope, request) else None
 
 
-@attrs.frozen
-class _Deleted:
+class _Deleted(ValueOf):
     """``{success, message}``: the id is that of the request."""
 
     def of_answer(self, envelope: Envelope, request: Request) -> models.Deleted:
@@ -385,30 +378,19 @@ class _Deleted:
         return codec.structure(models.Deleted, state)
 
 
-@attrs.frozen
-class _Plain:
-    """Any other write: its payload as plain data."""
-
-    def of_answer(self, envelope: Envelope, request: Request) -> Wire:
-        return envelope.data
-
-    def of_state(self, state: Wire) -> Wire:
-        return state
-
-
 # Any, here and below: the operation names the model, and the method of the resource types it.
-def result_of(operation: Operation) -> ValueOf[Any]:
+def result_of(operation: Operation) -> ValueOf:
     """Return how the value of *operation* is made."""
     # Not cached by the operation: its hash covers all its fields, which is slow.
     return _result(operation.name, operation.result, operation.shape)
 
 
 @cache
-def _result(name: str, result: str, shape: Shape) -> ValueOf[Any]:
+def _result(name: str, result: str, shape: Shape) -> ValueOf:
     if result == "Deleted":
         return _Deleted()
     if result == "object":
-        return _Plain()
+        return ValueOf()
     model = getattr(models, result)
     if name == "sheets.save_mapping":
         return _Connection(model)

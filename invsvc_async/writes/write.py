@@ -138,14 +138,17 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
                 if driver is None:
                     if self._gone is not None:
                         raise self._gone_error()
-                    spec = self._spec
-                    if spec.resumes is None and spec.key is None:  # by far the most
+                    spec, resumes = self._spec, self._spec.resumes
+                    if resumes is None and spec.key is None:  # by far the most
                         driver = self._driver = new_run(spec, self._intent)
-                    elif spec.key is not None if spec.resumes is None else spec.resumes.nonce is not None:
+                    elif resumes is None or resumes.nonce is not None:
                         self._driver = await self._run_keyed()
                         continue
                     else:
-                        driver = self._driver = self._resumed_driver()
+                        intent = attrs.evolve(resumes, policy=spec.policy)
+                        taken = spec_of_intent(spec.options, intent, spec.reader)
+                        begin = partial(taken_up, spec.options.session)
+                        driver = self._driver = Driver(taken, intent, begin=begin, takes_up=True)
                 await driver.drive()
             finally:
                 self._running = False
@@ -318,13 +321,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             )
         driver: Driver[T_co] = await run_keyed(spec)
         return driver
-
-    def _resumed_driver(self) -> Driver[T_co]:
-        spec = self._spec
-        assert spec.resumes is not None
-        intent = attrs.evolve(spec.resumes, policy=spec.policy)
-        taken = spec_of_intent(spec.options, intent, spec.reader)
-        return Driver(taken, intent, begin=partial(taken_up, spec.options.session), takes_up=True)
 
 
 def take_over(write: Write[Any]) -> WriteSpec:
