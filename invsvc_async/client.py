@@ -160,7 +160,9 @@ class Client:
             ),
             on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled, on_secret=on_secret,
         )  # fmt: skip
-        _bind_journal(shared)
+        bind = getattr(shared.writes.journal, "bind", None)
+        if bind is not None:  # a journal that several programs share
+            bind(shared)
         options = ClientOptions(
             session=shared, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team
         )
@@ -655,10 +657,3 @@ def _journal(given: str | Path | Journal | None) -> Journal | None:
     from invsvc_async.durable.journal import ClientJournal
 
     return ClientJournal(given)
-
-
-def _bind_journal(shared: ClientState) -> None:
-    """Bind a journal that several programs share to this client's part of it."""
-    bind = getattr(shared.writes.journal, "bind", None)
-    if bind is not None:
-        bind(shared)

@@ -12,7 +12,7 @@ import random
 import re
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 from weakref import WeakKeyDictionary
 
@@ -39,7 +39,6 @@ from invsvc_async.transport.transport import CODINGS, Exchange, Transport
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
-    from typing import Protocol
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
@@ -120,27 +119,13 @@ class DecisionReport(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str | None = None
 
 
-if TYPE_CHECKING:
-
-    class Around(Protocol):
-        """A hook around each call: a read with its retries, or a write until its verdict."""
-
-        def __call__(self, request: Request, running: Awaitable[T], begun: str | None, /) -> Awaitable[T]:
-            """
-            Return what ends as *running* does. It is awaited once, in the caller's task.
-
-            *begun* is the trace in which the write was begun, if it was begun earlier.
-            """
-            ...
-
-    class AroundStream(Protocol):
-        """A hook around each download."""
-
-        def __call__(
-            self, request: Request, opening: AbstractAsyncContextManager[Download], /
-        ) -> AbstractAsyncContextManager[Download]:
-            """Return what opens as *opening* does."""
-            ...
+# Hooks around each call, which is a read with its retries or a write until its verdict, and each download.
+# They return what ends, or opens, as what they are given does; a call is awaited once, in the caller's task.
+# The text is the trace in which a write was begun, if that was earlier. Any: whatever the call returns.
+Around: TypeAlias = "Callable[[Request, Awaitable[Any], str | None], Awaitable[Any]]"
+AroundStream: TypeAlias = (
+    "Callable[[Request, AbstractAsyncContextManager[Download]], AbstractAsyncContextManager[Download]]"
+)
 
 
 class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
