@@ -351,12 +351,12 @@ class WriteRegister(Struct, kw_only=True, eq=False):
             return
         thing = self.thing(line)
         last = thing.last
-        if last is not None:
-            if started < last.ended and not written:
-                return
-            self._bytes -= last.weight
+        if last is not None and started < last.ended and not written:
+            return
         thing.last = LastState(shown, ended, stamp, weight, team)
-        self._grow(weight)
+        growth = weight if last is None else weight - last.weight
+        if growth:
+            self._grow(growth)
 
     def last_state(self, team: str | None, line: str) -> LastState | None:
         """
