@@ -171,7 +171,11 @@ class Pages(Generic[T]):
             problems.append("token: contains arguments that this list does not accept")
         if problems:
             raise InvalidRequestError(problems, operation=request.operation.name)
-        return attrs.evolve(self, request=replace(request, query=place.query), start=place.position)
+        return attrs.evolve(
+            self,
+            request=replace(request, query=place.query),
+            start=Position(cursor=place.cursor, page=place.page),
+        )
 
     async def _page(self, position: Position) -> Page[T]:
         return self._made(await self._answer(position), position)
@@ -270,10 +274,17 @@ class Pages(Generic[T]):
         return following
 
     def _token(self, position: Position) -> str:
-        request, service = self._request, self._service()
-        operation, query = request.operation.name, dict(request.query)
-        place = Place(operation=operation, query=query, team=request.team, position=position, service=service)
-        return write_token(place)
+        request = self._request
+        return write_token(
+            Place(
+                operation=request.operation.name,
+                query=dict(request.query),
+                team=request.team,
+                cursor=position.cursor,
+                page=position.page,
+                service=self._service(),
+            )
+        )
 
     def _service(self) -> str:
         return digest_of(self._view.session.base_url)
