@@ -77,7 +77,7 @@ def test_token_of_another_make(fields: object) -> None:
 def test_token_beyond_its_bounds() -> None:
     """A token that is cut, too long or nested deep is refused at once."""
     token = spelt(SOUND)
-    assert read_token(token).position.cursor == "c"
+    assert read_token(token).cursor == "c"
     for broken in (
         token[:-3],
         token + "A" * 32_768,
