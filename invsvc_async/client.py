@@ -330,7 +330,7 @@ class Client:
 
         Spec: Endpoints.
         """
-        return await self._unlisted.read(method, path, params, json, team, options)
+        return await self._unlisted.read(method, path, params, json, team, options=options)
 
     def write(
         self,
@@ -358,7 +358,7 @@ class Client:
 
         Spec: Endpoints.
         """
-        return self._unlisted.write(method, path, params, json, reader, team, options)
+        return self._unlisted.write(method, path, params, json, team, reader=reader, options=options)
 
     def write_from(self, line: Mapping[str, Any] | str | bytes) -> Write[Any]:  # Any: JSON, and as in `write`
         """
@@ -396,7 +396,7 @@ class Client:
 
         Spec: Endpoints, Invoices.
         """
-        return self._unlisted.download(path, params, team, options)
+        return self._unlisted.download("GET", path, params, UNSET, team, options=options)
 
     @cached_property
     def _unlisted(self) -> Unlisted:
