@@ -630,16 +630,13 @@ def _checked(view: ClientOptions) -> ClientOptions:
         if not isinstance(given, kind):
             called = "timeout" if kind is Timeouts else name
             raise ConfigurationError(f"{called}: must be {kind.__name__}(…), not {type(given).__name__}")
-    if view.team is not None:
-        _check_team(view.team)
+    team: object = view.team
+    if team is not None:
+        from invsvc_async.api.parameters import is_segment
+
+        if not (isinstance(team, str) and team.isprintable() and is_segment(team)):
+            raise ConfigurationError("team: must be the id of a team, as a string")
     return view
-
-
-def _check_team(team: object) -> None:
-    from invsvc_async.api.parameters import is_segment
-
-    if not (isinstance(team, str) and team.isprintable() and is_segment(team)):
-        raise ConfigurationError("team: must be the id of a team, as a string")
 
 
 def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[str, str]:

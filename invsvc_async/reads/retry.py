@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from math import inf
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import attrs
 
-from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import (
     DeadlineExceededError,
     InvalidRequestError,
-    InvsvcError,
     ServiceError,
     TransportError,
     UnreadableResponseError,
 )
 from invsvc_async.reconcile.enums import End
-from invsvc_async.settings import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -34,7 +30,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions, Request
     from invsvc_async.transport.transport import Exchange
 
-__all__ = ["NOT_A_CONDITION", "is_true", "poll", "read", "wait_problems"]
+__all__ = ["NOT_A_CONDITION", "is_transient", "is_true", "read"]
 
 NOT_A_CONDITION = "must be a function that is not async"
 
@@ -75,54 +71,6 @@ async def _read(view: ClientOptions, request: Request, deadline: float | None) -
     return envelope
 
 
-async def poll(
-    view: ClientOptions,
-    look: Callable[[float], Awaitable[T]],
-    *,
-    until: Callable[[T], bool],
-    timeout: float,
-    every: float,
-    what: str,
-) -> T:
-    """
-    Call *look* with a deadline (``loop.time()``) every so many seconds until *until* is true of the result.
-
-    Transient failures are retried.
-
-    Raises:
-        DeadlineExceededError: *until* was not true within *timeout* seconds.
-    """
-    clock, loop = view.session.clock, asyncio.get_running_loop()
-    end = clock.now() + timeout
-    while True:
-        failure: InvsvcError | None = None
-        try:
-            seen = await look(loop.time() + min(view.timeouts.call, end - clock.now()))
-        except (ServiceError, TransportError, DeadlineExceededError) as error:
-            if not (isinstance(error, DeadlineExceededError) or _is_transient(error)):
-                raise
-            failure = error
-        else:
-            if is_true("until", until, seen):
-                return seen
-        if clock.now() + every >= end:
-            raise DeadlineExceededError(
-                f"{what}: not ready after {timeout} s. Waiting changed nothing: call again to continue."
-            ) from failure
-        await clock.sleep(every)
-
-
-def wait_problems(*, timeout: float, poll: float, until: object) -> list[str]:
-    """Return what is wrong with the times of a wait, in seconds, and with its condition."""
-    times = {"timeout": timeout, "poll": poll}
-    problems = [
-        f"{name}: must be a number of seconds, more than 0"
-        for name, value in times.items()
-        if value != inf and not (is_number(value) and value > 0)
-    ]
-    return problems if is_plain_function(until) else [*problems, f"until: {NOT_A_CONDITION}"]
-
-
 def is_true(name: str, condition: Callable[[T], object], value: T) -> bool:
     """
     Return whether *condition* is true of *value*.
@@ -136,7 +84,8 @@ def is_true(name: str, condition: Callable[[T], object], value: T) -> bool:
     return bool(result)
 
 
-def _is_transient(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
+    """Return whether a read that failed with *error* may succeed if it is sent again."""
     if isinstance(error, ServiceError):
         if error.status == 429:  # without Retry-After, or under another code: credits or a daily limit
             return error.code == "rate_limit_exceeded" and error.retry_after is not None
@@ -166,7 +115,7 @@ class _Call:
             sleep=self.view.session.clock.sleep,
             wait=self._pause,
             stop=self._is_over,
-            retry=retry_if_exception(_is_transient),
+            retry=retry_if_exception(is_transient),
             retry_error_callback=self._give_up,
         )
         async for attempt in retrying:
