@@ -15,7 +15,6 @@ import msgspec
 
 from invsvc_async._version import __version__
 from invsvc_async.concurrency.clock import Clock, SystemClock
-from invsvc_async.concurrency.retry_quota import RetryQuota
 from invsvc_async.errors import ConfigurationError, takes_secrets
 from invsvc_async.models.common import UNSET
 from invsvc_async.settings import (
@@ -154,7 +153,6 @@ class Client:
         shared = ClientState(
             transport=transport, clock=clock, client_of=self.of,
             base_url=checked_url, credential=credential, headers=_headers(headers, user_agent),
-            quota=RetryQuota(),
             writes=WriteRegister(
                 is_of_one_mode=credential.kind != "person_token", journal=_journal(journal), clock=clock
             ),

@@ -66,8 +66,8 @@ async def _read(view: ClientOptions, request: Request, deadline: float | None) -
         envelope = view.opened(request, exchange)
     else:
         envelope = await _Call(view, request, deadline).after(exchange)
-    if view.session.quota.spent:
-        view.session.quota.refund(view.reads.refund)
+    if view.session.retries_spent:
+        view.session.retries_spent = max(0.0, view.session.retries_spent - view.reads.refund)
     return envelope
 
 
@@ -160,8 +160,11 @@ class _Call:
         reads = self.view.reads
         if state.attempt_number >= reads.attempts or state.upcoming_sleep >= self._left():
             return True
-        cost = reads.timeout_cost if self.timed_out else 1.0
-        return not self.view.session.quota.take(cost, of=reads.quota)
+        spent = self.view.session.retries_spent + (reads.timeout_cost if self.timed_out else 1.0)
+        if spent > reads.quota:
+            return True
+        self.view.session.retries_spent = spent
+        return False
 
     def _give_up(self, state: RetryCallState) -> NoReturn:
         left = self._left()

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.concurrency.limiter import Lane
-    from invsvc_async.concurrency.retry_quota import RetryQuota
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import CallOptions, OnSecret, ParameterNames, ReadRetries, ReconcilePolicy
@@ -137,7 +136,6 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     credential: Credential
     client_of: Callable[[ClientOptions], Any]  # Any: a Client, which is above this folder
     headers: dict[str, str]
-    quota: RetryQuota
     writes: WriteRegister
     on_attempt: Callable[[AttemptReport], None] | None = None
     on_decision: Callable[[DecisionReport], None] | None = None
@@ -150,6 +148,7 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     random: Callable[[], float] = random.random
     server_clock: ServerClock = msgspec.field(default_factory=ServerClock)
     livemode: bool | None = None  # as answers showed it
+    retries_spent: float = 0.0  # of the quota that all views share, so that retries do not amplify an outage
     # By the leases of each store that is open: its kind, and its loop.
     stores: WeakKeyDictionary[Any, tuple[str, asyncio.AbstractEventLoop]] = msgspec.field(
         default_factory=WeakKeyDictionary
