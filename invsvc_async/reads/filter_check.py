@@ -79,10 +79,11 @@ def _differs(item: Item, name: str, asked: str) -> bool:
             return bool(item.created_at > _instant(asked) + _ROUNDING)
         case "series" | "idempotency_key":
             return bool(getattr(item, name) != asked)
-    key, metadata = name.removeprefix(METADATA), item.metadata
-    if "." in key or not is_object(metadata):  # the former is perhaps a path into nested metadata
-        return False
-    return metadata.get(key) is None or _is_other_text(metadata[key], asked)
+        case _:
+            key, metadata = name.removeprefix(METADATA), item.metadata
+            if "." in key or not is_object(metadata):  # the former is perhaps a path into nested metadata
+                return False
+            return metadata.get(key) is None or _is_other_text(metadata[key], asked)
 
 
 def _is_other_text(value: object, asked: str) -> bool:
