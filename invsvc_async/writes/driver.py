@@ -412,7 +412,7 @@ class Driver(Generic[T]):
         if kind.has_secret:
             await result.pass_secret_on(self._known, done, found, self.intent.key)
         if self.verdicts is not None:  # before a newer write to its thing can be sent
-            await self.verdicts.settled(result.outcome(self._known, done, found))
+            await self.verdicts.settled(self._outcome_of(done, found))
             self._leave_other_journal()
         if done.verdict is _UNKNOWN:
             self._leave_open(self.current_intent())
@@ -425,7 +425,7 @@ class Driver(Generic[T]):
         if done.verdict in NO_EFFECT and self._users_before is not None:
             self.thing.did_nothing(own, self._users_before)
         if self._takes_up or self._was_in_doubt():
-            self.session.writes.keep_ended(self.outcome())
+            self.session.writes.keep_ended(own, self.outcome())
 
     def _note_end(self) -> str:
         """Note, before the next write has its turn, that this one was last, and until when it may land."""
@@ -445,7 +445,14 @@ class Driver(Generic[T]):
 
     def outcome(self) -> Outcome[T]:
         """Return the outcome. There must be a verdict."""
-        return self.result.outcome(self._known, self.result.done, self.result.found)
+        assert self.result.done is not None
+        return self._outcome_of(self.result.done, self.result.found)
+
+    def _outcome_of(self, done: Done, found: T | None) -> Outcome[T]:
+        result = self.result
+        if result.outcome is None:
+            result.outcome = result.made(self._known(), done, found)
+        return result.outcome
 
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""

@@ -228,7 +228,7 @@ def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
         path = {"method": request.method or request.operation.method, "path": request.raw_path}
     scope = Scope(
         base_url=session.base_url,
-        team=spec.team,
+        team=request.team,
         livemode=session.livemode,
         credential=session.credential.fingerprint(key),
     )

@@ -513,9 +513,8 @@ class WriteRegister(Struct, kw_only=True, eq=False):
         if len(self.claims) > CLAIMS_KEPT:
             self.claims.popitem(last=False)
 
-    def keep_ended(self, outcome: Outcome[Any]) -> None:
+    def keep_ended(self, identity: str, outcome: Outcome[Any]) -> None:
         """Keep the outcome of a write that was in doubt, in case its intent is settled or resumed again."""
-        identity = outcome.started_as.identity
         self.ended[identity] = outcome
         self.ended.move_to_end(identity)
         if len(self.ended) > ENDED_KEPT:

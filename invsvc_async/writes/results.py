@@ -63,7 +63,7 @@ class Result(Generic[T]):
     read: tuple[Wire, Wire | msgspec.Raw] = None, None
     done: Done | None = None
     found: T | None = None
-    _outcome: Outcome[T] | None = None
+    outcome: Outcome[T] | None = None  # made when it is asked for
 
     def __init__(self, spec: WriteSpec, line: str | None) -> None:
         self._spec = spec
@@ -209,16 +209,10 @@ class Result(Generic[T]):
     def keep(self, outcome: AnyOutcome) -> None:
         """Use *outcome*, which another run found or which says more, as that of this run."""
         self.done = Done(verdict=outcome.verdict, reason=outcome.message, evidence=outcome.evidence)
-        self.found, self.error, self._outcome = outcome.value, outcome.error, outcome
+        self.found, self.error, self.outcome = outcome.value, outcome.error, outcome
 
-    def outcome(self, known: Callable[[], Known], done: Done | None, found: T | None) -> Outcome[T]:
-        """Return the outcome with the verdict *done* and the value *found*. It is made once."""
-        if self._outcome is None:
-            assert done is not None
-            self._outcome = self._made(known(), done, found)
-        return self._outcome
-
-    def _made(self, known: Known, done: Done, value: T | None) -> Outcome[T]:
+    def made(self, known: Known, done: Done, value: T | None) -> Outcome[T]:
+        """Make the outcome with the verdict *done*."""
         error, refusal = self.error, known.refusal
         if error is None and isinstance(refusal, ErrorFacts):  # the last send was one of another process
             error = error_of({**attrs.asdict(refusal), "operation": known.operation.name})
@@ -242,7 +236,7 @@ class Result(Generic[T]):
         """Pass the secret on to the hook of the client; what has the journal of a run has its own hook."""
         hook = self._spec.options.session.on_secret
         if hook is not None and self._spec.options.journal is None:
-            self._outcome = await secret_passed_on(self._made(known(), done, found), key, hook)
+            self.outcome = await secret_passed_on(self.made(known(), done, found), key, hook)
 
 
 def _unread(operation: Operation, exchange: Exchange, error: Exception) -> TransportError:
