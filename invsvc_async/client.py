@@ -15,7 +15,6 @@ import msgspec
 
 from invsvc_async._version import __version__
 from invsvc_async.concurrency.clock import Clock, SystemClock
-from invsvc_async.concurrency.retry_quota import RetryQuota
 from invsvc_async.errors import ConfigurationError, takes_secrets
 from invsvc_async.models.common import UNSET
 from invsvc_async.settings import (
@@ -154,13 +153,14 @@ class Client:
         shared = ClientState(
             transport=transport, clock=clock, client_of=self.of,
             base_url=checked_url, credential=credential, headers=_headers(headers, user_agent),
-            quota=RetryQuota(),
             writes=WriteRegister(
                 is_of_one_mode=credential.kind != "person_token", journal=_journal(journal), clock=clock
             ),
             on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled, on_secret=on_secret,
         )  # fmt: skip
-        _bind_journal(shared)
+        bind = getattr(shared.writes.journal, "bind", None)
+        if bind is not None:  # a journal that several programs share
+            bind(shared)
         options = ClientOptions(
             session=shared, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team
         )
@@ -328,7 +328,7 @@ class Client:
 
         Spec: Endpoints.
         """
-        return await self._unlisted.read(method, path, params, json, team, options)
+        return await self._unlisted.read(method, path, params, json, team, options=options)
 
     def write(
         self,
@@ -356,7 +356,7 @@ class Client:
 
         Spec: Endpoints.
         """
-        return self._unlisted.write(method, path, params, json, reader, team, options)
+        return self._unlisted.write(method, path, params, json, team, reader=reader, options=options)
 
     def write_from(self, line: Mapping[str, Any] | str | bytes) -> Write[Any]:  # Any: JSON, and as in `write`
         """
@@ -394,7 +394,7 @@ class Client:
 
         Spec: Endpoints, Invoices.
         """
-        return self._unlisted.download(path, params, team, options)
+        return self._unlisted.download("GET", path, params, UNSET, team, options=options)
 
     @cached_property
     def _unlisted(self) -> Unlisted:
@@ -628,16 +628,13 @@ def _checked(view: ClientOptions) -> ClientOptions:
         if not isinstance(given, kind):
             called = "timeout" if kind is Timeouts else name
             raise ConfigurationError(f"{called}: must be {kind.__name__}(…), not {type(given).__name__}")
-    if view.team is not None:
-        _check_team(view.team)
+    team: object = view.team
+    if team is not None:
+        from invsvc_async.api.parameters import is_segment
+
+        if not (isinstance(team, str) and team.isprintable() and is_segment(team)):
+            raise ConfigurationError("team: must be the id of a team, as a string")
     return view
-
-
-def _check_team(team: object) -> None:
-    from invsvc_async.api.parameters import is_segment
-
-    if not (isinstance(team, str) and team.isprintable() and is_segment(team)):
-        raise ConfigurationError("team: must be the id of a team, as a string")
 
 
 def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[str, str]:
@@ -655,10 +652,3 @@ def _journal(given: str | Path | Journal | None) -> Journal | None:
     from invsvc_async.durable.journal import ClientJournal
 
     return ClientJournal(given)
-
-
-def _bind_journal(shared: ClientState) -> None:
-    """Bind a journal that several programs share to this client's part of it."""
-    bind = getattr(shared.writes.journal, "bind", None)
-    if bind is not None:
-        bind(shared)

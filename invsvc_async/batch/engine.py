@@ -19,7 +19,6 @@ from invsvc_async.durable.entry import LostLaneError
 from invsvc_async.errors import BatchStoppedError, ConfigurationError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
-from invsvc_async.transport.session import Request
 from invsvc_async.writes.driver import Driver, new_run
 from invsvc_async.writes.new_intent import Start, intent_of, new_start, spec_of_intent, taken_up
 from invsvc_async.writes.recovery import check_scope
@@ -280,8 +279,7 @@ class Engine:
             if self._has_looked:  # by another task, meanwhile
                 return  # type: ignore[unreachable]  # mypy sees no other task
             intent = item.intent or intent_of(cast("WriteSpec", item.spec))
-            team = self._anywhere.team_of(Request(operation=WEBHOOKS_LIST, team=intent.scope.team))
-            last = self._writes.last_list(WEBHOOKS_LIST.name, team)
+            last = self._writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
             if last is None:
                 looks = StateReader(self._anywhere, intent, lambda: intent, own=None)
                 full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full

@@ -111,12 +111,14 @@ class Prober:
 
     async def invoices(self, query: Mapping[str, str]) -> Answer:
         """Read a page of egress invoices; parameters have their wire names."""
-        return await self.read(Request(operation=INVOICES_EGRESS, query=query))
+        return await self.read(Request(operation=INVOICES_EGRESS, query=query, team=self.view.team))
 
     async def path(self, path: str, query: Mapping[str, str]) -> Answer:
         """Read any path."""
-        request = Request(operation=CLIENT_REQUEST, raw_path=path, method="GET", query=query)
-        return await self.read(request)
+        team = self.view.team
+        return await self.read(
+            Request(operation=CLIENT_REQUEST, raw_path=path, method="GET", query=query, team=team)
+        )
 
     async def read(self, request: Request) -> Answer:
         """Read with the client's own retries."""

@@ -8,7 +8,8 @@ not know a name ignores it, and returns all items.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from invsvc_async.api.arguments import wire_name
 from invsvc_async.api.json_values import is_object
@@ -16,7 +17,7 @@ from invsvc_async.api.parameters import METADATA
 from invsvc_async.errors import FieldError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.settings import ParameterNames
@@ -24,102 +25,71 @@ if TYPE_CHECKING:
 __all__ = ["Filter", "filters_of", "first_mismatch"]
 
 Item: TypeAlias = Any  # a model that may have the field
-Fails: TypeAlias = "Callable[[Item], bool]"  # True: the item does not match
-Filter: TypeAlias = "tuple[str, Fails]"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROUNDING = timedelta(seconds=1)  # the service also takes seconds, so it may compare in seconds
 _LAST = 253_402_300_798_000  # ms: the last time that can still be rounded up
 _LONGEST = 18  # digits of a folio
 _SPELLINGS = {"cancelled": "canceled"}
+_CHECKED = frozenset({
+    "status", "series", "folio", "idempotency_key", "client_id", "client_tax_id", "created_after",
+    "created_before",
+})  # fmt: skip
+
+
+class Filter(NamedTuple):
+    """A parameter that can be checked on an item, and what was asked for."""
+
+    name: str
+    asked: str
 
 
 def filters_of(operation: Operation, query: Mapping[str, str], names: ParameterNames) -> tuple[Filter, ...]:
     """Return the parameters of *query* (wire names) that can be checked on an item."""
-    filters: list[Filter] = []
-    for parameter in operation.parameters:
-        value = query.get(wire_name(parameter, names) or "")
-        make = _MADE.get(parameter.name)
-        if value is not None and make is not None:
-            filters.append((f"{parameter.name}={value}", make(value)))
-    filters += [
-        (f"{name}={value}", _metadata(name.removeprefix(METADATA), value))
-        for name, value in query.items()
-        if name.startswith(METADATA)
-    ]
+    given = {row.name: query.get(wire_name(row, names) or "") for row in operation.parameters}
+    filters = [Filter(name, asked) for name, asked in given.items() if asked is not None and name in _CHECKED]
+    filters += [Filter(name, asked) for name, asked in query.items() if name.startswith(METADATA)]
     return tuple(filters)
 
 
 def first_mismatch(items: Sequence[object], filters: tuple[Filter, ...]) -> str | None:
     """Return which of *items* does not match which filter, or ``None`` if all match."""
     for at, item in enumerate(items):
-        for asked, fails in filters:
-            if _fails(fails, item):
-                return f"item {at} does not match {asked}"
+        for name, asked in filters:
+            try:
+                if _differs(item, name, asked):
+                    return f"item {at} does not match {name}={asked}"
+            except FieldError:  # absent or broken: it may match
+                continue
     return None
 
 
-def _fails(fails: Fails, item: object) -> bool:
-    try:
-        return fails(item)
-    except FieldError:  # absent or broken: it may match
-        return False
+def _differs(item: Item, name: str, asked: str) -> bool:
+    """Return whether *item* certainly does not match the parameter *name*."""
+    match name:
+        case "status":
+            return bool(_SPELLINGS.get(item.status, item.status) != _SPELLINGS.get(asked, asked))
+        case "folio":
+            return asked.isdecimal() and len(asked) <= _LONGEST and item.folio_number != int(asked)
+        case "client_id" | "client_tax_id":
+            return _is_other_text(getattr(item.client, name.removeprefix("client_"), None), asked)
+        case "created_after":
+            return bool(item.created_at < _instant(asked) - _ROUNDING)
+        case "created_before":
+            return bool(item.created_at > _instant(asked) + _ROUNDING)
+        case "series" | "idempotency_key":
+            return bool(getattr(item, name) != asked)
+        case _:
+            key, metadata = name.removeprefix(METADATA), item.metadata
+            if "." in key or not is_object(metadata):  # the former is perhaps a path into nested metadata
+                return False
+            return metadata.get(key) is None or _is_other_text(metadata[key], asked)
 
 
-def _status(asked: str) -> Fails:
-    wanted = _SPELLINGS.get(asked, asked)
-    return lambda item: _SPELLINGS.get(item.status, item.status) != wanted
+def _is_other_text(value: object, asked: str) -> bool:
+    return isinstance(value, str) and value.casefold() != asked.casefold()
 
 
-def _folio(asked: str) -> Fails:
-    if not asked.isdecimal() or len(asked) > _LONGEST:
-        return lambda _: False
-    return lambda item: item.folio_number != int(asked)
-
-
-def _metadata(key: str, asked: str) -> Fails:
-    if "." in key:  # perhaps a path into nested metadata
-        return lambda _: False
-
-    def fails(item: Item) -> bool:
-        metadata = item.metadata
-        if not is_object(metadata):
-            return False
-        value = metadata.get(key)
-        return value is None or (isinstance(value, str) and value.casefold() != asked.casefold())
-
-    return fails
-
-
-def _client(asked: str, name: str) -> Fails:
-    def fails(item: Item) -> bool:
-        value = getattr(item.client, name, None)
-        return isinstance(value, str) and value.casefold() != asked.casefold()
-
-    return fails
-
-
+@lru_cache(maxsize=16)
 def _instant(asked: str) -> datetime:
     return _EPOCH + timedelta(milliseconds=min(int(asked), _LAST))
-
-
-def _created_after(asked: str) -> Fails:
-    earliest = _instant(asked) - _ROUNDING
-    return lambda item: item.created_at < earliest
-
-
-def _created_before(asked: str) -> Fails:
-    latest = _instant(asked) + _ROUNDING
-    return lambda item: item.created_at > latest
-
-
-_MADE: dict[str, Callable[[str], Fails]] = {
-    "status": _status,
-    "series": lambda asked: lambda item: item.series != asked,
-    "folio": _folio,
-    "idempotency_key": lambda asked: lambda item: item.idempotency_key != asked,
-    "client_id": lambda asked: _client(asked, "id"),
-    "client_tax_id": lambda asked: _client(asked, "tax_id"),
-    "created_after": _created_after,
-    "created_before": _created_before,
-}

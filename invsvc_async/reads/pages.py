@@ -92,7 +92,6 @@ class Pages(Generic[T]):
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Resources, Response envelopes.
-
         """
         position, walked = self._start, {hash(self._start)}  # hashes, because cursors may be long
         ahead: asyncio.Task[Envelope] | None = None
@@ -124,7 +123,6 @@ class Pages(Generic[T]):
             PagingError, ServiceError, TransportError, DeadlineExceededError: As when iterating.
 
         Spec: Resources, Response envelopes.
-
         """
         if max is not None and not (is_number(max) and isinstance(max, int) and max >= 1):
             raise InvalidRequestError("max: must be a whole number, 1 or more")
@@ -158,7 +156,6 @@ class Pages(Generic[T]):
             InvalidRequestError: The token is damaged, or belongs to another list, base URL, team or filter.
 
         Spec: Resources, Response envelopes.
-
         """
         place, request = read_token(token), self._request
         problems: list[str] = []
@@ -166,7 +163,7 @@ class Pages(Generic[T]):
             problems.append(f"token: belongs to {place.operation}")
         elif place.service != self._service():
             problems.append("token: belongs to another base URL")
-        elif place.team != self._view.team_of(request):
+        elif place.team != request.team:
             problems.append("token: belongs to another team")
         elif request.query and place.query != request.query:
             problems.append("token: belongs to a list with other arguments")
@@ -174,7 +171,11 @@ class Pages(Generic[T]):
             problems.append("token: contains arguments that this list does not accept")
         if problems:
             raise InvalidRequestError(problems, operation=request.operation.name)
-        return attrs.evolve(self, request=replace(request, query=place.query), start=place.position)
+        return attrs.evolve(
+            self,
+            request=replace(request, query=place.query),
+            start=Position(cursor=place.cursor, page=place.page),
+        )
 
     async def _page(self, position: Position) -> Page[T]:
         return self._made(await self._answer(position), position)
@@ -273,10 +274,17 @@ class Pages(Generic[T]):
         return following
 
     def _token(self, position: Position) -> str:
-        team = self._view.team_of(self._request)
-        operation, query = self._request.operation.name, dict(self._request.query)
-        place = Place(operation=operation, query=query, team=team, position=position, service=self._service())
-        return write_token(place)
+        request = self._request
+        return write_token(
+            Place(
+                operation=request.operation.name,
+                query=dict(request.query),
+                team=request.team,
+                cursor=position.cursor,
+                page=position.page,
+                service=self._service(),
+            )
+        )
 
     def _service(self) -> str:
         return digest_of(self._view.session.base_url)

@@ -14,13 +14,9 @@ from invsvc_async.errors import InvalidRequestError
 
 __all__ = ["FIRST", "Place", "Position", "digest_of", "read_token", "write_token"]
 
-_VERSION = 1
 _LONGEST = 32_768  # characters of a token: servers accept no longer URLs, and a cursor is part of one
 _ALPHABET = re.compile(r"[A-Za-z0-9_-]+")
 _PageNumber = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
-_FIELDS = msgspec.json.Decoder(
-    tuple[Literal[1], str, dict[str, str], str | None, str | None, _PageNumber | None, str]
-)
 
 
 @attrs.frozen(kw_only=True)
@@ -34,15 +30,19 @@ class Position:
 FIRST = Position()
 
 
-@attrs.frozen(kw_only=True)
-class Place:
-    """A position, and the list that it belongs to."""
+class Place(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
+    """A position, and the list that it belongs to. A token is the JSON of it."""
 
+    version: Literal[1] = 1
     operation: str
     query: dict[str, str]  # wire names, without the position's own
     team: str | None
-    position: Position
+    cursor: str | None
+    page: _PageNumber | None
     service: str  # a digest of the base URL
+
+
+_DECODER = msgspec.json.Decoder(Place)
 
 
 def digest_of(base_url: str) -> str:
@@ -52,17 +52,7 @@ def digest_of(base_url: str) -> str:
 
 def write_token(place: Place) -> str:
     """Encode *place* as text that can be used in a URL or a file as it is."""
-    position = place.position
-    fields = (
-        _VERSION,
-        place.operation,
-        place.query,
-        place.team,
-        position.cursor,
-        position.page,
-        place.service,
-    )
-    return base64.urlsafe_b64encode(msgspec.json.encode(fields)).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).rstrip(b"=").decode()
 
 
 def read_token(token: object) -> Place:
@@ -71,14 +61,11 @@ def read_token(token: object) -> Place:
 
     Raises:
         InvalidRequestError: It is not a resume token, is truncated, or is of another version.
-
     """
     if not isinstance(token, str) or not 0 < len(token) <= _LONGEST or not _ALPHABET.fullmatch(token):
         raise InvalidRequestError("token: is not a resume token")
     try:
         text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        _, operation, query, team, cursor, page, service = _FIELDS.decode(text)
+        return _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError("token: is damaged, truncated, or of another version") from error
-    position = Position(cursor=cursor, page=page)
-    return Place(operation=operation, query=query, team=team, position=position, service=service)

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from math import inf
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import attrs
 
-from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import (
     DeadlineExceededError,
     InvalidRequestError,
-    InvsvcError,
     ServiceError,
     TransportError,
     UnreadableResponseError,
 )
 from invsvc_async.reconcile.enums import End
-from invsvc_async.settings import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -34,7 +30,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions, Request
     from invsvc_async.transport.transport import Exchange
 
-__all__ = ["NOT_A_CONDITION", "is_true", "poll", "read", "wait_problems"]
+__all__ = ["NOT_A_CONDITION", "is_transient", "is_true", "read"]
 
 NOT_A_CONDITION = "must be a function that is not async"
 
@@ -56,7 +52,6 @@ def read(view: ClientOptions, request: Request, *, deadline: float | None = None
         DeadlineExceededError: The deadline passed first. The last error is its cause.
 
     Spec: Errors, Status codes.
-
     """
     running, on_call = _read(view, request, deadline), view.session.on_call
     return running if on_call is None else on_call(request, running, None)
@@ -71,58 +66,9 @@ async def _read(view: ClientOptions, request: Request, deadline: float | None) -
         envelope = view.opened(request, exchange)
     else:
         envelope = await _Call(view, request, deadline).after(exchange)
-    if view.session.quota.spent:
-        view.session.quota.refund(view.reads.refund)
+    if view.session.retries_spent:
+        view.session.retries_spent = max(0.0, view.session.retries_spent - view.reads.refund)
     return envelope
-
-
-async def poll(
-    view: ClientOptions,
-    look: Callable[[float], Awaitable[T]],
-    *,
-    until: Callable[[T], bool],
-    timeout: float,
-    every: float,
-    what: str,
-) -> T:
-    """
-    Call *look* with a deadline (``loop.time()``) every so many seconds until *until* is true of the result.
-
-    Transient failures are retried.
-
-    Raises:
-        DeadlineExceededError: *until* was not true within *timeout* seconds.
-
-    """
-    clock, loop = view.session.clock, asyncio.get_running_loop()
-    end = clock.now() + timeout
-    while True:
-        failure: InvsvcError | None = None
-        try:
-            seen = await look(loop.time() + min(view.timeouts.call, end - clock.now()))
-        except (ServiceError, TransportError, DeadlineExceededError) as error:
-            if not (isinstance(error, DeadlineExceededError) or _is_transient(error)):
-                raise
-            failure = error
-        else:
-            if is_true("until", until, seen):
-                return seen
-        if clock.now() + every >= end:
-            raise DeadlineExceededError(
-                f"{what}: not ready after {timeout} s. Waiting changed nothing: call again to continue."
-            ) from failure
-        await clock.sleep(every)
-
-
-def wait_problems(*, timeout: float, poll: float, until: object) -> list[str]:
-    """Return what is wrong with the times of a wait, in seconds, and with its condition."""
-    times = {"timeout": timeout, "poll": poll}
-    problems = [
-        f"{name}: must be a number of seconds, more than 0"
-        for name, value in times.items()
-        if value != inf and not (is_number(value) and value > 0)
-    ]
-    return problems if is_plain_function(until) else [*problems, f"until: {NOT_A_CONDITION}"]
 
 
 def is_true(name: str, condition: Callable[[T], object], value: T) -> bool:
@@ -131,7 +77,6 @@ def is_true(name: str, condition: Callable[[T], object], value: T) -> bool:
 
     Raises:
         InvalidRequestError: It returned an awaitable.  *name* is that of the argument.
-
     """
     result = condition(value)
     if inspect.isawaitable(result):
@@ -139,7 +84,8 @@ def is_true(name: str, condition: Callable[[T], object], value: T) -> bool:
     return bool(result)
 
 
-def _is_transient(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
+    """Return whether a read that failed with *error* may succeed if it is sent again."""
     if isinstance(error, ServiceError):
         if error.status == 429:  # without Retry-After, or under another code: credits or a daily limit
             return error.code == "rate_limit_exceeded" and error.retry_after is not None
@@ -160,13 +106,24 @@ class _Call:
 
     async def after(self, exchange: Exchange) -> Envelope:
         """Parse the answer to the first request, and retry if that may help."""
+        from tenacity import AsyncRetrying, retry_if_exception
+
+        # As tenacity's documentation shows it, with plain functions for what to retry, when and how often.
+        # The first request was sent without it, because most succeed, and counts as attempt 1.
         self.timed_out = exchange.timed_out
-        try:
-            return await self._parsed(exchange)
-        except (ServiceError, TransportError) as error:
-            if not _is_transient(error):
-                raise
-            return await self._again(error)
+        retrying = AsyncRetrying(
+            sleep=self.view.session.clock.sleep,
+            wait=self._pause,
+            stop=self._is_over,
+            retry=retry_if_exception(is_transient),
+            retry_error_callback=self._give_up,
+        )
+        async for attempt in retrying:
+            with attempt:
+                if attempt.retry_state.attempt_number > 1:
+                    exchange = await self._attempt()
+                return await self._parsed(exchange)
+        raise AssertionError  # pragma: no cover - tenacity returns or raises
 
     async def _parsed(self, exchange: Exchange) -> Envelope:
         """Parse an answer. If the token was stale, send one more request."""
@@ -186,26 +143,6 @@ class _Call:
         self.timed_out = exchange.timed_out
         return exchange
 
-    async def _again(self, first: ServiceError | TransportError) -> Envelope:
-        """Retry after *first*, which counts as the first attempt."""
-        from tenacity import AsyncRetrying, retry_if_exception
-
-        # As tenacity's documentation shows it, with plain functions for what to retry, when and how often.
-        # The first request is sent without it, because most succeed; its failure is raised as attempt 1.
-        retrying = AsyncRetrying(
-            sleep=self.view.session.clock.sleep,
-            wait=self._pause,
-            stop=self._is_over,
-            retry=retry_if_exception(_is_transient),
-            retry_error_callback=self._give_up,
-        )
-        async for attempt in retrying:
-            with attempt:
-                if attempt.retry_state.attempt_number == 1:
-                    raise first
-                return await self._parsed(await self._attempt())
-        raise AssertionError  # pragma: no cover - tenacity returns or raises
-
     def _left(self) -> float:
         return self.deadline - asyncio.get_running_loop().time()
 
@@ -223,8 +160,11 @@ class _Call:
         reads = self.view.reads
         if state.attempt_number >= reads.attempts or state.upcoming_sleep >= self._left():
             return True
-        cost = reads.timeout_cost if self.timed_out else 1.0
-        return not self.view.session.quota.take(cost, of=reads.quota)
+        spent = self.view.session.retries_spent + (reads.timeout_cost if self.timed_out else 1.0)
+        if spent > reads.quota:
+            return True
+        self.view.session.retries_spent = spent
+        return False
 
     def _give_up(self, state: RetryCallState) -> NoReturn:
         left = self._left()

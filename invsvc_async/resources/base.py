@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from msgspec.structs import replace
 
 from invsvc_async import codec
 from invsvc_async.api import arguments as checks
-from invsvc_async.errors import InvalidRequestError
+from invsvc_async.concurrency.plain_function import is_plain_function
+from invsvc_async.errors import DeadlineExceededError, InvalidRequestError, ServiceError, TransportError
 from invsvc_async.models.common import Model, is_decoded
 from invsvc_async.reads import retry
 from invsvc_async.reads.pages import Pages
 from invsvc_async.reads.resume_token import Position
 from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.kinds import kind_of_write
-from invsvc_async.settings import CallOptions
+from invsvc_async.settings import CallOptions, is_number
 from invsvc_async.transport.session import Request
 from invsvc_async.writes.new_intent import line_of_thing, new_tag
 from invsvc_async.writes.results import of_another
@@ -80,7 +83,7 @@ class Resource:
             query=checked.query,
             body=body,
             has_body=has_body,
-            team=team,
+            team=(team or self._view.team) if operation.connect else None,
         )
 
     async def _read(
@@ -107,14 +110,38 @@ class Resource:
         poll: float,
         what: str,
     ) -> T:
-        """Read every *poll* seconds until the condition holds, for at most *timeout* seconds."""
-        others = retry.wait_problems(timeout=timeout, poll=poll, until=until)
+        """
+        Read every *poll* seconds until the condition holds. Transient failures are retried.
+
+        Raises:
+            DeadlineExceededError: It did not hold within *timeout* seconds.
+        """
+        others = [
+            f"{name}: must be a number of seconds, more than 0"
+            for name, value in (("timeout", timeout), ("poll", poll))
+            if value != inf and not (is_number(value) and value > 0)
+        ]
+        if not is_plain_function(until):
+            others.append(f"until: {retry.NOT_A_CONDITION}")
         request = self._request(operation, arguments, extra_query=extra_query, team=team, others=others)
-
-        async def look(deadline: float) -> T:
-            return codec.one(model, await retry.read(self._view, request, deadline=deadline))
-
-        return await retry.poll(self._view, look, until=until, timeout=timeout, every=poll, what=what)
+        clock, longest, loop = self._view.session.clock, self._view.timeouts.call, asyncio.get_running_loop()
+        end = clock.now() + timeout
+        while True:
+            deadline, failure = loop.time() + min(longest, end - clock.now()), None
+            try:
+                seen = codec.one(model, await retry.read(self._view, request, deadline=deadline))
+            except (ServiceError, TransportError, DeadlineExceededError) as error:
+                if not (isinstance(error, DeadlineExceededError) or retry.is_transient(error)):
+                    raise
+                failure = error
+            else:
+                if retry.is_true("until", until, seen):
+                    return seen
+            if clock.now() + poll >= end:
+                raise DeadlineExceededError(
+                    f"{what}: not ready after {timeout} s. Waiting changed nothing: call again to continue."
+                ) from failure
+            await clock.sleep(poll)
 
     async def _read_state(
         self, model: type[T], operation: Operation, arguments: Mapping[str, object], team: str | None
@@ -135,7 +162,7 @@ class Resource:
         if shown != request.path.get("id") and names_another(shown, request.path):
             raise of_another(envelope, shown)
         session.writes.learn_state(
-            view.team_of(request),
+            request.team,
             line_of_thing(request.operation, *request.path.values()),
             envelope.raw,
             begun,

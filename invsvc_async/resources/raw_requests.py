@@ -36,85 +36,59 @@ if TYPE_CHECKING:
 __all__ = ["ByteStream", "Unlisted"]
 
 Params: TypeAlias = "Mapping[str, str | int | Decimal] | None"
+_Asked: TypeAlias = "tuple[str, str, Params, Wire, str | None]"  # method, path, params, json, team
 
 _SAFE = "/%:@!$&'()*+,;=~"  # not quoted in a path; existing escapes stay
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_READS = ("GET",)
-_WRITES = ("DELETE", "PATCH", "POST", "PUT")
+# The methods of each kind of operation, and what has the others.
+_READS = ("GET",), "client.write"
+_WRITES = ("DELETE", "PATCH", "POST", "PUT"), "client.request"
 
 
 class Unlisted(Resource):
     """Operations that the specification does not list. ``Client`` documents them."""
 
-    async def read(
-        self,
-        method: str,
-        path: str,
-        params: Params,
-        json: Wire,
-        team: str | None,
-        options: CallOptions | None,
-    ) -> Envelope:
+    async def read(self, *asked: *_Asked, options: CallOptions | None) -> Envelope:
         """Read, as ``Client.request``."""
-        request = _asked(operations.CLIENT_REQUEST, method, _READS, path, params, json, team)
-        return await retry.read(self._on(options)._view, request)
+        on = self._on(options)
+        return await retry.read(on._view, on._asked(operations.CLIENT_REQUEST, *asked))
 
-    def write(
-        self,
-        method: str,
-        path: str,
-        params: Params,
-        json: Wire,
-        reader: AnyReader | None,
-        team: str | None,
-        options: CallOptions | None,
-    ) -> Write[Wire]:
+    def write(self, *asked: *_Asked, reader: AnyReader | None, options: CallOptions | None) -> Write[Wire]:
         """Make a write, as ``Client.write``."""
-        request = _asked(operations.CLIENT_WRITE, method, _WRITES, path, params, json, team)
-        return self._on(options)._write(request, reader=reader)
+        on = self._on(options)
+        return on._write(on._asked(operations.CLIENT_WRITE, *asked), reader=reader)
 
-    def download(
-        self, path: str, params: Params, team: str | None, options: CallOptions | None
-    ) -> ByteStream:
+    def download(self, *asked: *_Asked, options: CallOptions | None) -> ByteStream:
         """Make a download, as ``Client.download``."""
-        request = _asked(operations.CLIENT_DOWNLOAD, "GET", _READS, path, params, UNSET, team)
-        return ByteStream(self._on(options)._view, request)
+        on = self._on(options)
+        return ByteStream(on._view, on._asked(operations.CLIENT_DOWNLOAD, *asked))
 
-
-def _asked(
-    operation: Operation,
-    method: str,
-    methods: tuple[str, ...],
-    path: str,
-    params: Params,
-    json: Wire,
-    team: str | None,
-) -> Request:
-    problems: Problems = []
-    if method not in methods:
-        other = "client.request" if operation is operations.CLIENT_WRITE else "client.write"
-        problems.append(
-            f"method: {quoted(method) if isinstance(method, str) else kind_of(method)} is not one of "
-            f"{', '.join(methods)}; use {other} for others"
+    def _asked(
+        self, operation: Operation, method: str, path: str, params: Params, json: Wire, team: str | None
+    ) -> Request:
+        problems: Problems = []
+        methods, other = _WRITES if operation is operations.CLIENT_WRITE else _READS
+        if method not in methods:
+            given = quoted(method) if isinstance(method, str) else kind_of(method)
+            problems.append(f"method: {given} is not one of {', '.join(methods)}; use {other} for others")
+        _check_path(path, problems)
+        if team is not None:
+            check_team(team, problems)
+        query = texts_of("params", params or {}, problems)
+        if "team" in query:
+            problems.append("params.team: use the team argument")
+        body = None if json is UNSET else to_wire(json, "json", problems)
+        if problems:
+            raise InvalidRequestError(problems, operation=operation.name)
+        return Request(
+            operation=operation,
+            query=query,
+            body=body,
+            has_body=json is not UNSET,
+            team=team or self._view.team,
+            method=method,
+            raw_path="/" + quote(path.removeprefix("/"), safe=_SAFE),
         )
-    _check_path(path, problems)
-    if team is not None:
-        check_team(team, problems)
-    query = texts_of("params", params or {}, problems)
-    if "team" in query:
-        problems.append("params.team: use the team argument")
-    body = None if json is UNSET else to_wire(json, "json", problems)
-    if problems:
-        raise InvalidRequestError(problems, operation=operation.name)
-    return Request(
-        operation=operation,
-        query=query,
-        body=body,
-        has_body=json is not UNSET,
-        team=team,
-        method=method,
-        raw_path="/" + quote(path.removeprefix("/"), safe=_SAFE),
-    )
 
 
 def _check_path(path: object, problems: Problems) -> None:

@@ -29,7 +29,6 @@ def log_to_stderr(environment: Mapping[str, str]) -> bool:
 
     Raises:
         ConfigurationError: The level does not exist.
-
     """
     name = environment.get(VARIABLE, "")
     if not name:

@@ -32,7 +32,6 @@ def proxy_from(text: object) -> Proxy:
 
     Raises:
         ConfigurationError: It is no address of an HTTP proxy.  The message does not contain it.
-
     """
     found = _parsed(text) if isinstance(text, str) else None
     if found is None:
@@ -66,7 +65,6 @@ def proxy_of_environment(url: URL) -> Proxy | None:
 
     Raises:
         ConfigurationError: It is no address of an HTTP proxy.
-
     """
     text = None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
     if text is None:

@@ -62,7 +62,6 @@ class Download:
 
         Raises:
             ResponseLostError: It did not arrive completely, or is longer.
-
         """
         parts: list[bytes] = []
         left = self._cap
@@ -103,7 +102,6 @@ async def whole_body(response: aiohttp.ClientResponse, *, cap: int) -> bytes:
         CutError: It has more than *cap* bytes (received or decompressed), its end is not marked, or its
             coding is truncated.
         Exception: Any exception of aiohttp, if the body is truncated or stalls.
-
     """
     if not _is_framed(response):
         raise _unmarked()
@@ -124,7 +122,6 @@ def body_at_hand(response: aiohttp.ClientResponse, *, cap: int) -> bytes | None:
 
     Raises:
         CutError: As :func:`whole_body`.
-
     """
     content = response.content
     if not (content.is_eof() and _is_framed(response)):
@@ -157,7 +154,6 @@ def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
 
     Raises:
         CutError: It is truncated, broken, or more than *cap* bytes long. No more than that is decompressed.
-
     """
     name = coding.strip().lower()
     if not body or name not in {"gzip", "x-gzip", "deflate"}:

@@ -57,19 +57,21 @@ class Gate(aiohttp.Payload):
     _consumed = True
     _autoclose = True
 
+    # Until something is known. Not in each gate, because one is made for every request.
+    opened: bool = False
+    sealed: bool = False  # on Python 3.11, the task that writes the body may run when it is sealed
+    refusal: str | None = None
+    scope: Deadline | None = None  # what limits the current wait
+    transport: asyncio.Transport | None = None  # what the request was written to
+    _tls: Any = None  # Any: asyncio's own protocol of TLS, which has what sends the bytes
+
     def __init__(self, exchange: Exchange, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         # Without super().__init__, which builds headers for each request.
         self._value = exchange.content or b""
         self._size = len(self._value)
         self._clock = clock
         self._loop = loop
-        self.sealed: bool = False  # on Python 3.11, the task that writes the body may run when it is sealed
         self.exchange = exchange
-        self.opened: bool = False
-        self.refusal: str | None = None
-        self.transport: asyncio.Transport | None = None  # what the request was written to
-        self._tls: Any = None  # Any: asyncio's own protocol of TLS, which has what sends the bytes
-        self.scope: Deadline | None = None  # what limits the current wait
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Return the body as text, as the base class requires."""
@@ -85,7 +87,6 @@ class Gate(aiohttp.Payload):
 
         Raises:
             RefusedError: Something does.
-
         """
         self._open(cast("aiohttp.http.StreamWriter", writer).protocol)
         await writer.write(self._value)
@@ -98,7 +99,6 @@ class Gate(aiohttp.Payload):
 
         Raises:
             RefusedError: Something prevents it, or aiohttp tries to repeat the request.
-
         """
         if self.sealed:
             raise RefusedError("the connection dropped before an answer began")

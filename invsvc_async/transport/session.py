@@ -12,7 +12,7 @@ import random
 import re
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 from weakref import WeakKeyDictionary
 
@@ -39,14 +39,12 @@ from invsvc_async.transport.transport import CODINGS, Exchange, Transport
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
-    from typing import Protocol
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.concurrency.limiter import Lane
-    from invsvc_async.concurrency.retry_quota import RetryQuota
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import CallOptions, OnSecret, ParameterNames, ReadRetries, ReconcilePolicy
@@ -87,7 +85,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True)
     query: Mapping[str, str] = {}  # wire names
     body: Wire = None
     has_body: bool = False
-    team: str | None = None
+    team: str | None = None  # the value of the Connect parameter, if it is sent
     method: str | None = None  # of an unlisted operation
     raw_path: str | None = None  # the same: relative to the base URL
 
@@ -120,27 +118,13 @@ class DecisionReport(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str | None = None
 
 
-if TYPE_CHECKING:
-
-    class Around(Protocol):
-        """A hook around each call: a read with its retries, or a write until its verdict."""
-
-        def __call__(self, request: Request, running: Awaitable[T], begun: str | None, /) -> Awaitable[T]:
-            """
-            Return what ends as *running* does. It is awaited once, in the caller's task.
-
-            *begun* is the trace in which the write was begun, if it was begun earlier.
-            """
-            ...
-
-    class AroundStream(Protocol):
-        """A hook around each download."""
-
-        def __call__(
-            self, request: Request, opening: AbstractAsyncContextManager[Download], /
-        ) -> AbstractAsyncContextManager[Download]:
-            """Return what opens as *opening* does."""
-            ...
+# Hooks around each call, which is a read with its retries or a write until its verdict, and each download.
+# They return what ends, or opens, as what they are given does; a call is awaited once, in the caller's task.
+# The text is the trace in which a write was begun, if that was earlier. Any: whatever the call returns.
+Around: TypeAlias = "Callable[[Request, Awaitable[Any], str | None], Awaitable[Any]]"
+AroundStream: TypeAlias = (
+    "Callable[[Request, AbstractAsyncContextManager[Download]], AbstractAsyncContextManager[Download]]"
+)
 
 
 class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
@@ -152,7 +136,6 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     credential: Credential
     client_of: Callable[[ClientOptions], Any]  # Any: a Client, which is above this folder
     headers: dict[str, str]
-    quota: RetryQuota
     writes: WriteRegister
     on_attempt: Callable[[AttemptReport], None] | None = None
     on_decision: Callable[[DecisionReport], None] | None = None
@@ -165,6 +148,7 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     random: Callable[[], float] = random.random
     server_clock: ServerClock = msgspec.field(default_factory=ServerClock)
     livemode: bool | None = None  # as answers showed it
+    retries_spent: float = 0.0  # of the quota that all views share, so that retries do not amplify an outage
     # By the leases of each store that is open: its kind, and its loop.
     stores: WeakKeyDictionary[Any, tuple[str, asyncio.AbstractEventLoop]] = msgspec.field(
         default_factory=WeakKeyDictionary
@@ -322,7 +306,6 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
 
         Raises:
             ConfigurationError: It does not.
-
         """
         kind = self.session.credential.kind
         if operation.credentials and kind not in operation.credentials:
@@ -331,10 +314,6 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
                 f"{operation.name}: needs {wanted}, but this client has {_AUTHORITY_WORDS[kind]}. "
                 "Nothing was sent: make a client with such a credential."
             )
-
-    def team_of(self, request: Request) -> str | None:
-        """Return the value of the Connect parameter, or ``None`` if it is not sent."""
-        return (request.team or self.team) if request.operation.connect else None
 
     def attempt(self, request: Request, *, deadline: float, lane: Lane = "call") -> Awaitable[Exchange]:
         """
@@ -378,7 +357,6 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         Raises:
             ConfigurationError: The token could not be fetched.
             NotSentError: No token arrived by *deadline*.
-
         """
         if request.operation.credentials and self.session.credential.ready is None:
             try:
@@ -412,12 +390,11 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         """Return the whole URL. Every value is percent-encoded."""
         path = request.raw_path
         if path is None:
-            path = request.operation.path
-            for name, value in request.path.items():
-                text = value if _UNRESERVED(value) else quote(value, safe="")
-                path = path.replace(f"{{{name}}}", text)
-        team = (request.team or self.team) if request.operation.connect else None
-        query = {**request.query, "team": team} if team else request.query
+            values = request.path
+            if not all(map(_UNRESERVED, values.values())):
+                values = {name: quote(value, safe="") for name, value in values.items()}
+            path = request.operation.path.format_map(values)
+        query = request.query if request.team is None else {**request.query, "team": request.team}
         text = (
             f"{self.session.base_url}{path}?{urlencode(query)}" if query else f"{self.session.base_url}{path}"
         )
@@ -431,7 +408,6 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             NotSentError, ResponseLostError: There is no complete answer.
             UnreadableResponseError: It does not have the specified form.
             ServiceError: It is an error.
-
         """
         name = request.operation.name
         if exchange.end is not _ANSWERED or exchange.status is None or exchange.answer_headers is None:

@@ -65,7 +65,6 @@ class Transport:
     Raises:
         ConfigurationError: A number is not a whole number, or too small; or *session* or ``ssl`` is of
             another type. Or ``ssl``, ``trust_env`` or ``proxy`` is given with a session, which has its own.
-
     """
 
     def __init__(
@@ -133,7 +132,6 @@ class Transport:
             ConfigurationError: The transport is closed or belongs to another event loop, or the user-supplied
                 session is unsuitable.
             asyncio.CancelledError: The caller was cancelled.
-
         """
         loop, session = self._bind()
         limiter, lane = self._limiter, exchange.lane
@@ -185,7 +183,6 @@ class Transport:
             NotSentError: No byte of the request was sent.
             ResponseLostError: No answer arrived, or (while it is read) not all of it.
             ConfigurationError: As for :meth:`send`.
-
         """
         loop, session = self._bind()
         limiter, lane = self._limiter, exchange.lane
@@ -219,7 +216,6 @@ class Transport:
 
         Raises:
             ConfigurationError: It belongs to another event loop.
-
         """
         self.check_loop(closing=True)
         self._closed = True
@@ -267,7 +263,6 @@ class Transport:
 
         Raises:
             ConfigurationError: It is another one.
-
         """
         if self._loop is None or (closing and self._loop.is_closed()):
             return

@@ -23,7 +23,6 @@ def line_of_write(spec: WriteSpec, intent: Intent) -> WireObject:
 
     Raises:
         InvalidRequestError: It has what a line cannot have.
-
     """
     problems = _what_a_line_lacks(spec)
     arguments: dict[str, Any] = _plain(arguments_of(intent), "arguments", problems)

@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.journal import WriteJournal
     from invsvc_async.writes.new_intent import Start
-    from invsvc_async.writes.register import WriteRegister
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Driver", "new_run"]
@@ -85,6 +84,14 @@ class Driver(Generic[T]):
     before it left. By default it is a first run. *takes_up* is whether another run may have sent it.
     """
 
+    thing: Thing  # that of its line, while it has its turn
+    history: History = ()
+    _begun = False
+    _gathered: Known | None = None
+    _users_before: tuple[str, ...] | None = None  # of its line, before it was sent
+    _leaving: tuple[Send, float] | None = None  # what is being sent now, and since when
+    _call_ends: float | None = None  # loop time, if it began with a read
+
     def __init__(
         self,
         spec: WriteSpec,
@@ -93,27 +100,19 @@ class Driver(Generic[T]):
         begin: Callable[[Any], Start] | None = None,  # Any: an intent, or what makes it
         takes_up: bool = False,
     ) -> None:
-        session, team = spec.options.session, spec.team
+        session = spec.options.session
         self.spec = spec
         self.session: ClientState = session
-        self.writes: WriteRegister = session.writes
         self.journal: WriteJournal | None = spec.options.journal or session.writes.journal
         self.verdicts: WriteJournal | None = self.journal  # where its verdict is stored
         self._intent = intent
-        line = line_of(spec.request, team, spec.tag)
+        line = line_of(spec.request, spec.request.team, spec.tag)
         if line is None and (takes_up or spec.reader is not None):  # its runs could all send it
             line = f"key {self.intent.identity}"
         self.line: str | None = line
-        self.thing: Thing = Thing()  # that of its line, while it has its turn
         self._begin = begin
-        self._begun = False
         self._takes_up = takes_up  # its intent is kept, whatever happens
-        self.history: History = ()
-        self._gathered: Known | None = None
-        self.result: Result[T] = Result(spec, line, team)
-        self._users_before: tuple[str, ...] | None = None  # of its line, before it was sent
-        self._leaving: tuple[Send, float] | None = None  # what is being sent now, and since when
-        self._call_ends: float | None = None  # loop time, if it began with a read
+        self.result: Result[T] = Result(spec, line)
 
     @property
     def intent(self) -> Intent:
@@ -124,11 +123,6 @@ class Driver(Generic[T]):
 
     # --- the loop
 
-    async def run(self) -> Outcome[T]:
-        """Run until there is an outcome, and return it."""
-        await self.drive()
-        return self.outcome()
-
     def drive(self) -> Awaitable[None]:
         """Run until there is a verdict. If cancelled, leave the intent in ``client.unsettled``."""
         on_call = self.session.on_call
@@ -138,33 +132,27 @@ class Driver(Generic[T]):
         return on_call(self.spec.request, self._drive(), begun)
 
     async def _drive(self) -> None:
-        session, writes, line = self.session, self.writes, self.line
-        session.runs[self], was_known = asyncio.current_task(), False
+        session, line = self.session, self.line
+        writes, session.runs[self] = session.writes, asyncio.current_task()
         try:
             if self._takes_up:
                 session.transport.check_loop()  # its reads would only fail, until the deadline
             if writes.journal is not None and writes.leftovers is None:
                 await close_lines_of_leftovers(session, writes.journal)
             known = writes.ended.get(self.intent.identity) if self._takes_up or self.history else None
-            if line is not None:
-                self.thing = thing = writes.thing(line)
-                if not thing.enter():  # another write runs, or has closed the line
-                    await self._wait_for_turn(line)
+            self.thing = Thing() if line is None else writes.thing(line)
+            if line is not None and not self.thing.enter():  # another write runs, or has closed the line
+                await self._wait_for_turn(line)
             try:
                 first = self._start(known)
-                was_known = self.result.done is not None
-                if not was_known:
+                if self.result.done is None:  # no other run has found the verdict
                     await self._conclude(await self._loop(first))
             except BaseException:
                 self._shelve()
                 raise
             finally:
                 if line is not None:
-                    try:
-                        if self.result.done is not ANSWERED and not was_known and self._was_in_doubt():
-                            writes.close(line, self.intent.identity, self._known().free_at)
-                    finally:
-                        writes.leave(line, self.thing)
+                    writes.leave(line, self.thing)
         finally:
             session.runs.pop(self, None)
             if session.closed and not session.runs:
@@ -172,12 +160,13 @@ class Driver(Generic[T]):
 
     async def _wait_for_turn(self, line: str) -> None:
         """Wait. If that is cancelled, an intent that was taken up stays in ``client.unsettled``."""
+        writes = self.session.writes
         owner = self.intent.identity if self._takes_up or self.history else None
         try:
-            await self.writes.turn(line, self.thing, owner, self.session.pause)
+            await writes.turn(line, self.thing, owner, self.session.pause)
         except BaseException:
             if self._takes_up:
-                intent, latest = self.intent, self.writes.opened(self.intent.identity)
+                intent, latest = self.intent, writes.opened(self.intent.identity)
                 if latest is None or len(latest.sent) < len(intent.sent):
                     # Whether it is the newest to its thing was known where it was stored, and only then.
                     latest = attrs.evolve(intent, newest=(latest or intent).newest and None)
@@ -195,7 +184,7 @@ class Driver(Generic[T]):
             begin = self._begin
             start = new_start(self.spec, self.line, self._intent) if begin is None else begin(self._intent)
         else:
-            latest = self.writes.opened(self.intent.identity)
+            latest = self.session.writes.opened(self.intent.identity)
             if self._is_up_to_date(latest):
                 first = None
                 if self._begin is None and not self._known().sends:
@@ -224,7 +213,7 @@ class Driver(Generic[T]):
     def _is_up_to_date(self, latest: Intent | None) -> bool:
         """Return whether neither another run sent this write meanwhile nor a newer write was sent."""
         if latest is None:
-            return not self._was_in_doubt() and self.intent.identity not in self.writes.ended
+            return not self._was_in_doubt() and self.intent.identity not in self.session.writes.ended
         return latest.newest is not False and len(latest.sent) <= len(self.current_intent().sent)
 
     def _use_known_verdict(self, known: Outcome[Any] | None) -> None:
@@ -234,7 +223,7 @@ class Driver(Generic[T]):
         NOT_APPLIED counts if this run was asked for before it was known: whoever has heard it may have made
         the write again. But a run that only reads leaves the send to this one.
         """
-        ended = self.writes.ended.get(self.intent.identity)
+        ended = self.session.writes.ended.get(self.intent.identity)
         if ended is None:
             return
         begun = ended.history[0] if ended.history else None
@@ -267,16 +256,16 @@ class Driver(Generic[T]):
             if isinstance(decision, Done):
                 return decision
             try:
-                with session.until_closed():
-                    if isinstance(decision, Send):
-                        await self._send(decision)
-                        continue
-                    if isinstance(decision, Read):
+                if isinstance(decision, Send):
+                    await self._send(decision)
+                    continue
+                if isinstance(decision, Read):
+                    with session.until_closed():
                         event: Reading | Tick = await self._look(decision.reader)
-                    else:
-                        await session.pause(decision.seconds)
-                        event = Tick(session.clock.now())
-                    self.history = (*self.history, event)
+                else:
+                    await session.pause(decision.seconds)
+                    event = Tick(session.clock.now())
+                self.history = (*self.history, event)
             except (TimeoutError, ConfigurationError):
                 if not session.closed:
                     raise
@@ -303,7 +292,8 @@ class Driver(Generic[T]):
             deadline = min(deadline, self._call_ends)
         try:
             if session.credential.ready is None and spec.request.operation.credentials:
-                await options.fetch_token(spec.request, deadline)
+                with session.until_closed():
+                    await options.fetch_token(spec.request, deadline)
             exchange = options.exchange(spec.request, deadline, not_after=send.not_after)
         except InvsvcError as error:
             attempt = self.result.not_sent(error, started, session.clock.now())
@@ -313,7 +303,7 @@ class Driver(Generic[T]):
             if self._users_before is None:
                 self._users_before = thing.users
             thing.users = (self.intent.identity if self._takes_up else "",)
-        overtaken = self.writes.overtake(thing, self.intent.identity) if thing.open else []
+        overtaken = self.session.writes.overtake(thing, self.intent.identity) if thing.open else []
         try:
             if self.journal is not None:
                 await self._store_send(self.journal, send, started, exchange)
@@ -324,22 +314,17 @@ class Driver(Generic[T]):
             if exchange.end is not None:
                 attempt = self.result.attempt(exchange, send, lambda: self.intent.identity)
                 self.history = (*self.history, attempt)
-            if overtaken:
-                self._reinstate(overtaken, exchange)
+            if overtaken and exchange.end in (None, End.NOT_SENT) and not self._known().sends:
+                self.session.writes.revise(*overtaken)  # as they were: no byte of this write left
         if exchange.status == 401:
             await self._renew_token(exchange, send)
-
-    def _reinstate(self, overtaken: list[Intent], exchange: Exchange) -> None:
-        """Undo ``overtake`` if no byte of this write left."""
-        if exchange.end in (None, End.NOT_SENT) and not self._known().sends:
-            for intent in overtaken:
-                self.writes.revise(intent)
 
     async def _store_send(
         self, journal: WriteJournal, send: Send, started: float, exchange: Exchange
     ) -> None:
         mode = self.session.livemode
-        until = await journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
+        with self.session.until_closed():
+            until = await journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
         # Not later than the journal says: the deadline does not count time asleep on every system.
         latest = started + send.attempt_timeout
         if until is not None:
@@ -349,10 +334,9 @@ class Driver(Generic[T]):
 
     def _leave_other_journal(self) -> None:
         """Remove the intent from the client's journal, because that of a batch has it, and what follows."""
-        own = self.writes.journal
-        if own is None or self.verdicts is own or not (self.writes.unsettled or self.writes.leftovers):
-            return
-        if self.writes.leave_journal(self.intent.identity):
+        writes = self.session.writes
+        own = writes.journal
+        if own is not None and self.verdicts is not own and writes.leave_journal(self.intent.identity):
             own.shelved(self.intent, sent=False)
 
     async def _renew_token(self, exchange: Exchange, send: Send) -> None:
@@ -361,8 +345,9 @@ class Driver(Generic[T]):
         if known.in_doubt or any(each.token_renewed for each in known.attempts):
             return
         try:
-            if not await self.spec.options.renew_token(exchange, within=send.attempt_timeout):
-                return
+            with self.session.until_closed():
+                if not await self.spec.options.renew_token(exchange, within=send.attempt_timeout):
+                    return
         except InvsvcError as error:  # the 401 stands
             log.warning("%s %s: no fresh token: %s", self.spec.operation.name, self.intent.key, error)
             return
@@ -411,7 +396,7 @@ class Driver(Generic[T]):
     def take_back(self) -> None:
         """Leave nothing open, because the journal has refused the first send: another run has this write."""
         own = self.intent.identity
-        self.writes.take(own)
+        self.session.writes.take(own)
         if self._users_before is not None and self.thing.users in {("",), (own,)}:
             self.thing.users = self._users_before
 
@@ -426,46 +411,52 @@ class Driver(Generic[T]):
         if kind.has_secret:
             await result.pass_secret_on(self._known, done, found, self.intent.key)
         if self.verdicts is not None:  # before a newer write to its thing can be sent
-            await self.verdicts.settled(result.outcome(self._known, done, found))
+            await self.verdicts.settled(self._outcome_of(done, found))
             self._leave_other_journal()
         if done.verdict is _UNKNOWN:
             self._leave_open(self.current_intent())
-        elif self.writes.unsettled or self.writes.leftovers:
-            self.writes.take(self.intent.identity)
+        elif self.session.writes.unsettled or self.session.writes.leftovers:
+            self.session.writes.take(self.intent.identity)
         result.found, result.done = found, done
-        if done is not ANSWERED:
-            self._note_end(done)
-
-    def _note_end(self, done: Done) -> None:
-        """Note, for later writes and runs, how a write ended that was not just answered with a success."""
-        own = self._keep_last()
+        if done is ANSWERED:
+            return
+        own = self._note_end()
         if done.verdict in NO_EFFECT and self._users_before is not None:
             self.thing.did_nothing(own, self._users_before)
         if self._takes_up or self._was_in_doubt():
-            self.writes.keep_ended(self.outcome())
+            self.session.writes.keep_ended(own, self.outcome())
 
-    def _keep_last(self) -> str:
-        """Note, before the next write has its turn, that this one, sent or not, was the last of its line."""
-        own = self.intent.identity
+    def _note_end(self) -> str:
+        """Note, before the next write has its turn, that this one was last, and until when it may land."""
+        own, writes = self.intent.identity, self.session.writes
         if self.thing.users == ("",):
             self.thing.users = (own,)
+        if self.line is not None and self._was_in_doubt():
+            writes.close(self.line, own, self._known().free_at)
         return own
 
     def _leave_open(self, intent: Intent) -> None:
         """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""
         if self.line is not None and self.spec.kind.needs_baseline:
-            self.writes.forget_state(self.line)
-        in_journal = self.verdicts is not None and self.verdicts is self.writes.journal
+            self.session.writes.forget_state(self.line)
+        in_journal = self.verdicts is not None and self.verdicts is self.session.writes.journal
         self.session.leave_unsettled(intent, self.line, in_journal=in_journal)
 
     def outcome(self) -> Outcome[T]:
         """Return the outcome. There must be a verdict."""
-        return self.result.outcome(self._known, self.result.done, self.result.found)
+        assert self.result.done is not None
+        return self._outcome_of(self.result.done, self.result.found)
+
+    def _outcome_of(self, done: Done, found: T | None) -> Outcome[T]:
+        result = self.result
+        if result.outcome is None:
+            result.outcome = result.made(self._known(), done, found)
+        return result.outcome
 
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""
         intent, sent = self.current_intent(), bool(self._known().sends)
-        self._keep_last()
+        self._note_end()
         if sent:
             self._leave_open(intent)
         if self.journal is not None:  # last: it may be the user's, and raise

@@ -162,7 +162,7 @@ class Before(NamedTuple):
 
 def before(spec: WriteSpec, line: str | None) -> Before:
     """Return what the client knows now of the thing in *line*, which is the line of *spec*."""
-    session, kind, team = spec.options.session, spec.kind, spec.team
+    session, kind, team = spec.options.session, spec.kind, spec.request.team
     now = session.clock.now()
     bounds = session.server_clock.bounds(now, spec.policy.clock_slack)
     if line is None or kind.shown_by is None:
@@ -227,7 +227,7 @@ def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
         path = {"method": request.method or request.operation.method, "path": request.raw_path}
     scope = Scope(
         base_url=session.base_url,
-        team=spec.team,
+        team=request.team,
         livemode=session.livemode,
         credential=session.credential.fingerprint(key),
     )

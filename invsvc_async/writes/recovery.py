@@ -39,10 +39,10 @@ async def settled(
     """Find out by reads alone what became of *intent*."""
     check_scope(view, intent, same_mode=same_mode)
     driver = _run_of(view, with_reader(intent, reader), reader=reader)
-    outcome = await driver.run()
+    await driver.drive()
     if driver.journal is not None:
         asyncio.get_running_loop().call_soon(driver.journal.heard, intent.identity)
-    return outcome
+    return driver.outcome()
 
 
 async def recovered(view: ClientOptions, journal: Journal, *, same_mode: bool) -> list[AnyOutcome]:
@@ -98,7 +98,8 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
         driver = _run_of(view, intent, journaled=True, gone_since=opened if gone else None)
         driver.journal = None  # nothing is sent; if it is cancelled, its entry stays as it is
         async with limit:
-            outcome = await driver.run()
+            await driver.drive()
+        outcome = driver.outcome()
         if outcome.history is not driver.history:  # another run of this client found it
             await journal.settled(outcome)
         return outcome
@@ -156,7 +157,6 @@ def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doub
     Raises:
         InvalidRequestError: It belongs to another base URL or team, or may belong to another data mode; or it
             is not an Intent.
-
     """
     if not isinstance(intent, Intent):
         raise InvalidRequestError(

@@ -223,9 +223,7 @@ class WriteRegister(Struct, kw_only=True, eq=False):
         thing = self._things.get(line)
         if thing is None:
             thing = self._things[line] = Thing()
-            self._bytes += OWN_BYTES
-            if self._bytes > max(MOST_BYTES, self._most):
-                self._drop()
+            self._grow(OWN_BYTES)
         else:
             self._things.move_to_end(line)
         return thing
@@ -234,8 +232,11 @@ class WriteRegister(Struct, kw_only=True, eq=False):
         """Return all records, by line."""
         return dict(self._things)
 
-    def _drop(self) -> None:
-        """Drop records that were used longest ago, until the rest fits."""
+    def _grow(self, by: int) -> None:
+        """Count so many bytes more. If they are too many, drop records that were used longest ago."""
+        self._bytes += by
+        if self._bytes <= max(MOST_BYTES, self._most):
+            return
         now = self.clock.now()
         for _ in range(len(self._things) - 1):  # the last one is asked for
             if self._bytes <= MOST_BYTES:
@@ -350,14 +351,12 @@ class WriteRegister(Struct, kw_only=True, eq=False):
             return
         thing = self.thing(line)
         last = thing.last
-        if last is not None:
-            if started < last.ended and not written:
-                return
-            self._bytes -= last.weight
+        if last is not None and started < last.ended and not written:
+            return
         thing.last = LastState(shown, ended, stamp, weight, team)
-        self._bytes += weight
-        if self._bytes > max(MOST_BYTES, self._most):
-            self._drop()
+        growth = weight if last is None else weight - last.weight
+        if growth:
+            self._grow(growth)
 
     def last_state(self, team: str | None, line: str) -> LastState | None:
         """
@@ -385,9 +384,7 @@ class WriteRegister(Struct, kw_only=True, eq=False):
         ids = (*known.ids, (webhook_id, int(created_at) if is_time(created_at) else None))
         made = UrlIds(ids, known.forgotten_until)
         thing.ids = made if len(ids) <= IDS_OF_A_URL else made.shortened(IDS_OF_A_URL // 2)
-        self._bytes += _ID_BYTES * (len(thing.ids.ids) - len(known.ids))
-        if self._bytes > max(MOST_BYTES, self._most):
-            self._drop()
+        self._grow(_ID_BYTES * (len(thing.ids.ids) - len(known.ids)))
 
     def ids(self, line: str) -> UrlIds:
         """Return the ids from answers to the creates of *line*."""
@@ -484,18 +481,18 @@ class WriteRegister(Struct, kw_only=True, eq=False):
         """
         found = [self.opened(identity) for identity in thing.open or () if identity != newest]
         before = [intent for intent in found if intent is not None and intent.newest is not False]
-        for intent in before:
-            self.revise(attrs.evolve(intent, newest=False))
+        self.revise(*(attrs.evolve(intent, newest=False) for intent in before))
         return before
 
-    def revise(self, intent: Intent) -> None:
-        """Keep *intent* in place of the revision of it that is open, in the journal, too; without waiting."""
-        for kept in (self.unsettled, self.leftovers or {}):
-            if intent.identity in kept:
-                kept[intent.identity].intent = intent
-        each = self._opened(intent.identity)
-        if each is not None and each.in_journal and self.journal is not None:
-            self.journal.shelved(intent, sent=True)
+    def revise(self, *intents: Intent) -> None:
+        """Keep *intents* in place of the revisions of them that are open, in the journal, too."""
+        for intent in intents:
+            for kept in (self.unsettled, self.leftovers or {}):
+                if intent.identity in kept:
+                    kept[intent.identity].intent = intent
+            each = self._opened(intent.identity)
+            if each is not None and each.in_journal and self.journal is not None:
+                self.journal.shelved(intent, sent=True)
 
     # --- which write made what, and how it ended
 
@@ -516,9 +513,8 @@ class WriteRegister(Struct, kw_only=True, eq=False):
         if len(self.claims) > CLAIMS_KEPT:
             self.claims.popitem(last=False)
 
-    def keep_ended(self, outcome: Outcome[Any]) -> None:
+    def keep_ended(self, identity: str, outcome: Outcome[Any]) -> None:
         """Keep the outcome of a write that was in doubt, in case its intent is settled or resumed again."""
-        identity = outcome.started_as.identity
         self.ended[identity] = outcome
         self.ended.move_to_end(identity)
         if len(self.ended) > ENDED_KEPT:

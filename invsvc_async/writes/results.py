@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import logging
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import attrs
 import msgspec
@@ -42,7 +42,6 @@ __all__ = ["Result", "ValueOf", "facts_of", "of_another", "result_of", "secret_p
 
 T = TypeVar("T")
 M = TypeVar("M", bound=models.Model)
-T_co = TypeVar("T_co", covariant=True)
 _APPLIED = Verdict.APPLIED  # cheaper than access through the class
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
@@ -58,17 +57,17 @@ class Result(Generic[T]):
     one.
     """
 
-    def __init__(self, spec: WriteSpec, line: str | None, team: str | None) -> None:
-        self.value: T | None = None
-        self.accepted: T | None = None
-        self.error: InvsvcError | None = None
-        self.read: tuple[Wire, Wire | msgspec.Raw] = None, None
-        self.done: Done | None = None
-        self.found: T | None = None
+    value: T | None = None
+    accepted: T | None = None
+    error: InvsvcError | None = None
+    read: tuple[Wire, Wire | msgspec.Raw] = None, None
+    done: Done | None = None
+    found: T | None = None
+    outcome: Outcome[T] | None = None  # made when it is asked for
+
+    def __init__(self, spec: WriteSpec, line: str | None) -> None:
         self._spec = spec
         self._line = line
-        self._team = team
-        self._outcome: Outcome[T] | None = None
 
     # --- answers
 
@@ -145,14 +144,20 @@ class Result(Generic[T]):
                 writes.learn_created(line, made, None if at is None else milliseconds(at))
             return
         always = () if kind.deletes else kind.always  # an answer may show only a part of a webhook
-        is_part = always and any(getattr(value, each, None) is None for each in always)
-        if kind.shown_by is None or value is None or is_part:
+        if kind.shown_by is None or value is None or None in [getattr(value, each, None) for each in always]:
             writes.forget_state(line)
         else:
             shown: Wire = {} if kind.deletes else envelope.raw
             weight, started, ended = len(exchange.answer), exchange.started, exchange.ended
             writes.learn_state(
-                self._team, line, shown, started, ended, stamp=envelope.stamp, weight=weight, written=True
+                spec.request.team,
+                line,
+                shown,
+                started,
+                ended,
+                stamp=envelope.stamp,
+                weight=weight,
+                written=True,
             )
 
     # --- the value
@@ -204,16 +209,10 @@ class Result(Generic[T]):
     def keep(self, outcome: AnyOutcome) -> None:
         """Use *outcome*, which another run found or which says more, as that of this run."""
         self.done = Done(verdict=outcome.verdict, reason=outcome.message, evidence=outcome.evidence)
-        self.found, self.error, self._outcome = outcome.value, outcome.error, outcome
+        self.found, self.error, self.outcome = outcome.value, outcome.error, outcome
 
-    def outcome(self, known: Callable[[], Known], done: Done | None, found: T | None) -> Outcome[T]:
-        """Return the outcome with the verdict *done* and the value *found*. It is made once."""
-        if self._outcome is None:
-            assert done is not None
-            self._outcome = self._made(known(), done, found)
-        return self._outcome
-
-    def _made(self, known: Known, done: Done, value: T | None) -> Outcome[T]:
+    def made(self, known: Known, done: Done, value: T | None) -> Outcome[T]:
+        """Make the outcome with the verdict *done*."""
         error, refusal = self.error, known.refusal
         if error is None and isinstance(refusal, ErrorFacts):  # the last send was one of another process
             error = error_of({**attrs.asdict(refusal), "operation": known.operation.name})
@@ -237,7 +236,7 @@ class Result(Generic[T]):
         """Pass the secret on to the hook of the client; what has the journal of a run has its own hook."""
         hook = self._spec.options.session.on_secret
         if hook is not None and self._spec.options.journal is None:
-            self._outcome = await secret_passed_on(self._made(known(), done, found), key, hook)
+            self.outcome = await secret_passed_on(self.made(known(), done, found), key, hook)
 
 
 def _unread(operation: Operation, exchange: Exchange, error: Exception) -> TransportError:
@@ -270,25 +269,7 @@ def facts_of(error: InvsvcError) -> ErrorFacts:
     return ErrorFacts(kind=type(error).__name__, message=str(error), status=status)
 
 
-# --- how the value of each operation is made
-
-
-class ValueOf(Protocol[T_co]):
-    """How the value of one operation's writes is made."""
-
-    def of_answer(self, envelope: Envelope, request: Request) -> T_co | None:
-        """
-        Make the value from a readable answer, or return ``None`` if the answer does not contain it.
-
-        Raises:
-            UnreadableResponseError: The payload does not have the form that the operation answers with.
-
-        """
-        ...
-
-    def of_state(self, state: Wire | msgspec.Raw) -> T_co:
-        """Make the value from the state that a read showed, or its JSON."""
-        ...
+# --- how the value of each operation is made: from a readable answer, or from the state that a read showed
 
 
 def of_another(envelope: Envelope, shown: object) -> UnreadableResponseError:
@@ -301,8 +282,20 @@ def of_another(envelope: Envelope, shown: object) -> UnreadableResponseError:
     )
 
 
+class ValueOf:
+    """How the value of a write is made; by default, it is the payload as plain data."""
+
+    def of_answer(self, envelope: Envelope, _request: Request) -> Any:  # Any: the operation says what it is
+        """Make it from a readable answer; ``None`` if the answer does not contain it."""
+        return envelope.data
+
+    def of_state(self, state: Wire | msgspec.Raw) -> Any:
+        """Make it from the state that a read showed, or its JSON."""
+        return state
+
+
 @attrs.frozen
-class _Modelled(Generic[M]):
+class _Modelled(ValueOf, Generic[M]):
     model: type[M]
 
     def of_answer(self, envelope: Envelope, request: Request) -> M | None:
@@ -345,7 +338,6 @@ def _shows_webhook(envelope: Envelope, request: Request) -> bool:
 
     Raises:
         UnreadableResponseError: It is another webhook.
-
     """
     if not isinstance(envelope.raw, msgspec.Raw):
         return False
@@ -365,8 +357,7 @@ class _Open(_Modelled[M]):
         return codec.one(self.model, envelope) if _shows_webhook(envelope, request) else None
 
 
-@attrs.frozen
-class _Deleted:
+class _Deleted(ValueOf):
     """``{success, message}``: the id is that of the request."""
 
     def of_answer(self, envelope: Envelope, request: Request) -> models.Deleted:
@@ -381,30 +372,19 @@ class _Deleted:
         return codec.structure(models.Deleted, state)
 
 
-@attrs.frozen
-class _Plain:
-    """Any other write: its payload as plain data."""
-
-    def of_answer(self, envelope: Envelope, request: Request) -> Wire:
-        return envelope.data
-
-    def of_state(self, state: Wire) -> Wire:
-        return state
-
-
 # Any, here and below: the operation names the model, and the method of the resource types it.
-def result_of(operation: Operation) -> ValueOf[Any]:
+def result_of(operation: Operation) -> ValueOf:
     """Return how the value of *operation* is made."""
     # Not cached by the operation: its hash covers all its fields, which is slow.
     return _result(operation.name, operation.result, operation.shape)
 
 
 @cache
-def _result(name: str, result: str, shape: Shape) -> ValueOf[Any]:
+def _result(name: str, result: str, shape: Shape) -> ValueOf:
     if result == "Deleted":
         return _Deleted()
     if result == "object":
-        return _Plain()
+        return ValueOf()
     model = getattr(models, result)
     if name == "sheets.save_mapping":
         return _Connection(model)

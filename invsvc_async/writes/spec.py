@@ -46,7 +46,7 @@ class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # made fo
     @property
     def team(self) -> str | None:
         """The team that is named in the request."""
-        return self.options.team_of(self.request)
+        return self.request.team
 
     @property
     def creates_webhook(self) -> bool:

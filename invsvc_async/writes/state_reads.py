@@ -101,9 +101,8 @@ class StateReader:
     def _learn(self, request: Request, exchange: Exchange, state: Wire | Raw, stamp: int | None) -> None:
         """Keep the state that was read for the writes that follow."""
         line = line_of_thing(request.operation, *request.path.values())
-        team, weight = self._view.team_of(request), len(exchange.answer)
-        started, ended = exchange.started, exchange.ended
-        self._writes.learn_state(team, line, state, started, ended, stamp=stamp, weight=weight)
+        started, ended, weight = exchange.started, exchange.ended, len(exchange.answer)
+        self._writes.learn_state(request.team, line, state, started, ended, stamp=stamp, weight=weight)
 
     def _seen(self, request: Request, exchange: Exchange, envelope: Envelope) -> Reading:
         """
@@ -111,7 +110,6 @@ class StateReader:
 
         Raises:
             UnreadableResponseError: The answer is about another thing.
-
         """
         seen = envelope.data
         if isinstance(seen, dict):
@@ -123,7 +121,7 @@ class StateReader:
             if request.path:
                 self._learn(request, exchange, envelope.raw, envelope.stamp)
         elif isinstance(seen, list):
-            self._writes.learn_list(request.operation.name, self._view.team_of(request), seen)
+            self._writes.learn_list(request.operation.name, request.team, seen)
         many = len(seen) if isinstance(seen, list) else 0
         return Reading(
             started=exchange.started,

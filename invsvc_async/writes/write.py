@@ -19,7 +19,6 @@ from invsvc_async.writes.driver import Driver, new_run
 from invsvc_async.writes.new_intent import intent_of, new_tag, spec_of_intent, taken_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from invsvc_async.codec.exact_json import WireObject
@@ -101,7 +100,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         Raises:
             InvalidRequestError: The write is under way, or it has a policy, a text as tag, a reader, headers
                 or a number that a line cannot have.
-
         """
         from invsvc_async.writes.as_data import line_of_write
 
@@ -123,7 +121,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
                 of your own; nothing was sent.
             JournalError: The intent could not be stored, so nothing was sent; or nothing more, if it is in
                 ``client.unsettled``.
-
         """
         return (await self._driven()).outcome()
 
@@ -139,15 +136,19 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             self._running = True
             try:
                 if driver is None:
-                    self._refuse_gone()
-                    spec = self._spec
-                    if spec.resumes is None and spec.key is None:  # by far the most
+                    if self._gone is not None:
+                        raise self._gone_error()
+                    spec, resumes = self._spec, self._spec.resumes
+                    if resumes is None and spec.key is None:  # by far the most
                         driver = self._driver = new_run(spec, self._intent)
-                    elif spec.key is not None if spec.resumes is None else spec.resumes.nonce is not None:
+                    elif resumes is None or resumes.nonce is not None:
                         self._driver = await self._run_keyed()
                         continue
                     else:
-                        driver = self._driver = self._resumed_driver()
+                        intent = attrs.evolve(resumes, policy=spec.policy)
+                        taken = spec_of_intent(spec.options, intent, spec.reader)
+                        begin = partial(taken_up, spec.options.session)
+                        driver = self._driver = Driver(taken, intent, begin=begin, takes_up=True)
                 await driver.drive()
             finally:
                 self._running = False
@@ -188,7 +189,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
         Raises:
             ConfigurationError: A setting cannot work, or the write is under way, closed or already replaced.
-
         """
         given = locals()
         names = [field.name for field in attrs.fields(ReconcilePolicy)]
@@ -214,7 +214,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
         Raises:
             InvalidRequestError: The key does not have 1 to 200 printable characters.
-
         """
         if not isinstance(key, str) or not key or len(key) > 200 or not key.isprintable():
             self._spent = True  # as in with_policy
@@ -247,13 +246,13 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     def send(self, value: Any, /) -> Any:
         """Run on to the next suspension, as coroutines do. For event loops."""
-        return self._run_on(lambda run: run.send(value))
+        return self._run_on("send", value)
 
     def throw(  # type: ignore[override]  # only the one-argument form is not deprecated
         self, typ: BaseException, _val: object = None, _tb: TracebackType | None = None, /
     ) -> Any:
         """Raise *typ* inside, as coroutines do. For event loops."""
-        return self._run_on(lambda run: run.throw(typ))
+        return self._run_on("throw", typ)
 
     def close(self) -> None:
         """Stop it. If a byte may have been sent, its intent goes to ``client.unsettled``."""
@@ -264,7 +263,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             run.close()
         self._runs.clear()
 
-    def _run_on(self, step: Callable[[Coroutine[Any, Any, T_co]], Any]) -> Any:  # Any: as in send
+    def _run_on(self, step: Literal["send", "throw"], value: Any) -> Any:  # Any: as in send
         """Run a step in the current task. Each task that awaits the write has a coroutine of its own."""
         self._spent = True
         try:
@@ -275,16 +274,15 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         if run is None:
             run = self._runs[task] = self._value()
         try:
-            return step(run)
+            return getattr(run, step)(value)
         except BaseException:  # it has ended: coroutines raise to show that
             self._runs.pop(task, None)
             raise
 
-    def _refuse_gone(self) -> None:
-        if self._gone is not None:
-            raise ConfigurationError(
-                f"{self._spec.operation.name}: this write was not sent, because {self._gone}. Make a new one."
-            )
+    def _gone_error(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self._spec.operation.name}: this write was not sent, because {self._gone}. Make a new one."
+        )
 
     def __del__(self) -> None:
         if not getattr(self, "_spent", True):
@@ -305,7 +303,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             raise ConfigurationError(
                 "write: it is under way and cannot be changed. Change it before awaiting it."
             )
-        self._refuse_gone()
+        if self._gone is not None:
+            raise self._gone_error()
         self._spent, self._gone = True, "another write was made of it"
         on_lost_secret: Literal["raise", "keep"] = "keep" if self._keep_lost else "raise"
         return Write(replace(self._spec, **changes), on_lost_secret=on_lost_secret)
@@ -323,13 +322,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         driver: Driver[T_co] = await run_keyed(spec)
         return driver
 
-    def _resumed_driver(self) -> Driver[T_co]:
-        spec = self._spec
-        assert spec.resumes is not None
-        intent = attrs.evolve(spec.resumes, policy=spec.policy)
-        taken = spec_of_intent(spec.options, intent, spec.reader)
-        return Driver(taken, intent, begin=partial(taken_up, spec.options.session), takes_up=True)
-
 
 def take_over(write: Write[Any]) -> WriteSpec:
     """
@@ -337,7 +329,6 @@ def take_over(write: Write[Any]) -> WriteSpec:
 
     Raises:
         InvalidRequestError: It is under way, or resumes an intent.
-
     """
     spec = write._spec
     if write._driver is not None or spec.resumes is not None:

@@ -98,8 +98,7 @@ def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -
         server_clock=clock,
         writes=own,
     )
-    team = run.intent.scope.team
-    view: Any = SimpleNamespace(session=session, team_of=lambda _: team)
+    view: Any = SimpleNamespace(session=session)
     fresh = attrs.evolve(run.intent, baseline=None)
     known = subject.before(spec_of_intent(view, fresh), run.line)
     if not setup.stamped and setup.bounds is not None and not node.client:

@@ -7,9 +7,9 @@ import json
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from invsvc_async.client import Client
 from invsvc_async.errors import (
@@ -499,7 +499,7 @@ async def test_token_with_values_that_no_list_has(lists, query):
     lists.asked.clear()
 
     with pytest.raises(InvalidRequestError, match="token: contains arguments"):
-        await folios(pages.resume(write_token(attrs.evolve(place, query=query))))
+        await folios(pages.resume(write_token(replace(place, query=query))))
     assert lists.asked == []
 
 

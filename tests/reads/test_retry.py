@@ -312,6 +312,20 @@ async def test_quota_is_paid_back(rig):
     assert rig.service.arrivals("webhooks.get") == 6
 
 
+async def test_quota_never_overflows(rig):
+    """Successes give back what was spent, and no more."""
+    hook = rig.service.seed_webhook()
+    client = rig.client(reads=ReadRetries(quota=1, refund=5))
+    for _ in range(3):
+        await client.webhooks.get(hook.id)
+    rig.service.script("webhooks.get", *["500"] * 3)
+
+    with pytest.raises(ServerError):
+        await client.webhooks.get(hook.id)
+
+    assert rig.service.arrivals("webhooks.get") == 5
+
+
 async def test_quota_of_none(rig):
     """A view without a quota repeats nothing."""
     rig.service.script("webhooks.get", "500")
