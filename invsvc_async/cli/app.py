@@ -36,7 +36,7 @@ _DOCTOR = (
 # Only the requested command is imported; the list of commands imports none.
 COMMANDS = {
     "demo": (
-        "demo.command",
+        "conformance.demo",
         "Run the same writes under faults through an ordinary client and through this one",
     ),
     "serve": ("serve.command", "Run the embedded service"),
@@ -67,7 +67,7 @@ COMMANDS = {
     "export": ("read.export", "Export invoices"),
     "reconcile": ("reconcile.command", "Compare your own rows with the service"),
     "doctor": ("doctor.command", _DOCTOR),
-    "conformance": ("demo.conformance", "Judge a client in any language"),
+    "conformance": ("conformance.conformance", "Judge a client in any language"),
 }
 _SHORT = ("get", "write", "settle", "resume")  # make a few requests
 

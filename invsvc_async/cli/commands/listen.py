@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import attrs
 import typer
-from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from invsvc_async import events
 from invsvc_async.api.json_values import is_object
@@ -185,6 +184,8 @@ async def listening(
     listener: Listener, *, host: str, port: int, accept_unsigned: bool
 ) -> AsyncGenerator[str]:
     """Receive deliveries on *host* and *port* (0: any free port) at any path; yields the URL."""
+    from aiohttp import web
+
     receiver = events.Receiver(
         secrets=listener.secrets, shared_header=listener.shared_header, accept_unsigned=accept_unsigned
     )
@@ -255,6 +256,8 @@ def _append(path: Path, line: bytes) -> None:
 
 async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
     """Forward an event like the service: without proxies and redirects."""
+    from aiohttp import ClientError, ClientSession, ClientTimeout
+
     place = without_login(url) or "--forward"  # the URL may contain a password
     try:
         async with (

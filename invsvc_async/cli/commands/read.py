@@ -8,23 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async import models
 from invsvc_async.api.operations import CLIENT_REQUEST, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
-from invsvc_async.cli.formatting import Sink, show
 from invsvc_async.cli.options import Calling, EscapeFormulas, argument, number, option
 from invsvc_async.cli.output import emit_json, note, progress
 from invsvc_async.cli.waiting import waiting_for_read
-from invsvc_async.codec import unstructure
 from invsvc_async.errors import InvalidRequestError, InvsvcError
-from invsvc_async.models.common import wire_names
 from invsvc_async.resources.by_name import called
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from invsvc_async.api.operations import Operation
-    from invsvc_async.cli.formatting import Form
+    from invsvc_async.cli.formatting import Form, Sink
     from invsvc_async.client import Client
     from invsvc_async.codec.exact_json import WireObject
 
@@ -90,8 +86,12 @@ async def get(
             with waiting_for_read(client, operation.name):
                 found = await reading
     if calling.json_:
+        from invsvc_async.codec import unstructure
+
         emit_json(unstructure(found))
     else:
+        from invsvc_async.cli.formatting import show
+
         show(found)
 
 
@@ -113,6 +113,8 @@ async def list_(
 
     Without --all it prints the first page; a note on stderr shows how to continue.
     """
+    from invsvc_async.cli.formatting import Sink
+
     if calling.json_ + jsonl + csv > 1:
         raise typer.BadParameter("use only one of --json, --jsonl and --csv")
     if escape_formulas and not csv:
@@ -158,6 +160,9 @@ async def _print_list(
 
 
 def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
+    from invsvc_async import models
+    from invsvc_async.models.common import wire_names
+
     known = tuple(wire_names(getattr(models, result)))
     if fields is None:
         return COLUMNS[result] if form == "table" else known

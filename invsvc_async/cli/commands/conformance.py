@@ -1,4 +1,4 @@
-"""``invsvc demo`` and ``invsvc conformance``: clients under faults, judged by the service's ledger."""
+"""``invsvc conformance`` and ``invsvc demo``: clients under faults, judged by the service's ledger."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from invsvc_async.conformance.client_runs import ClientRun
     from invsvc_async.conformance.workload import Unit
 
-__all__ = ["command", "conformance", "failures", "show"]
+__all__ = ["conformance", "demo", "failures", "show"]
 
 UNKNOWN_ALLOWED = 0.01
 STORIES = 3
@@ -55,7 +55,7 @@ _USUAL = 2000  # writes of a run without options
 _WINDOWS = f"{POLICY.settle_after_error:g} s after a 500, {POLICY.settle_after_loss:g} s after a lost answer"
 
 
-async def command(
+async def demo(
     *,
     writes: Annotated[int, number(int, "Number of writes; each client does all.", least=1)] = 2000,
     concurrency: Annotated[int, number(int, "Number of writes in flight.", least=1, most=1000)] = 200,
