@@ -12,7 +12,7 @@ import asyncio
 import inspect
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
     from invsvc_async.durable.journal import ClientJournal
+    from invsvc_async.durable.keyed_run import KeyedRun
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.durable.store import Store
@@ -145,18 +146,7 @@ class _Made(msgspec.Struct, frozen=True):
     is_next: bool
 
 
-_Asked: TypeAlias = "tuple[Claimant, Entry, asyncio.Future[Found | _Made | None]]"
-
-
-class Claimant(Protocol):
-    """A run that claims a key."""
-
-    name: str  # that of the entry
-    lane: Lane
-    taker: str | None  # who returns the secret of a new webhook; None: nobody need
-    thing: str | None
-    seq: int  # of its entry, once it is claimed
-    is_next: bool  # no other write to its thing has to be waited for, or looked at
+_Asked: TypeAlias = "tuple[KeyedRun, Entry, asyncio.Future[Found | _Made | None]]"
 
 
 class Claims:
@@ -172,7 +162,7 @@ class Claims:
         self._telling: asyncio.Task[None] | None = None
         self._told: set[int] = set()  # lanes of which other processes are to be told that something has ended
 
-    async def claim(self, run: Claimant, entry: Entry) -> Found | None:
+    async def claim(self, run: KeyedRun, entry: Entry) -> Found | None:
         """
         Insert *entry* in the lane of *run*, or return the one that has its key; together with other claims.
 
@@ -275,7 +265,7 @@ class Claims:
         with suppress(JournalError):
             await self._store.rows(_FREE, seq, lane.number, lane.token)
 
-    async def note_taker(self, run: Claimant) -> None:
+    async def note_taker(self, run: KeyedRun) -> None:
         """Note who returns the secret of a new webhook."""
         if run.taker is not None:
             row = run.seq, run.taker

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import Packed, pack
 from invsvc_async.durable.last_writes import left_by
-from invsvc_async.durable.records import is_answered, verdict_record
+from invsvc_async.durable.records import done_entry
 from invsvc_async.errors import JournalError
 from invsvc_async.writes.new_intent import line_of
 from invsvc_async.writes.results import secret_passed_on
@@ -105,12 +105,8 @@ class KeyedRun:
             if found is not None:
                 raise KeyTakenError(found)
         left = left_by(self.thing, outcome, session.writes)
-        as_sent = self.sent if is_answered(outcome) else None
-        entry = self.entry(
-            State.DONE, outcome.started_as if as_sent else outcome.intent, as_sent,
-            verdict=outcome.verdict.value, outcome=verdict_record(outcome),
-            done_at=time.time_ns() // 1_000_000,
-        )  # fmt: skip
+        done_at, commons = time.time_ns() // 1_000_000, self.keys.store.commons
+        entry = done_entry(outcome, self.sent, commons, done_at=done_at, **self._known())
         try:
             await self.lane.put(entry, left)
         except LostLaneError:
@@ -157,12 +153,12 @@ class KeyedRun:
         if self.taker is not None:
             self.keys.start(self.keys.claims.note_heard([self.seq]))
 
-    def entry(
-        self, state: State, intent: Intent, packed: Packed | None = None, **done: Any
-    ) -> Entry:  # Any: fields of Entry
+    def entry(self, state: State, intent: Intent, packed: Packed | None = None) -> Entry:
         """Return the entry of *intent*, whose packed form may be known."""
         packed = packed or pack(intent, self.keys.store.commons)
         return Entry(
-            seq=self.seq, key=self.name, thing=self.thing, digest=self.digest, state=state,
-            operation=intent.operation, common=packed.common, intent=packed.text, **done,
-        )  # fmt: skip
+            state=state, operation=intent.operation, common=packed.common, intent=packed.text, **self._known()
+        )
+
+    def _known(self) -> dict[str, Any]:  # Any: fields of Entry
+        return {"seq": self.seq, "key": self.name, "thing": self.thing, "digest": self.digest}

@@ -38,6 +38,7 @@ import attrs
 from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
+from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.intents import in_doubt
 from invsvc_async.durable.key_claims import ENDED, FREED, Claims
@@ -45,7 +46,6 @@ from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, diges
 from invsvc_async.durable.keyed_run import KeyedRun, KeyTakenError
 from invsvc_async.durable.last_writes import LastWrite, learn
 from invsvc_async.durable.records import intent_of, outcome_of
-from invsvc_async.durable.scripts import find_old, prune
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.facts import Known
@@ -93,7 +93,6 @@ FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING 
         ORDER BY place LIMIT 1
 ) AS earlier ON true
 """
-_PART: Final = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT 200) AS e"
 _LEFT_OPEN: Final = f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
 _NO_SECRETS = (
     "on_secret: is not set, and a keyed write creates a webhook. Its secret is returned once, to the run "
@@ -189,14 +188,7 @@ class Keys:
         """Delete what was done more than *older_than* seconds ago, but for UNKNOWN ones; return how many."""
         await self.journal.open()
         before = round((time.time() - older_than) * 1000)
-        gone: set[int] = set()
-        after = 0
-        while (last := (await self.store.rows(_PART, after))[0][0]) is not None:
-            old = await self.store.run(partial(find_old, before, after, last, unacknowledged=True))
-            if old:
-                await self.store.run(partial(prune, before, [*old], unacknowledged=True, gone=gone))
-            after = last
-        return len(gone)
+        return await Entries(self.store).prune(before, unacknowledged=True)
 
     # --- a run
 

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import UNREADABLE, exact
-from invsvc_async.durable.entry import State, unreadable
-from invsvc_async.durable.intents import Packed, unpack
+from invsvc_async.durable.entry import Entry, State, unreadable
+from invsvc_async.durable.intents import Packed, pack, unpack
 from invsvc_async.errors import (
     ConfigurationError,
     InvalidRequestError,
@@ -36,14 +36,13 @@ from invsvc_async.writes.results import result_of
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.intents import Commons
     from invsvc_async.reconcile.history import Basis, Cause
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
 
 __all__ = [
-    "Record", "encoded", "intent_of", "is_answered", "may_be_sent", "outcome_of", "record_of",
+    "Record", "done_entry", "encoded", "intent_of", "is_answered", "may_be_sent", "outcome_of", "record_of",
     "verdict_and_record", "verdict_of_lost", "verdict_of_unfit", "verdict_record",
 ]  # fmt: skip
 
@@ -163,6 +162,19 @@ def verdict_record(outcome: Outcome[object]) -> str:
         return encoded(record)
     except (ValueError, TypeError, RecursionError):  # text that UTF-8 cannot encode, or nested too deeply
         return encoded(_encodable(record))
+
+
+def done_entry(outcome: AnyOutcome, sent: Packed | None, commons: Commons, **known: Any) -> Entry:
+    """
+    Return the entry of a write that has its verdict; *known* are other fields of it.
+
+    *sent* is its intent as it was stored before the last send.
+    """
+    packed = sent if sent is not None and is_answered(outcome) else pack(outcome.intent, commons)
+    return Entry(
+        state=State.DONE, operation=outcome.started_as.operation, common=packed.common, intent=packed.text,
+        verdict=outcome.verdict.value, outcome=verdict_record(outcome), **known,
+    )  # fmt: skip
 
 
 # --- back to an outcome
