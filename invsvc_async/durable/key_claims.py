@@ -285,12 +285,7 @@ class Claims:
     # --- waiting
 
     async def until_closed(self, waiting: Awaitable[Any]) -> None:  # Any: its result is not used
-        """
-        Await *waiting*.
-
-        Raises:
-            ConfigurationError: The client is closed, or was meanwhile.
-        """
+        """Await *waiting*; raise ConfigurationError if the client is closed, or is meanwhile."""
         session = self._journal.session
         assert session is not None
         if not session.closed:

@@ -91,12 +91,7 @@ class Doubts:
         return 0 if self._mark is None else self._mark.through
 
     async def check(self) -> None:
-        """
-        Check that a write without a key in the store was not made before.
-
-        Raises:
-            JournalError: It may have been, after the copy was made.
-        """
+        """Raise JournalError if a write without a key in the store may have been made since the copy was."""
         await self.through()
         if self._mark is not None and self._mark.is_open:
             raise JournalError(
@@ -149,12 +144,7 @@ def _digest(value: object) -> str:
 
 
 def check_same(spec: WriteSpec, stored: str, mine: str) -> None:
-    """
-    Check that *spec*, with the digests *mine*, is the write whose digests are *stored* under its key.
-
-    Raises:
-        KeyConflictError: It is another one.
-    """
+    """Raise KeyConflictError unless *spec*, with the digests *mine*, has those *stored* under its key."""
     if stored == mine:
         return
     theirs, ours = _decode(stored), _decode(mine)

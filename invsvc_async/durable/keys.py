@@ -260,12 +260,7 @@ class Keys:
             found = await self.claims.look(name)
 
     async def _resumed(self, spec: WriteSpec, name: str) -> Found:
-        """
-        Return the entry of the intent that *spec* resumes.
-
-        Raises:
-            ConfigurationError: The journal does not have it.
-        """
+        """Return the entry of the intent that *spec* resumes; raise ConfigurationError if there is none."""
         found, resumes = await self.claims.look(name), cast("Intent", spec.resumes)
         if found is None or (await self._intent(found.entry)).identity != resumes.identity:
             raise ConfigurationError(

@@ -121,12 +121,7 @@ def encoded(record: Record) -> str:
 
 
 def verdict_and_record(entry: Entry) -> tuple[Verdict, Record]:
-    """
-    Return both of an entry that is done; the record is empty if it was pruned.
-
-    Raises:
-        JournalError: The entry is damaged.
-    """
+    """Return both of an entry, or raise JournalError; the record is empty if it was pruned."""
     try:
         return Verdict(str(entry.verdict)), _decode(entry.outcome or "{}")
     except UNREADABLE as error:
@@ -181,12 +176,7 @@ def done_entry(outcome: AnyOutcome, sent: Packed | None, commons: Commons, **kno
 
 
 def intent_of(entry: Entry, commons: Commons) -> Intent:
-    """
-    Return the intent of an entry, which is stored under the intent's identity.
-
-    Raises:
-        JournalError: The entry is damaged.
-    """
+    """Return the intent of an entry, which is stored under its identity, or raise JournalError."""
     if entry.common is None or entry.intent is None:
         raise unreadable(entry.key, "it has no intent")
     intent = unpack(entry.key, Packed(common=entry.common, text=entry.intent), commons)
@@ -196,12 +186,7 @@ def intent_of(entry: Entry, commons: Commons) -> Intent:
 
 
 def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
-    """
-    Rebuild the outcome of an entry that is done, without its history.
-
-    Raises:
-        JournalError: The entry is damaged.
-    """
+    """Rebuild the outcome of an entry that is done, without its history, or raise JournalError."""
     if entry.outcome is None:
         raise unreadable(entry.key, "it has no outcome")
     verdict, record = verdict_and_record(entry)
