@@ -29,6 +29,7 @@ from invsvc_async import (
 )
 from invsvc_async.durable import keyed_run
 from tests.batch.conftest import HOOK, client_of
+from tests.durable.killed import cut_off
 from tests.support.children import gone_after
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
@@ -355,10 +356,7 @@ async def test_resume_of_a_keyed_intent(service, address):
     """The journal that has its key settles it, or returns its verdict; another one does not send it."""
     service.script("webhooks.create", "apply, then hang")
     async with client_of(service, journal=address) as client:
-        running = asyncio.create_task(create(client).outcome())
-        await service.arrived("webhooks.create")
-        running.cancel()
-        await asyncio.wait([running])
+        await cut_off(service, create(client))
         [intent] = client.unsettled
         assert (await client.resume(intent).outcome()).applied
         assert (await client.resume(intent).outcome()).replayed

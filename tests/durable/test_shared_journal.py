@@ -22,6 +22,7 @@ from invsvc_async.durable.restored import last_of
 from invsvc_async.storage import postgres_pool
 from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, POLICY, client_of
+from tests.durable.killed import cut_off
 from tests.support.children import gone_after
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
@@ -160,10 +161,7 @@ async def test_journals_of_other_credentials_stay_theirs(service, address):
     """What one credential has left is not taken by another."""
     service.script("webhooks.update", "apply, then hang")
     async with client_of(service, journal=address) as client:
-        writing = asyncio.create_task(client.webhooks.update(service.seed_webhook().id, description="mine"))
-        await service.arrived("webhooks.update")
-        writing.cancel()
-        await asyncio.wait([writing])
+        await cut_off(service, client.webhooks.update(service.seed_webhook().id, description="mine"))
     async with client_of(service, journal=address, credential=ApiKey(service.issue_key())) as rotated:
         assert await rotated.recover() == []
         async with client_of(service, journal=address) as client:
@@ -228,10 +226,7 @@ async def test_cancelled_write_is_left_to_the_next_process(service, address):
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
     async with client_of(service, journal=address) as client:
-        writing = asyncio.create_task(client.webhooks.update(hook, description="mine"))
-        await service.arrived("webhooks.update")
-        writing.cancel()
-        await asyncio.wait([writing])
+        await cut_off(service, client.webhooks.update(hook, description="mine"))
     async with client_of(service, journal=address) as client:
         [outcome] = await client.recover()  # at once: the other one has left
         assert outcome.verdict is Verdict.APPLIED
@@ -248,10 +243,7 @@ async def test_thing_that_another_process_changed_after_a_dead_one(service, addr
     }[operation]
     service.script(operation, "apply, then hang")
     async with client_of(service, journal=address, reconcile=EXACT) as first:
-        writing = asyncio.create_task(write(first, "inactive").outcome())
-        await service.arrived(operation)
-        writing.cancel()
-        await asyncio.wait([writing])
+        await cut_off(service, write(first, "inactive"))
     async with client_of(service, journal=address) as second, client_of(service, journal=address) as third:
         await write(second, "active")
         [outcome] = await recovered(third)
@@ -268,18 +260,15 @@ async def test_recovery_that_is_cut_off_between_its_transactions(service, addres
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
     async with client_of(service, journal=address) as first:
-        writing = asyncio.create_task(first.webhooks.update(hook, description="mine"))
-        await service.arrived("webhooks.update")
-        writing.cancel()
-        await asyncio.wait([writing])
+        await cut_off(service, first.webhooks.update(hook, description="mine"))
 
-    def cut_off(*_):
+    def moved(*_):
         yield "SELECT 1", ()
         raise cut
 
     async with client_of(service, journal=address) as second:
         with monkeypatch.context() as patch:
-            patch.setattr(client_journal, "_move", cut_off)
+            patch.setattr(client_journal, "_move", moved)
             with pytest.raises(type(cut)):
                 await second.recover()
         [outcome] = await second.recover()
@@ -398,12 +387,7 @@ async def test_unreadable_intent_is_left_and_named(service, address, caplog):
     service.script("webhooks.update", "apply, then hang", "apply, then hang")
     async with client_of(service, journal=address) as client:
         for _ in range(2):
-            writing = asyncio.create_task(
-                client.webhooks.update(service.seed_webhook().id, description="mine")
-            )
-            await service.arrived("webhooks.update", service.arrivals("webhooks.update") + 1)
-            writing.cancel()
-            await asyncio.wait([writing])
+            await cut_off(service, client.webhooks.update(service.seed_webhook().id, description="mine"))
         entries = client._view.session.writes.journal._store
         await entries.idle()
         text = "UPDATE {s}entries SET intent = replace(intent, $1, $2) WHERE seq = (SELECT min(seq) FROM {s}entries)"
@@ -420,10 +404,7 @@ async def test_new_write_of_a_process_that_was_taken_for_dead(service, address):
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
     async with client_of(service, journal=address) as client:
-        writing = asyncio.create_task(client.webhooks.update(hook, description="before").outcome())
-        await service.arrived("webhooks.update")
-        writing.cancel()
-        await asyncio.wait([writing])
+        await cut_off(service, client.webhooks.update(hook, description="before"))
         [before] = client.unsettled
         journal = client._view.session.writes.journal
         await journal._store.idle()
@@ -479,10 +460,7 @@ async def test_closing_that_is_cancelled_at_once(service, address):
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
     client = client_of(service, journal=address)
-    writing = asyncio.create_task(client.webhooks.update(hook, description="x").outcome())
-    await service.arrived("webhooks.update")
-    writing.cancel()
-    await asyncio.wait([writing])
+    await cut_off(service, client.webhooks.update(hook, description="x"))
     closing = asyncio.create_task(client._view.session.writes.journal.aclose())
     await asyncio.sleep(0)
     closing.cancel()

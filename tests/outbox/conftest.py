@@ -140,6 +140,41 @@ async def verdict_of(outbox, key, seconds=60.0):
     return outcome
 
 
+@asynccontextmanager
+async def transaction_of(outbox):
+    """Yield a connection of an application to the database of *outbox*, in a transaction."""
+    if outbox._store.database == "PostgreSQL":
+        made = await asyncpg.connect(database().address)
+    else:
+        made = await aiosqlite.connect(outbox._store._path, isolation_level=None)
+    try:
+        await made.execute("BEGIN")
+        yield made
+        await made.execute("COMMIT")
+    finally:
+        await made.close()
+
+
+async def enqueue(outbox, *writes):
+    """Enqueue *writes* in one transaction, and return their keys."""
+    async with transaction_of(outbox) as made:
+        return [await outbox.enqueue(made, write) for write in writes]
+
+
+async def finished(outbox, *writes):
+    """Enqueue and send writes, whose verdicts nobody has had; return their keys."""
+    keys = await enqueue(outbox, *writes)
+    async with outbox.dispatching():
+        for key in keys:
+            await verdict_of(outbox, key)
+    return keys
+
+
+def update(client, service, text="mine", hook=None, **given):  # noqa: F811 - no fixture
+    """Return an update of *hook*, or of a new webhook."""
+    return client.webhooks.update(hook or service.seed_webhook(**given).id, description=text)
+
+
 async def entries_of(outbox, state=None):
     """Return the first entries, as commands show them."""
     return await outbox._store.first(100, state)
@@ -151,4 +186,7 @@ async def untold(outbox):
     return {name.removeprefix("untold "): error for name, error in facts.items()}
 
 
-__all__ = ["CONNECTIONS", "Rollback", "aiosqlite", "entries_of", "outbox_at", "untold", "verdict_of"]
+__all__ = [
+    "CONNECTIONS", "Rollback", "enqueue", "entries_of", "finished", "outbox_at", "transaction_of", "untold", "update",
+    "verdict_of",
+]  # fmt: skip

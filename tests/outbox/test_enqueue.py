@@ -14,13 +14,17 @@ from sqlalchemy.pool import NullPool
 
 from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from tests.batch.conftest import HOOK, client_of
-from tests.outbox.conftest import CONNECTIONS, Rollback, entries_of, verdict_of
+from tests.outbox.conftest import (
+    CONNECTIONS,
+    Rollback,
+    enqueue,
+    entries_of,
+    transaction_of,
+    update,
+    verdict_of,
+)
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
-
-
-def update(client, service, text="mine", **given):
-    return client.webhooks.update(service.seed_webhook(**given).id, description=text)
 
 
 @pytest.mark.parametrize("kind", CONNECTIONS)
@@ -134,24 +138,18 @@ async def test_error_on_the_connection_is_the_applications(service, client, outb
     assert service.arrivals("webhooks.update") == 0
 
 
-async def test_same_key_again(service, client, outbox, connection):
+async def test_same_key_again(service, client, place):
     """The same write under its key is there once; another under that key is refused, and the transaction goes on."""
     hook = service.seed_webhook().id
-    async with outbox.dispatching():
-        for _ in range(2):
-            async with connection.transaction():
-                await outbox.enqueue(
-                    connection, client.webhooks.update(hook, description="x").keyed("order-1")
-                )
-                await outbox.enqueue(
-                    connection, client.webhooks.update(hook, description="x").keyed("order-1")
-                )
-        async with connection.transaction():
+    one, other = (update(client, service, text, hook).keyed("order-1") for text in "xy")
+    async with Outbox.open(place, client) as outbox, outbox.dispatching():
+        for _ in range(2):  # also after it was sent
+            await enqueue(outbox, one, one)
+            await verdict_of(outbox, "order-1")
+        async with transaction_of(outbox) as connection:
             with pytest.raises(InvalidRequestError, match="another write under the key 'order-1'"):
-                await outbox.enqueue(
-                    connection, client.webhooks.update(hook, description="y").keyed("order-1")
-                )
-            last = await outbox.enqueue(connection, client.webhooks.update(hook, description="z"))
+                await outbox.enqueue(connection, other)
+            last = await outbox.enqueue(connection, update(client, service, "z", hook))
         assert (await verdict_of(outbox, last)).verdict is Verdict.APPLIED
     assert [entry.body["description"] for entry in service.ledger.entries] == ["x", "z"]
 
