@@ -273,9 +273,10 @@ class Keys:
         """
         Claim the key now, unless the claim can be a part of the store before the first send.
 
-        That is so if nothing has to be read before that send.
+        That is so if nothing has to be read before that send, and the journal has all keys.
         """
-        if new_start(spec, run.thing, partial(new_intent, spec)).first is not None:
+        has_all = not await self._doubts.any()
+        if has_all and new_start(spec, run.thing, partial(new_intent, spec)).first is not None:
             return None
         found = await self.claims.claim(run, run.entry(State.TO_DO, new_intent(spec)))
         if not run.is_next:
@@ -347,6 +348,7 @@ class Keys:
             except KeyTakenError as taken:
                 if taken.found is not None:
                     raise
+                await self._doubts.check()
                 await self._after_earlier(run, run.seq)
                 return await self._driven(run, new_run(spec))
         intent = attrs.evolve(

@@ -21,8 +21,10 @@ claim: the other's entry is taken (file) | durable/key_claims.py | applied_is_re
 + WHERE true ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING key, seq
 claim: the other's entry is taken (PG) | durable/key_claims.py | same_moment
 - AS numbered
+-         CROSS JOIN whole
 -     ON CONFLICT (key) DO NOTHING RETURNING
 + AS numbered
++         CROSS JOIN whole
 +     ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING
 claim: in a lost lane | durable/key_claims.py | lost_its_lane
 - WHERE id = $3 AND owner = $4 {{share}}
@@ -159,11 +161,12 @@ namespace: none for a provider | durable/key_names.py | provider
 +         mine = mine or ""
 +         if False:
 restored: keys may be missing | durable/key_names.py | copy
-- if self._mark is not None and self._mark.is_open:
-+ if False:
+- return self._mark is not None and self._mark.is_open
++ return False
 restored: not looked at | durable/keys.py | copy
 -         await self._doubts.check()
-+
+-         if run.overtaken:
++         if run.overtaken:
 forget: what may have been sent | durable/key_claims.py | forgotten
 -         if state != State.SENDING:
 +         if True:
@@ -197,6 +200,21 @@ secret: whoever asks is not told that it was returned | durable/keys.py | replay
 recover: those with keys count as other ones | durable/journal.py | recover
 - AND done_at IS NULL AND digest <> ''
 + AND done_at IS NULL AND digest <> '' AND false
+restored: sent though its key may be missing | durable/key_claims.py | may_be_missing
+- CASE WHEN is_so AND (thing
++ CASE WHEN true AND (thing
+restored: next though its key may be missing | durable/key_claims.py | put_back_under
+- SELECT given.key, made.seq, is_so AND
++ SELECT given.key, made.seq, true AND
+restored: not looked at again | durable/key_names.py | put_back_under
+- if self._read_at != self._store.marks:
++ if self._read_at < 0:
+restored: not looked at after the claim | durable/keys.py | put_back_under
+-                 await self._doubts.check()
++
+restored: keys that it has are not looked for | durable/keys.py | put_back_under
+- if has_all and new_start
++ if new_start
 """
 )
 

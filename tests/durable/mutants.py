@@ -171,6 +171,9 @@ counts of what is reopened | durable/scripts.py
 counts of what is changed (SQLite) | durable/tables.py
 - OLD=-1, NEW=1
 + NEW=1
+number of another entry | durable/postgres_store.py
+- e.seq = given.seq AND e.key = given.key
++ e.seq = given.seq
 counts of what was reopened meanwhile | durable/postgres_store.py
 - "AND b.state = e.state"
 + ""

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from invsvc_async import (
@@ -595,3 +596,25 @@ async def test_journal_that_was_put_back_from_a_copy(service, tmp_path):
         assert (await create(client, "new", url="https://n.example/").outcome()).applied
     async with client_of(service, journal=path) as client:
         assert (await create(client, "newer", url="https://n.example/2").outcome()).applied
+
+
+@pytest.mark.parametrize("knows", ["the clock", "nothing"])
+async def test_database_that_is_put_back_under_a_client(service, shared, knows):
+    """The next write is not sent: the copy may lack its key. Those that it has are replayed."""
+    async with client_of(service, journal=shared) as client:
+        await create(client, "before", url="https://b.example/")
+        store = client._view.session.writes.journal._store
+        store._place["timeline"] = "00000077"
+        await store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
+        connection = await asyncpg.connect(database().address)
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
+        )
+        await connection.close()
+        if knows == "nothing":
+            client._view.session.server_clock.__init__()
+        for _ in range(2):
+            with pytest.raises(JournalError, match=r"may lack keys.*complete=true"):
+                await create(client, "after", url="https://a.example/")
+            assert (await create(client, "before", url="https://b.example/").outcome()).replayed
+    assert service.arrivals("webhooks.create") == 1
