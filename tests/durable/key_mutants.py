@@ -130,8 +130,8 @@ order: a state of another process is no obstacle (PG) | durable/key_claims.py | 
 - SELECT 1 FROM {{s}}entries WHERE seq = before AND lane = $3 AND verdict
 + SELECT 1 FROM {{s}}entries WHERE seq = before AND verdict
 order: stored as sent before its turn | durable/key_claims.py | order
-- CASE WHEN thing IS NULL OR is_next THEN state ELSE {State.TO_DO:d} END
-+ state
+- CASE WHEN is_so AND (thing IS NULL OR is_next) THEN state
++ CASE WHEN is_so THEN state
 order: a write that was not sent counts as the last | durable/keys.py | superseded
 -             driver.take_back()
 +
