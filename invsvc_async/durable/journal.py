@@ -429,7 +429,7 @@ class ClientJournal:
         self._closed = True
         self._closing.set()
         try:
-            await self.keys.end()
+            await self.keys.claims.end()
             await self._leave()
         finally:  # also if that was cancelled: signs of life would keep others from what is open
             if self._beating is not None:

@@ -29,17 +29,17 @@ claim: the other's entry is taken (PG) | durable/key_claims.py | same_moment
 claim: in a lost lane | durable/key_claims.py | lost_its_lane
 - WHERE id = $3 AND owner = $4 {{share}}
 + WHERE id = $3 {{share}}
-claim: sent although it is taken | durable/keyed_run.py | applied_is_replayed or racers
-- self.keys.claims.claim(self, entry)) is not None:
+claim: sent although it is taken | durable/key_claims.py | applied_is_replayed or racers
+- self.claims.claim(self, entry)) is not None:
 -             raise KeyTakenError(found)
 -         elif
-+ self.keys.claims.claim(self, entry)) is not None:
++ self.claims.claim(self, entry)) is not None:
 +             pass
 +         elif
 claim: the store is away | durable/key_claims.py | away
 -                             future.set_exception(error)
 +                             future.set_result(1)
-send: the store is away | durable/keyed_run.py | between
+send: the store is away | durable/key_claims.py | between
 -             await self.lane.put(entry)
 -         elif
 +             self.lane.put(entry)
@@ -79,13 +79,13 @@ reopen: while it is done | durable/key_claims.py | reopened_once
 reopen: an unknown one as unsent | durable/keys.py | unknown
 - State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO
 + State.TO_DO
-release: none | durable/keyed_run.py | at_once
--             self.keys.start(self._released(entry))
+release: none | durable/key_claims.py | at_once
+-             self.claims.start(self._released(entry))
 +             pass
 release: by a zombie | durable/key_claims.py | zombie
 -     AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
 +     AND {{arg 3 text}} <> ''
-release: as unsent | durable/keyed_run.py | cancelled
+release: as unsent | durable/key_claims.py | cancelled
 - State.SENDING if sent else State.TO_DO
 + State.TO_DO
 read before a second send | durable/keys.py | cancelled
@@ -95,7 +95,7 @@ read before a second send | durable/keys.py | cancelled
 + if True:
 +             return await self._first(run, spec)
 +         intent
-zombie: its verdict is told | durable/keyed_run.py | wakes_up
+zombie: its verdict is told | durable/key_claims.py | wakes_up
 -         except LostLaneError:
 -             raise
 +         except LostLaneError:
@@ -116,7 +116,7 @@ order: none (before a read) | durable/keys.py | order
 -         if not run.is_next:
 -             await self._after_earlier(run, run.seq)
 +
-order: none (before a send) | durable/keyed_run.py | order
+order: none (before a send) | durable/key_claims.py | order
 -         elif not self.is_next:
 -             raise KeyTakenError(None)
 +
@@ -185,10 +185,10 @@ secret: to each of this process | durable/keys.py | racers_in_one
 secret: returned, says a dead process | durable/keys.py | killed
 - return latest is not None and not latest.untold
 + return True
-secret: nobody notes that it was returned | durable/keyed_run.py | replayed
+secret: nobody notes that it was returned | durable/key_claims.py | replayed
 -         if self.taker is not None:
 +         if False:
-secret: not delivered | durable/keyed_run.py | delivered
+secret: not delivered | durable/key_claims.py | delivered
 - (hook := session.on_secret) is not None:
 + (hook := None) is not None:
 secret: delivered, and the outcome says returned | durable/keys.py | delivered

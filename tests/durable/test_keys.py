@@ -28,7 +28,7 @@ from invsvc_async import (
     ValidationFailedError,
     Verdict,
 )
-from invsvc_async.durable import keyed_run
+from invsvc_async.durable import key_claims
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.killed import cut_off
 from tests.support.children import gone_after
@@ -38,10 +38,10 @@ from tests.support.database_proxy import database_proxy
 PROGRAM = """
 import asyncio, os, signal, sys
 from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
-from invsvc_async.durable import keyed_run
+from invsvc_async.durable import key_claims
 POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=30.0)
 where = sys.argv[4]
-class Run(keyed_run.KeyedRun):
+class Run(key_claims.KeyedRun):
     async def sending(self, intent):
         until = await super().sending(intent)
         if where == "before the socket":
@@ -546,13 +546,13 @@ async def test_database_that_goes_away_between_claim_and_send(service):
 async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypatch):
     """The one that waited does not send it again."""
     waits, forgotten = asyncio.Event(), asyncio.Event()
-    settled = keyed_run.KeyedRun.settled
+    settled = key_claims.KeyedRun.settled
 
     async def settled_when_awaited(run, outcome):
         await waits.wait()
         await settled(run, outcome)
 
-    monkeypatch.setattr(keyed_run.KeyedRun, "settled", settled_when_awaited)
+    monkeypatch.setattr(key_claims.KeyedRun, "settled", settled_when_awaited)
     async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")

@@ -19,7 +19,7 @@ MOST = 400  # executions of a scene, at most
 
 _postgres, _sqlite, _scripts = ".durable.postgres_store", ".durable.sqlite_store", ".durable.scripts"
 _entries, _leases, _results = ".durable.entries", ".durable.leases", ".durable.results"
-_claims, _keys, _run = ".durable.key_claims", ".durable.keys", ".durable.keyed_run"
+_claims, _keys = ".durable.key_claims", ".durable.keys"
 # A send is limited by its lease, and to the time that the journal says.
 _LATE = Mutant("a send may begin at any time", ".writes.driver", "latest = started + send.attempt_timeout",
                "latest = started + 900.0", "database: frozen", 3)  # fmt: skip
@@ -151,7 +151,7 @@ MUTANTS = (
     Mutant("nobody asks whether its results are still its own", _scripts, "{any 1 bigint} AND taker = $2 {share}",
            "{any 1 bigint} AND $2 = $2 {share}", "database: read slowly", 14),
     # keys
-    Mutant("a key that is taken is sent", _run, "            raise KeyTakenError(found)\n        elif not", "            pass\n        elif not",
+    Mutant("a key that is taken is sent", _claims, "            raise KeyTakenError(found)\n        elif not", "            pass\n        elif not",
            "keys: two runs, at once", 3),
     Mutant("a key is taken from the living", _keys, "if found.lives and found.owner != run.lane.token:\n                await",
            "if False:\n                await", "keys: two runs", 1, _ROBBED),
@@ -159,13 +159,13 @@ MUTANTS = (
            "keys: killed", 15),
     Mutant("what was taken over is sent unread", _keys, "if entry.state is State.TO_DO:\n            return await",
            "if True:\n            return await", "keys: killed", 3),
-    Mutant("what was cancelled is not released", _run, "            self.keys.start(self._released(entry))", "            pass",
+    Mutant("what was cancelled is not released", _claims, "            self.claims.start(self._released(entry))", "            pass",
            "keys: cancelled", 13),
-    Mutant("what was cancelled is released as unsent", _run, "State.SENDING if sent else State.TO_DO", "State.TO_DO",
+    Mutant("what was cancelled is released as unsent", _claims, "State.SENDING if sent else State.TO_DO", "State.TO_DO",
            "keys: cancelled", 3),
     Mutant("two keys of one thing at once (after a read)", _keys, "        if not run.is_next:\n            await self._after_earlier(run, run.seq)\n",
            "", "keys: in turn", 11),
-    Mutant("two keys of one thing at once", _run, "        elif not self.is_next:\n            raise KeyTakenError(None)\n", "",
+    Mutant("two keys of one thing at once", _claims, "        elif not self.is_next:\n            raise KeyTakenError(None)\n", "",
            "keys: in turn, at once", 11),
 )  # fmt: skip
 
