@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -20,7 +19,6 @@ from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.restored import last_of
 from invsvc_async.storage import postgres_pool
-from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.durable.killed import cut_off
 from tests.support.children import gone_after
@@ -470,30 +468,6 @@ async def test_closing_that_is_cancelled_at_once(service, address):
         [outcome] = await other.recover()
     assert outcome.verdict is Verdict.APPLIED
     await client.aclose()
-
-
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # what the closed loop had cannot be closed
-@pytest.mark.no_secret_scan  # which keeps the client
-def test_client_in_another_event_loop(address):
-    """It is refused in words and nothing is sent. Once its loop is closed, it can be closed in another one."""
-
-    async def write(client):
-        await client.webhooks.create(**HOOK)
-
-    async def recover(client):
-        await client.recover()
-
-    with serving() as service:
-        client = client_of(service, journal=address, headers={"Connection": "close"})
-        with asyncio.Runner() as runner:
-            runner.run(write(client))
-            for use in (write, recover, Client.aclose):
-                with pytest.raises(ConfigurationError, match="belongs to the event loop"):
-                    asyncio.run(use(client))
-        asyncio.run(client.aclose())
-        assert service.arrivals("webhooks.create") == 1
-    del client
-    gc.collect()
 
 
 async def test_journal_of_no_client_and_of_a_closed_one(service, address):
