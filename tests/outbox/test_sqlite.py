@@ -14,11 +14,10 @@ from contextlib import closing
 
 import aiosqlite
 import pytest
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from invsvc_async import ApiKey, InvalidRequestError, JournalError, Outbox, Verdict
 from tests.batch.conftest import client_of
-from tests.outbox.conftest import CONNECTIONS, Rollback, enqueue, entries_of, update, verdict_of
+from tests.outbox.conftest import enqueue, entries_of, of_asyncpg, update, verdict_of
 from tests.outbox.test_results import taken
 
 PROGRAM = """
@@ -103,19 +102,6 @@ async def test_dispatching_that_is_cancelled_again_and_again(service, client, pa
     assert not [name for name in names if name.startswith(("Engine", "Dispatcher", "Outbox"))]
 
 
-async def test_committed_write_is_sent_once_and_rolled_back_never(service, client, outbox, connection):
-    """The transaction decides; the ledger has the committed write, and not the other."""
-    async with outbox.dispatching():
-        await connection.execute("INSERT INTO orders VALUES ('gone')")
-        gone = await outbox.enqueue(connection, update(client, service, "rolled back"))
-        await connection.rollback()
-        [key] = await enqueue(outbox, update(client, service, "committed"))
-        outcome = await verdict_of(outbox, key)
-    assert (outcome.verdict, outcome.value.description) == (Verdict.APPLIED, "committed")
-    assert await outbox.get(gone) is None
-    assert [entry.body["description"] for entry in service.ledger.entries] == ["committed"]
-
-
 async def test_application_file_that_is_replaced(service, client, outbox, path, caplog):
     """Its dispatcher would see nothing that is enqueued from now on: that is an error in the log, again and again."""
     copied = shutil.copy(path, path.with_name("restored.db"))
@@ -130,31 +116,13 @@ async def test_application_file_that_is_replaced(service, client, outbox, path, 
         await outbox.get("order-1")
 
 
-async def test_session_of_sqlalchemy(service, client, outbox, path):
-    """The same in an AsyncSession on aiosqlite; without a transaction it is refused."""
-    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
-    async with AsyncSession(engine) as session, outbox.dispatching():
-        with pytest.raises(InvalidRequestError, match="not in a transaction"):
-            await outbox.enqueue(session, update(client, service))
-        with pytest.raises(Rollback):
-            async with session.begin():
-                await outbox.enqueue(session, update(client, service, "rolled back"))
-                raise Rollback
-        async with session.begin():
-            key = await outbox.enqueue(session, update(client, service, "committed"))
-        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-    await engine.dispose()
-    assert service.arrivals("webhooks.update") == 1
-
-
 async def test_connections_that_are_refused(service, client, outbox, path):
-    """One without a transaction, a closed one, and one to PostgreSQL."""
+    """A closed one, and one to PostgreSQL."""
     async with aiosqlite.connect(path) as connection:
-        with pytest.raises(InvalidRequestError, match="not in a transaction"):
-            await outbox.enqueue(connection, update(client, service))
+        pass
     with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
         await outbox.enqueue(connection, update(client, service))
-    async with CONNECTIONS["asyncpg"]() as (other, transaction), transaction():
+    async with of_asyncpg() as (other, transaction), transaction():
         with pytest.raises(InvalidRequestError, match="one to PostgreSQL, but the outbox is in SQLite"):
             await outbox.enqueue(other, update(client, service))
 
