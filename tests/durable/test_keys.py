@@ -65,22 +65,6 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def address(request, tmp_path):
-    """Return the path or the address of a journal for this test; a silent process counts as dead after 1 s."""
-    return tmp_path / "calls.db" if request.param == "SQLite" else _shared(request)
-
-
-@pytest.fixture
-def shared(request):
-    """Return the address of a shared one."""
-    return _shared(request)
-
-
-def _shared(request):
-    return database().at(journal=f"t{abs(hash(request.node.nodeid))}", silence=1)
-
-
 @asynccontextmanager
 async def process(service, address, where=""):
     """Run a process that makes one keyed write, until the block ends."""

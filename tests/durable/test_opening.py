@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,6 @@ from invsvc_async import Client, ConfigurationError, Verdict, Webhook
 from invsvc_async.durable import sqlite_store
 from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, client_of
-from tests.support.database import database
 from tests.support.power_cut import cut_power
 
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
@@ -66,19 +66,14 @@ async def test_close_that_is_cancelled(service, tmp_path, turns):
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # what the closed loop had cannot be closed
 @pytest.mark.no_secret_scan  # which keeps the client
-@pytest.mark.parametrize("kind", ["SQLite", "PostgreSQL"])
-def test_client_with_a_journal_in_another_event_loop(request, tmp_path, kind):
+def test_client_with_a_journal_in_another_event_loop(address):
     """It is refused in words and nothing is sent; once its loop is closed, it can be closed in another one."""
-    path = tmp_path / "journal.db"
-    address = (
-        path if kind == "SQLite" else database().at(journal=f"o{abs(hash(request.node.nodeid))}", silence=1)
-    )
 
     async def recover(client):
         return await client.recover()
 
     async def again():
-        async with client_of(service, journal=path) as other:
+        async with client_of(service, journal=address) as other:
             return await other.recover()
 
     with serving() as service:
@@ -89,7 +84,7 @@ def test_client_with_a_journal_in_another_event_loop(request, tmp_path, kind):
                 with pytest.raises(ConfigurationError, match="belongs to the event loop"):
                     asyncio.run(use(client))
         asyncio.run(client.aclose())
-        if kind == "SQLite":  # the file is free
+        if isinstance(address, Path):  # it is free
             assert asyncio.run(again()) == []
         assert service.arrivals("webhooks.create") == 1
     del client
