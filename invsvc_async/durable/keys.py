@@ -82,9 +82,8 @@ _TO_RETURN, _LOOK = 5.0, 0.02  # s that a run has to note that it returned a sec
 # effect, whether others are UNKNOWN, and what the last one left.
 _UNKNOWN: Final = f"e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $2 AND e.done_at > $3"
 _OTHERS: Final = f"""
-SELECT earlier.key, earlier.place, EXISTS (
-        SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $4 AND (done_at IS NULL
-            OR verdict NOT IN ('{Verdict.NOT_APPLIED}', '{Verdict.REFUSED}'))
+SELECT earlier.key, earlier.place, s.place > $4 OR EXISTS (
+        SELECT 1 FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place > $4
     ), EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE {_UNKNOWN}), s.place, s.team, s.state, s.stamp
 FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
     SELECT key, place FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place < $4 AND place > $5
@@ -389,6 +388,7 @@ class Keys:
         learn(self.session.writes, [LastWrite(thing=thing, seq=seq, team=team, state=state, stamp=stamp)])
         for entry in await self.store.entries(_UNKNOWN, thing, run.seq, since) if unknown else ():
             self._close_line(await self._intent(entry), thing)
+        run.is_next = True
         return bool(later)
 
     def _close_line(self, intent: Intent, thing: str) -> None:

@@ -215,6 +215,17 @@ restored: not looked at after the claim | durable/keys.py | put_back_under
 restored: keys that it has are not looked for | durable/keys.py | put_back_under
 - if has_all and new_start
 + if new_start
+order: one that goes on is released | durable/key_claims.py | another_client_is_sent
+-         if self.is_next:
+-             self.let_go
++         if True:
++             self.let_go
+order: a later one that was applied is not seen | durable/keys.py | undo
+- s.place > $4 OR EXISTS
++ false OR EXISTS
+order: a later one that is open is not seen | durable/keys.py | one_that_is_open
+- WHERE thing = $1 AND done_at IS NULL AND place > $4
++ WHERE false
 """
 )
 

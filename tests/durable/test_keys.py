@@ -219,8 +219,10 @@ async def test_cancelling_one_that_waits_leaves_the_run(service, address):
     """The others get their verdict."""
     service.script("webhooks.create", "slow 0.2")
     async with client_of(service, journal=address) as client:
-        first, *others = [asyncio.create_task(create(client).outcome()) for _ in range(3)]
+        first = asyncio.create_task(create(client).outcome())
         await service.arrived("webhooks.create")
+        others = [asyncio.create_task(create(client).outcome()) for _ in range(2)]
+        await asyncio.sleep(0.05)
         others[0].cancel()
         assert (await first).applied
         assert (await others[1]).replayed
@@ -272,6 +274,19 @@ async def test_a_write_that_is_done_anew_does_not_undo_a_newer_one(service, addr
         assert (await rename(client, "new", "b").outcome()).applied
         again = await rename(client, "old", "a").outcome()
     assert (again.verdict, again.evidence.cause) == (Verdict.NOT_APPLIED, "overtaken")
+    assert service.arrivals("journeys.update") == 2
+
+
+async def test_a_write_that_is_done_anew_does_not_undo_one_that_is_open(service, shared):
+    """That one, of another process, may have been applied already."""
+    service.script("journeys.update", "400", "slow 1.5")
+    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+        assert (await rename(one, "older", "a").outcome()).verdict is Verdict.REFUSED
+        newer = asyncio.create_task(rename(other, "newer", "b").outcome())
+        await service.arrived("journeys.update", 2)
+        again = await rename(one, "older", "a").outcome()
+        assert again.verdict is Verdict.NOT_APPLIED, again.explain()
+        assert (await newer).applied
     assert service.arrivals("journeys.update") == 2
 
 
@@ -446,6 +461,17 @@ async def test_writes_to_one_thing_keep_their_order_in_two_clients(service, shar
         assert (await first).verdict in (Verdict.APPLIED, Verdict.NOT_APPLIED)
         assert second.applied
         assert (await one.journeys.get("jrn_1")).name == "second"
+
+
+async def test_write_after_one_of_another_client_is_sent_at_once(service, shared):
+    """It waits for that one and is sent; nobody has to find out by reads what became of it."""
+    hook = service.seed_webhook()["id"]
+    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+        for number in range(12):
+            client = other if number % 2 else one
+            outcome = await client.webhooks.update(hook, status="inactive").keyed(f"{number}").outcome()
+            assert (outcome.attempts, outcome.evidence.basis) == (1, "answered"), outcome.explain()
+    assert service.arrivals("webhooks.update") == 12
 
 
 @pytest.mark.one_python
