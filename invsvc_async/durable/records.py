@@ -26,11 +26,12 @@ from invsvc_async.errors import (
     InvsvcError,
     JournalError,
     ServiceError,
+    without_secrets,
 )
 from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Evidence, Reading, Resumed, Secret, Verdict
 from invsvc_async.reconcile.intent import SentEnd
-from invsvc_async.reconcile.json_form import error_of, plain_error, without_secrets
+from invsvc_async.reconcile.json_form import error_of, plain_error
 from invsvc_async.reconcile.outcome import OutcomeBase, read_back
 from invsvc_async.writes.results import result_of
 
