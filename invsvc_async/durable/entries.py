@@ -101,12 +101,7 @@ class Entries:
         self._session, self._same_mode = session, same_mode
 
     async def open(self) -> None:
-        """
-        Open the store, or create it.
-
-        Raises:
-            JournalError: It cannot be used, is of another version, or may lack sends that were made.
-        """
+        """Open the store, or create it; raise JournalError if it cannot be used, or may lack sends."""
         await self.store.open_for(self._session, same_mode=self._same_mode)
 
     async def aclose(self) -> None:

@@ -81,12 +81,7 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
 
 
 def entry_in(row: Sequence[Cell]) -> Entry:
-    """
-    Return the entry in *row*, which has the columns ``ENTRY``.
-
-    Raises:
-        JournalError: A column contains a value of another type: the entry is damaged.
-    """
+    """Return the entry in *row*, which has the columns ``ENTRY``; raise JournalError if it is damaged."""
     fields = dict(zip(_NAMES, row, strict=True))
     try:
         return msgspec.convert(fields, Entry)

@@ -120,12 +120,7 @@ def pack(intent: Intent, commons: Commons) -> Packed:
 
 
 def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
-    """
-    Return the intent in *packed*.
-
-    Raises:
-        JournalError: It is not a valid intent: the journal is damaged, or of a newer version.
-    """
+    """Return the intent in *packed*; raise JournalError if it is damaged, or of a newer version."""
     try:
         scope, policy, timeouts = commons.parts_of(packed.common)
         own = envelope.loads(packed.text.encode())

@@ -14,7 +14,7 @@ import logging
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
@@ -26,7 +26,7 @@ from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
 from invsvc_async.durable.leases import Leases, end_lane, new_lane
-from invsvc_async.durable.records import intent_of, is_answered, outcome_of, verdict_record
+from invsvc_async.durable.records import done_entry, intent_of, outcome_of
 from invsvc_async.durable.restored import FACT, last_of
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.store import store_at, without_names
@@ -205,17 +205,18 @@ class ClientJournal:
         Raises:
             JournalError: It cannot be stored, or another process has taken it over; the send must not happen.
         """
+        name = f"{intent.operation} ({intent.key})"
         try:
             return await self._sending(intent)
         except LostLaneError as error:
-            reason = f"{intent.operation} ({intent.key}): this process gave no sign of life for too long, and"
             raise JournalError(
-                f"{reason} another one finds out what became of this write. Nothing was sent now."
+                f"{name}: this process gave no sign of life for too long, and another one finds out what "
+                "became of this write. Nothing was sent now."
             ) from error
         except JournalError as error:
             if not self.is_shared:
                 raise
-            raise JournalError(f"{error} {intent.operation} ({intent.key}) was not sent now.") from error
+            raise JournalError(f"{error} {name} was not sent now.") from error
 
     async def _sending(self, intent: Intent) -> float:
         identity = intent.identity
@@ -234,7 +235,7 @@ class ClientJournal:
             try:
                 await write.lane.hold()
                 write.sent = pack(intent, self._store.commons)
-                await write.lane.put(self._entry(State.SENDING, intent, write.sent))
+                await write.lane.put(self._entry(intent, write.sent))
             except LostLaneError:
                 lost = write.lane
                 if is_new:  # nothing of it was stored, if only the lane belongs to another process
@@ -255,7 +256,7 @@ class ClientJournal:
             return
         write.sent = None
         if sent:
-            write.lane.put(self._entry(State.SENDING, intent))
+            write.lane.put(self._entry(intent, pack(intent, self._store.commons)))
         else:
             self._remove(intent.identity)
 
@@ -269,20 +270,13 @@ class ClientJournal:
         if write is None:  # it was never sent under this journal
             return
         self._heard.discard(outcome.started_as.identity)
-        packed, write.sent = write.sent, None
+        sent, write.sent = write.sent, None
         write.done = outcome.verdict is not Verdict.UNKNOWN
         if write.done:
-            as_sent = packed is not None and is_answered(outcome)
-            entry = self._entry(
-                State.DONE,
-                outcome.started_as if as_sent else outcome.intent,
-                packed if as_sent else None,
-                verdict=outcome.verdict.value,
-                outcome=verdict_record(outcome),
-            )
+            entry = done_entry(outcome, sent, self._store.commons, key=outcome.started_as.identity)
         else:
             write.gone = None  # this process does not recover it again
-            entry = self._entry(State.SENDING, outcome.intent)
+            entry = self._entry(outcome.intent, pack(outcome.intent, self._store.commons))
         try:
             await write.lane.put(entry)
         except JournalError as error:
@@ -327,14 +321,11 @@ class ClientJournal:
         finally:
             self._removed, self._remover = frozenset(), None
 
-    def _entry(
-        self, state: State, intent: Intent, packed: Packed | None = None, **done: Any
-    ) -> Entry:  # Any: fields of Entry
-        """Return the entry of *intent*, whose packed form may be known, with more fields in *done*."""
-        packed = packed or pack(intent, self._store.commons)
+    @staticmethod
+    def _entry(intent: Intent, packed: Packed) -> Entry:
         return Entry(
-            key=intent.identity, state=state, operation=intent.operation, common=packed.common,
-            intent=packed.text, **done,
+            key=intent.identity, state=State.SENDING, operation=intent.operation, common=packed.common,
+            intent=packed.text,
         )  # fmt: skip
 
     # --- what others have left
@@ -438,7 +429,7 @@ class ClientJournal:
         self._closed = True
         self._closing.set()
         try:
-            await self.keys.end()
+            await self.keys.claims.end()
             await self._leave()
         finally:  # also if that was cancelled: signs of life would keep others from what is open
             if self._beating is not None:

@@ -1,6 +1,8 @@
 """
 The entries of keys in a journal: claiming, finding, taking and releasing them, and waiting for other runs.
 
+A run is the journal of its driver, which stores in one entry.
+
 Each change is guarded in its own statement.  A claim inserts an entry unless its key has one.  An entry is
 taken only out of a lane that nobody living owns, released and stored only by the owner of its lane, and
 reopened only from the verdict that was seen.
@@ -10,37 +12,52 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
+import attrs
 import msgspec
+from msgspec.structs import replace
 
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
+from invsvc_async.durable.intents import Packed, pack
+from invsvc_async.durable.last_writes import left_by
 from invsvc_async.durable.leases import dead, living, member_of
+from invsvc_async.durable.records import done_entry
 from invsvc_async.durable.restored import FACT
 from invsvc_async.durable.scripts import COMMONS
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.transport.transport import CLOSED
+from invsvc_async.writes.new_intent import line_of
+from invsvc_async.writes.results import secret_passed_on
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Coroutine, Sequence
 
     from invsvc_async.durable.journal import ClientJournal
+    from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.durable.store import Store
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.storage.dialect import Cell, Script
+    from invsvc_async.transport.session import ClientOptions
+    from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["ENDED", "FREED", "Claims", "Found"]
+__all__ = ["ENDED", "FREED", "Claims", "Found", "KeyTakenError", "KeyedRun"]
 
 FREED: Final = 0  # the lane of entries that nobody has: their process lives, or may
 ENDED: Final = -1  # the same; their process is provably done with them
 _AT_ONCE = 256  # entries claimed in one statement
 # s between looks at what is waited for, in case no notification comes: the owner of a lane may fall silent.
 _FIRST, _LONGEST = 0.2, 2.0
+_AGAIN: Final = 1.0  # s between tries to store a verdict
+_TO_END: Final = 1.0  # s that the journal has to store what runs have left
 
 # An entry, who has it, and whether its verdict is to be returned by somebody (1), or by one who is gone (2).
 _FOUND: Final = f"""
@@ -153,25 +170,148 @@ class _Made(msgspec.Struct, frozen=True):
     is_next: bool
 
 
-_Asked: TypeAlias = "tuple[Claimant, Entry, asyncio.Future[Found | _Made | None]]"
+_Asked: TypeAlias = "tuple[KeyedRun, Entry, asyncio.Future[Found | _Made | None]]"
 
 
-class Claimant(Protocol):
-    """A run that claims a key."""
+class KeyTakenError(JournalError):
+    """A write must not be sent now: its key has the entry *found*, or its run is not next."""
 
-    name: str  # that of the entry
+    def __init__(self, found: Found | None) -> None:
+        super().__init__("the key is taken")
+        self.found = found
+
+
+@attrs.define(eq=False)
+class KeyedRun:
+    """
+    One run; its key is claimed before the first send, or by the store before that.
+
+    It is ``over`` if its entry is another run's, or about to be released.
+    """
+
+    claims: Claims
     lane: Lane
-    taker: str | None  # who returns the secret of a new webhook; None: nobody need
+    name: str  # the key of its entry
+    key: str
     thing: str | None
-    seq: int  # of its entry, once it is claimed
-    is_next: bool  # no other write to its thing has to be waited for, or looked at
+    digest: str
+    options: ClientOptions
+    taker: str | None = None  # who returns the secret of a new webhook; None: nobody need
+    seq: int = 0  # of its entry, once it is claimed
+    is_next: bool = True  # no other write to its thing has to be waited for, or looked at
+    sent: Packed | None = None  # the intent as it was stored before the last send
+    over: bool = False
+    overtaken: bool = False  # a later write to its thing may have had an effect
+    outcome: AnyOutcome | None = None
+
+    @classmethod
+    def of(cls, spec: WriteSpec, claims: Claims, lane: Lane, name: str, digest: str) -> KeyedRun:
+        """Return a run of *spec*."""
+        thing = None if spec.creates_webhook else line_of(spec.request, spec.team, spec.tag)
+        asks = spec.creates_webhook and spec.options.session.on_secret is None
+        taker = lane.token if asks else None
+        return cls(claims, lane, name, spec.key or "", thing, digest, spec.options, taker=taker)
+
+    def bound(self, options: ClientOptions) -> ClientOptions:
+        """Return *options* with this as the journal."""
+        return replace(options, journal=self)
+
+    async def sending(self, intent: Intent) -> float:
+        """Store *intent*, which is about to be sent; claim its key, if that was not done before."""
+        await self.lane.hold()
+        self.sent = pack(intent, self.claims.store.commons)
+        entry = self.entry(State.SENDING, intent, self.sent)
+        if self.seq:
+            await self.lane.put(entry)
+        elif (found := await self.claims.claim(self, entry)) is not None:
+            raise KeyTakenError(found)
+        elif not self.is_next:
+            raise KeyTakenError(None)
+        return self.lane.until
+
+    async def settled(self, outcome: Outcome[Any]) -> None:
+        """
+        Pass the secret on, then store the outcome.
+
+        Raises:
+            LostLaneError: Another process has the entry, and its verdict counts.
+            JournalError: It could not be stored. That is tried again while the journal is open.
+        """
+        session = self.options.session
+        if outcome.secret == "returned" and (hook := session.on_secret) is not None:
+            outcome = await secret_passed_on(outcome, self.key, hook)
+        if not self.seq:  # it ended before its first send
+            found = await self.claims.claim(self, self.entry(State.TO_DO, outcome.intent))
+            if found is not None:
+                raise KeyTakenError(found)
+        left = left_by(self.thing, outcome, session.writes)
+        done_at, commons = time.time_ns() // 1_000_000, self.claims.store.commons
+        entry = done_entry(outcome, self.sent, commons, done_at=done_at, **self._known())
+        try:
+            await self.lane.put(entry, left)
+        except LostLaneError:
+            raise
+        except JournalError as error:
+            self.over = True
+            self.claims.start(self._store_later(entry, left))
+            raise JournalError(
+                f"{outcome.started_as.operation} ({self.key}): its verdict, {outcome.verdict}, could not be "
+                f"stored: {error} Run it again under the same key."
+            ) from error
+        self.outcome = outcome
+        self.claims.tell(self.lane.number)
+
+    async def _store_later(self, entry: Entry, left: Left | None) -> None:
+        while not self.claims.ended:
+            await asyncio.sleep(_AGAIN)
+            with suppress(JournalError):
+                with suppress(LostLaneError):
+                    await self.lane.put(entry, left)
+                self.claims.tell(self.lane.number)
+                return
+
+    def shelved(self, intent: Intent, *, sent: bool) -> None:
+        """Store how far it got, and let any run have it; one that is not next goes on once it is."""
+        if self.is_next:
+            self.let_go(self.entry(State.SENDING if sent else State.TO_DO, intent))
+
+    def let_go(self, entry: Entry | None = None) -> None:
+        """Release its entry for any run, unless it has a verdict; store it first as *entry*."""
+        if self.seq and not self.over and self.outcome is None:
+            self.over = True
+            self.claims.start(self._released(entry))
+
+    async def _released(self, entry: Entry | None) -> None:
+        if entry is not None:
+            with suppress(JournalError):
+                await self.lane.put(entry)
+        await self.claims.free(self.seq, self.lane)
+        self.claims.tell(self.lane.number)
+
+    def heard(self, identity: str) -> None:
+        """Note that the awaiter has the verdict, and with it the secret of a new webhook."""
+        del identity
+        if self.taker is not None:
+            self.claims.start(self.claims.note_heard(self.seq))
+
+    def entry(self, state: State, intent: Intent, packed: Packed | None = None) -> Entry:
+        """Return the entry of *intent*, whose packed form may be known."""
+        packed = packed or pack(intent, self.claims.store.commons)
+        return Entry(
+            state=state, operation=intent.operation, common=packed.common, intent=packed.text, **self._known()
+        )
+
+    def _known(self) -> dict[str, Any]:  # Any: fields of Entry
+        return {"seq": self.seq, "key": self.name, "thing": self.thing, "digest": self.digest}
 
 
 class Claims:
     """The entries of keys in *store*, which is that of *journal*, and who waits for them in this process."""
 
     def __init__(self, journal: ClientJournal, store: Store) -> None:
-        self._journal, self._store = journal, store
+        self._journal, self.store = journal, store
+        self.ended: bool = False
+        self._tasks: set[asyncio.Task[None]] = set()
         # By key: what is to be claimed in the next statement.
         self._asked: dict[str, _Asked] = {}
         self._claiming: asyncio.Task[None] | None = None
@@ -180,7 +320,7 @@ class Claims:
         self._telling: asyncio.Task[None] | None = None
         self._told: set[int] = set()  # lanes of which other processes are to be told that something has ended
 
-    async def claim(self, run: Claimant, entry: Entry) -> Found | None:
+    async def claim(self, run: KeyedRun, entry: Entry) -> Found | None:
         """
         Insert *entry* in the lane of *run*, or return the one that has its key; together with other claims.
 
@@ -202,7 +342,7 @@ class Claims:
                 run.seq, run.is_next = made.seq, made.is_next
                 return None
             # It was inserted by somebody else while the statement ran; or the lane is lost.
-            if not await self._store.rows(_MINE, run.lane.number, run.lane.token):
+            if not await self.store.rows(_MINE, run.lane.number, run.lane.token):
                 run.lane.doubt()
                 raise _lost()
 
@@ -239,7 +379,7 @@ class Claims:
             )
             for run, entry, _ in given
         ]  # fmt: skip
-        lane, store = given[0][0].lane, self._store
+        lane, store = given[0][0].lane, self.store
         if not self._journal.is_shared:
             numbers = {entry.common for _, entry, _ in given if entry.common}
             commons = [(number, store.commons.texts[number]) for number in numbers]
@@ -254,7 +394,7 @@ class Claims:
 
     async def look(self, name: str) -> Found | None:
         """Return the entry of a key."""
-        rows = await self._store.rows(_LOOK, self._store.silence, [name])
+        rows = await self.store.rows(_LOOK, self.store.silence, [name])
         return _found_in(tuple(rows[0])) if rows else None
 
     async def take(self, found: Found, lane: Lane, *, to: int | None = None) -> bool | None:
@@ -270,45 +410,40 @@ class Claims:
         if before == lane.number and to is None:  # an earlier run of this process has not released it yet
             return False
         to = lane.number if to is None else to
-        return await self._store.run(partial(_take, seq, before, to, lane, self._store.silence))
+        return await self.store.run(partial(_take, seq, before, to, lane, self.store.silence))
 
     async def reopen(self, found: Found, state: State, lane: Lane) -> bool:
         """Reopen an entry that is done, in *lane*, unless it is not as it was *found*; return whether."""
         entry = found.entry
         values = entry.seq, entry.verdict, entry.done_at, int(state), lane.number
-        return bool(await self._store.rows(_REOPEN, *values))
+        return bool(await self.store.rows(_REOPEN, *values))
 
     async def free(self, seq: int, lane: Lane) -> None:
         """Release an open entry of *lane* for any run; if the database is away, once this process is gone."""
         with suppress(JournalError):
-            await self._store.rows(_FREE, seq, lane.number, lane.token)
+            await self.store.rows(_FREE, seq, lane.number, lane.token)
 
-    async def note_taker(self, run: Claimant) -> None:
+    async def note_taker(self, run: KeyedRun) -> None:
         """Note who returns the secret of a new webhook."""
         if run.taker is not None:
             row = run.seq, run.taker
-            await self._store.rows(_TAKER, [row])
+            await self.store.rows(_TAKER, [row])
 
-    async def note_heard(self, seqs: Sequence[int]) -> None:
-        """Note that secrets were returned. If that cannot be stored, later runs call them lost."""
+    async def note_heard(self, seq: int) -> None:
+        """Note that a secret was returned. If that cannot be stored, later runs call it lost."""
         with suppress(JournalError):
-            await self._store.rows(_HEARD, list(seqs))
+            await self.store.rows(_HEARD, [seq])
 
     async def forget(self, name: str) -> bool:
         """Delete the entry of a key, unless it may have been sent and has no verdict; return whether."""
         deleted: set[int] = set()  # by all tries
-        await self._store.run(partial(_forget, name, deleted))
+        await self.store.run(partial(_forget, name, deleted))
         return bool(deleted)
 
     # --- waiting
 
     async def until_closed(self, waiting: Awaitable[Any]) -> None:  # Any: its result is not used
-        """
-        Await *waiting*.
-
-        Raises:
-            ConfigurationError: The client is closed, or was meanwhile.
-        """
+        """Await *waiting*; raise ConfigurationError if the client is closed, or is meanwhile."""
         session = self._journal.session
         assert session is not None
         if not session.closed:
@@ -322,7 +457,7 @@ class Claims:
     async def wait(self, found: Found) -> None:
         """Wait until an entry is done, released, or its owner is silent."""
         if self._hearing is None and self._journal.is_shared:
-            self._hearing = asyncio.get_running_loop().create_task(self._store.hear(self._woken))
+            self._hearing = asyncio.get_running_loop().create_task(self.store.hear(self._woken))
         lane, pause = found.entry.lane, _FIRST
         now: Found | None = found
         while now is not None and now.lives and now.entry.lane == lane and now.entry.state is not State.DONE:
@@ -355,14 +490,25 @@ class Claims:
             while self._told:
                 told, self._told = self._told, set()
                 with suppress(JournalError):  # there is a look behind it
-                    await self._store.tell(*map(str, told))
+                    await self.store.tell(*map(str, told))
         finally:
             self._telling = None
 
-    def end(self) -> None:
-        """Stop hearing of other processes."""
+    # --- beside the runs
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:  # Any: as of any coroutine
+        """Run *coroutine* beside the runs."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def end(self) -> None:
+        """End what is under way beside the runs, all of which have ended."""
+        self.ended = True
         if self._hearing is not None:
             self._hearing.cancel()
+        if self._tasks:
+            await asyncio.wait([*self._tasks], timeout=_TO_END)
 
 
 def _found_in(row: Sequence[Cell]) -> Found:

@@ -96,12 +96,7 @@ class Doubts:
         return self._mark is not None and self._mark.is_open
 
     async def check(self) -> None:
-        """
-        Check that a write without a key in the store was not made before.
-
-        Raises:
-            JournalError: It may have been, after the copy was made.
-        """
+        """Raise JournalError if a write without a key in the store may have been made since the copy was."""
         if await self.any():
             raise JournalError(
                 "journal: it was restored from a copy, or moved, so it may lack keys, and a write under one "
@@ -153,12 +148,7 @@ def _digest(value: object) -> str:
 
 
 def check_same(spec: WriteSpec, stored: str, mine: str) -> None:
-    """
-    Check that *spec*, with the digests *mine*, is the write whose digests are *stored* under its key.
-
-    Raises:
-        KeyConflictError: It is another one.
-    """
+    """Raise KeyConflictError unless *spec*, with the digests *mine*, has those *stored* under its key."""
     if stored == mine:
         return
     theirs, ours = _decode(stored), _decode(mine)

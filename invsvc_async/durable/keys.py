@@ -38,14 +38,13 @@ import attrs
 from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
+from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.intents import in_doubt
-from invsvc_async.durable.key_claims import ENDED, FREED, Claims
+from invsvc_async.durable.key_claims import ENDED, FREED, Claims, KeyedRun, KeyTakenError
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
-from invsvc_async.durable.keyed_run import KeyedRun, KeyTakenError
 from invsvc_async.durable.last_writes import LastWrite, learn
 from invsvc_async.durable.records import intent_of, outcome_of
-from invsvc_async.durable.scripts import find_old, prune
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.facts import Known
@@ -61,7 +60,7 @@ from invsvc_async.writes.new_intent import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine
+    from collections.abc import Awaitable
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.journal import ClientJournal
@@ -79,7 +78,6 @@ __all__ = ["Keys"]
 _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 _RECENT = 600_000  # ms after its verdict for which an UNKNOWN write may still have an effect
 _TO_RETURN, _LOOK = 5.0, 0.02  # s that a run has to note that it returned a secret; s between looks
-_TO_END = 1.0  # s that the journal has to store what runs have left
 # Of a thing, beside the write at a place: an earlier one that is open, whether a later one may have had an
 # effect, whether others are UNKNOWN, and what the last one left.
 _UNKNOWN: Final = f"e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $2 AND e.done_at > $3"
@@ -92,7 +90,6 @@ FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING 
         ORDER BY place LIMIT 1
 ) AS earlier ON true
 """
-_PART: Final = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT 200) AS e"
 _LEFT_OPEN: Final = f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
 _NO_SECRETS = (
     "on_secret: is not set, and a keyed write creates a webhook. Its secret is returned once, to the run "
@@ -123,27 +120,12 @@ class Keys:
         self._names = Namespaces(store, named=namespace, same_mode=same_mode)
         self._doubts = Doubts(store, complete=complete)
         self._turns: dict[str, _Turn] = {}  # by the keys of entries
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.ended: bool = False
 
     @property
     def session(self) -> ClientState:
         """The state of the journal's client."""
         assert self.journal.session is not None
         return self.journal.session
-
-    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:  # Any: as of any coroutine
-        """Run *coroutine* beside the runs."""
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def end(self) -> None:
-        """End what is under way beside the runs, all of which have ended."""
-        self.ended = True
-        self.claims.end()
-        if self._tasks:
-            await asyncio.wait([*self._tasks], timeout=_TO_END)
 
     # --- what users call
 
@@ -188,14 +170,7 @@ class Keys:
         """Delete what was done more than *older_than* seconds ago, but for UNKNOWN ones; return how many."""
         await self.journal.open()
         before = round((time.time() - older_than) * 1000)
-        gone: set[int] = set()
-        after = 0
-        while (last := (await self.store.rows(_PART, after))[0][0]) is not None:
-            old = await self.store.run(partial(find_old, before, after, last, unacknowledged=True))
-            if old:
-                await self.store.run(partial(prune, before, [*old], unacknowledged=True, gone=gone))
-            after = last
-        return len(gone)
+        return await Entries(self.store).prune(before, unacknowledged=True)
 
     # --- a run
 
@@ -237,7 +212,7 @@ class Keys:
             digest = found.entry.digest  # its body has a tag by now
         waited = False  # then the verdict counts, whatever it is
         while True:
-            run = KeyedRun.of(spec, self, await self.journal.own_lane(), name, digest)
+            run = KeyedRun.of(spec, self.claims, await self.journal.own_lane(), name, digest)
             try:
                 if found is None and waited:
                     raise JournalError(
@@ -267,12 +242,7 @@ class Keys:
             found = await self.claims.look(name)
 
     async def _resumed(self, spec: WriteSpec, name: str) -> Found:
-        """
-        Return the entry of the intent that *spec* resumes.
-
-        Raises:
-            ConfigurationError: The journal does not have it.
-        """
+        """Return the entry of the intent that *spec* resumes; raise ConfigurationError if there is none."""
         found, resumes = await self.claims.look(name), cast("Intent", spec.resumes)
         if found is None or (await self._intent(found.entry)).identity != resumes.identity:
             raise ConfigurationError(
@@ -453,7 +423,7 @@ class Keys:
         if found is None or found.entry.state is not State.SENDING:
             return None
         entry = found.entry
-        run = KeyedRun(self, lane, name, key_in(name), entry.thing, entry.digest, options)
+        run = KeyedRun(self.claims, lane, name, key_in(name), entry.thing, entry.digest, options)
         has_it = found.lives and found.owner != lane.token
         if has_it or (gone := await self.claims.take(found, lane)) is None:
             return None

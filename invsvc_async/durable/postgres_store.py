@@ -179,12 +179,7 @@ class PostgresStore(Pool):
     # --- opening
 
     async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
-        """
-        Connect, and create what is missing. *same_mode* continues what an older credential has left.
-
-        Raises:
-            JournalError: The database cannot be used, or its tables are of another version.
-        """
+        """Connect, and create what is missing. *same_mode* continues what an older credential has left."""
         if session is None and self._kind != "batch":
             raise ConfigurationError(f"{self._kind}: belongs to no client. Pass it to one.")
         prepare = partial(self._prepare, session=session, same_mode=same_mode)
@@ -534,12 +529,7 @@ def _dialect_in(schema: str, part: int | None, kind: str) -> PostgresDialect:
 
 
 def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
-    """
-    Remove the name and the silence from the *query* of an address, and return them.
-
-    Raises:
-        ConfigurationError: One of them is invalid.
-    """
+    """Remove the name and the silence from the *query* of an address, and return them; both are checked."""
     what = f"the {kind}'s address"
     for other in ({"batch", "journal", "outbox"} - {kind}) & {*query}:
         raise ConfigurationError(f"{what}: has a {other}. Name it with {kind}=… instead.")

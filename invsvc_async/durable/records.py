@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import UNREADABLE, exact
-from invsvc_async.durable.entry import State, unreadable
-from invsvc_async.durable.intents import Packed, unpack
+from invsvc_async.durable.entry import Entry, State, unreadable
+from invsvc_async.durable.intents import Packed, pack, unpack
 from invsvc_async.errors import (
     ConfigurationError,
     InvalidRequestError,
@@ -37,14 +37,13 @@ from invsvc_async.writes.results import result_of
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.intents import Commons
     from invsvc_async.reconcile.history import Basis, Cause
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
 
 __all__ = [
-    "Record", "encoded", "intent_of", "is_answered", "may_be_sent", "outcome_of", "record_of",
+    "Record", "done_entry", "encoded", "intent_of", "is_answered", "may_be_sent", "outcome_of", "record_of",
     "verdict_and_record", "verdict_of_lost", "verdict_of_unfit", "verdict_record",
 ]  # fmt: skip
 
@@ -123,12 +122,7 @@ def encoded(record: Record) -> str:
 
 
 def verdict_and_record(entry: Entry) -> tuple[Verdict, Record]:
-    """
-    Return both of an entry that is done; the record is empty if it was pruned.
-
-    Raises:
-        JournalError: The entry is damaged.
-    """
+    """Return both of an entry, or raise JournalError; the record is empty if it was pruned."""
     try:
         return Verdict(str(entry.verdict)), _decode(entry.outcome or "{}")
     except UNREADABLE as error:
@@ -166,16 +160,24 @@ def verdict_record(outcome: Outcome[object]) -> str:
         return encoded(_encodable(record))
 
 
+def done_entry(outcome: AnyOutcome, sent: Packed | None, commons: Commons, **known: Any) -> Entry:
+    """
+    Return the entry of a write that has its verdict; *known* are other fields of it.
+
+    *sent* is its intent as it was stored before the last send.
+    """
+    packed = sent if sent is not None and is_answered(outcome) else pack(outcome.intent, commons)
+    return Entry(
+        state=State.DONE, operation=outcome.started_as.operation, common=packed.common, intent=packed.text,
+        verdict=outcome.verdict.value, outcome=verdict_record(outcome), **known,
+    )  # fmt: skip
+
+
 # --- back to an outcome
 
 
 def intent_of(entry: Entry, commons: Commons) -> Intent:
-    """
-    Return the intent of an entry, which is stored under the intent's identity.
-
-    Raises:
-        JournalError: The entry is damaged.
-    """
+    """Return the intent of an entry, which is stored under its identity, or raise JournalError."""
     if entry.common is None or entry.intent is None:
         raise unreadable(entry.key, "it has no intent")
     intent = unpack(entry.key, Packed(common=entry.common, text=entry.intent), commons)
@@ -185,12 +187,7 @@ def intent_of(entry: Entry, commons: Commons) -> Intent:
 
 
 def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
-    """
-    Rebuild the outcome of an entry that is done, without its history.
-
-    Raises:
-        JournalError: The entry is damaged.
-    """
+    """Rebuild the outcome of an entry that is done, without its history, or raise JournalError."""
     if entry.outcome is None:
         raise unreadable(entry.key, "it has no outcome")
     verdict, record = verdict_and_record(entry)

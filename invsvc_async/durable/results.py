@@ -45,12 +45,7 @@ class Consumer:
         self._later: list[tuple[float, int]] = []  # a heap: when, and the number of an entry
 
     async def take(self, limit: int) -> list[Entry]:
-        """
-        Return up to *limit* verdicts that nobody has acknowledged, and no living process has.
-
-        Raises:
-            JournalError: The store cannot be used.
-        """
+        """Return up to *limit* verdicts that nobody has acknowledged, and no living process has."""
         await self.save()
         leases, due = self._leases, list[int]()
         while self._later and self._later[0][0] <= leases.clock.now():

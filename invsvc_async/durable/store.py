@@ -55,12 +55,7 @@ def file_at(path: str | Path, kind: str, **settings: Any) -> SqliteStore:  # Any
 
 
 def database_at(address: str, kind: str, **settings: Any) -> PostgresStore:  # Any: bool
-    """
-    Return the store of *kind* in the database at *address*.
-
-    Raises:
-        ConfigurationError: The address is malformed, or the extra ``postgres`` is not installed.
-    """
+    """Return the store of *kind* in the database at *address*, if the extra ``postgres`` is installed."""
     try:
         from invsvc_async.durable.postgres_store import PostgresStore
     except ModuleNotFoundError as error:
@@ -78,12 +73,7 @@ def _of_kind(kind: str, lanes: int) -> dict[str, Any]:  # Any: arguments of both
 
 
 def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
-    """
-    Remove ``namespace``, ``same_mode`` and ``complete`` from *address* (or a path); return both.
-
-    Raises:
-        ConfigurationError: One of them is invalid.
-    """
+    """Remove ``namespace``, ``same_mode`` and ``complete`` from *address*, or a path; return both."""
     place, mark, query = str(address).partition("?")
     asked = parse_qsl(query, keep_blank_values=True)
     named = {name: value for name, value in asked if name in _NAMES}

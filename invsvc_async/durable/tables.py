@@ -166,12 +166,7 @@ def create(*, lanes: int, counted: bool, **facts: str) -> Script[None]:
 
 
 def check_lanes(name: str, found: int, wanted: int) -> None:
-    """
-    Check that what errors call *name* has all lanes to which this package assigns writes.
-
-    Raises:
-        JournalError: It has others, so nobody would send some of its writes.
-    """
+    """Raise JournalError unless what errors call *name* has all lanes that writes are assigned to."""
     if wanted and found != wanted:
         raise JournalError(
             f"{name}: it has {found} lanes instead of {wanted}, so some of its writes would never be sent: a "

@@ -107,12 +107,7 @@ class Pool:
         self._usual_patience: float | None = None  # if it is shorter now
 
     async def connect(self, prepare: Callable[[Connection], Awaitable[None]], **server_settings: str) -> None:
-        """
-        Connect, and run *prepare* on a connection, in a transaction. Tries on while the database is away.
-
-        Raises:
-            JournalError: The database cannot be used.
-        """
+        """Connect, and run *prepare* on a connection, in a transaction; again while the database is away."""
         self._loop = loop = asyncio.get_running_loop()
         limit, until = min(self.patience, _ANSWER), loop.time() + min(self.patience, self.to_open)
         create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -149,12 +144,7 @@ class Pool:
         await connection.execute(_DURABLE)
 
     async def aclose(self) -> None:
-        """
-        Disconnect.
-
-        Raises:
-            ConfigurationError: It belongs to another event loop, which is not closed.
-        """
+        """Disconnect; raise ConfigurationError in another event loop, unless its own one is closed."""
         if self._pool is not None and self._loop is not None and not self._loop.is_closed():
             self._check_loop()
         pool, self._pool = self._pool, None

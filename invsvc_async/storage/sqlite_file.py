@@ -109,12 +109,7 @@ class SameFile:
         self._opened = self._found()
 
     def check(self) -> None:
-        """
-        Compare the file with the one that was opened, at most once a second.
-
-        Raises:
-            JournalError: It is another one, or there is none.
-        """
+        """Raise JournalError if it is not the file that was opened; looks at most once a second."""
         now = time.monotonic()
         if now - self._looked < _LOOK_EVERY:
             return

@@ -126,22 +126,12 @@ class Writer:
         self._thread.start()
 
     async def start(self) -> None:
-        """
-        Start the thread, and wait until the connection is open.
-
-        Raises:
-            JournalError: It cannot be opened.
-        """
+        """Start the thread, and wait until the connection is open."""
         self.start_thread()
         await self.opened()
 
     async def opened(self) -> None:
-        """
-        Wait until the connection is open.
-
-        Raises:
-            JournalError: It cannot be opened.
-        """
+        """Wait until the connection is open."""
         await asyncio.shield(self._opened)
 
     async def stop(self) -> None:

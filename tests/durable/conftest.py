@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import Phase, settings
 
 from tests.batch.conftest import client  # noqa: F401 - pytest finds it by name
+from tests.durable.stores import KINDS
+from tests.support.database import database
 
 # For mutants: that an example fails is enough, however long it is.
 settings.register_profile("mutants", phases=(Phase.explicit, Phase.reuse, Phase.generate))
+
+
+@pytest.fixture
+def shared(request):
+    """Return the address of a shared journal for this test; a silent process counts as dead after 1 s."""
+    return database().at(journal=f"t{abs(hash(request.node.nodeid))}", silence=1)
+
+
+@pytest.fixture(params=KINDS)
+def address(request, tmp_path):
+    """Return the path or the address of a journal for this test."""
+    return tmp_path / "calls.db" if request.param == "SQLite" else request.getfixturevalue("shared")

@@ -1,18 +1,19 @@
-"""A process that is killed between the verdict of a write and the return of its await."""
+"""Writes that are cut off: by a cancellation, or as their process is killed."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from invsvc_async import Write
     from invsvc_async.simulator import Simulator
 
-__all__ = ["killed_before_its_await_returns"]
+__all__ = ["cut_off", "killed_before_its_await_returns"]
 
 PROGRAM = """
 import asyncio, os, signal, sys
@@ -36,3 +37,12 @@ async def killed_before_its_await_returns(service: Simulator, path: Path, write:
         sys.executable, "-c", program, service.base_url, service.api_key, str(path)
     )
     assert await child.wait() == -signal.SIGKILL
+
+
+async def cut_off(service: Simulator, write: Write[Any]) -> None:
+    """Await *write*, and cancel that once its request has arrived."""
+    operation = write._spec.operation.name
+    number, running = service.arrivals(operation) + 1, asyncio.create_task(write.outcome())
+    await service.arrived(operation, number)
+    running.cancel()
+    await asyncio.wait([running])

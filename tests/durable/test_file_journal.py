@@ -23,7 +23,7 @@ from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.reconcile.history import Attempt
 from tests.batch.conftest import HOOK, client_of
-from tests.durable.killed import killed_before_its_await_returns
+from tests.durable.killed import cut_off, killed_before_its_await_returns
 from tests.durable.stores import end, fill, lanes_of, numbers, opened, store_of
 from tests.faults.conftest import SHORT
 from tests.support.power_cut import cut_power
@@ -170,10 +170,7 @@ async def test_cancelled_write_in_flight_stays(service, tmp_path):
     path = tmp_path / "journal.db"
     service.script("webhooks.create", "apply, then hang")
     async with client_of(service, journal=path) as client:
-        write = asyncio.create_task(client.webhooks.create(**HOOK, tag=True).outcome())
-        await service.arrived("webhooks.create")
-        write.cancel()
-        await asyncio.wait([write])
+        await cut_off(service, client.webhooks.create(**HOOK, tag=True))
 
     [intent] = await kept(path)
     assert (len(intent.sent), intent.sent[0].end.kind) == (1, "long")
@@ -232,11 +229,8 @@ async def test_write_that_is_cancelled_while_it_looks_for_what_is_open(service, 
     policy = attrs.evolve(SHORT, clock_slack=0.0, clock_band=0.0)
     service.script("webhooks.update", "hang", "hang")
     async with client_of(service, journal=path, reconcile=policy) as before:
-        for number, hook in enumerate(hooks, 1):
-            write = asyncio.create_task(before.webhooks.update(hook.id, description="old").outcome())
-            await service.arrived("webhooks.update", number)
-            write.cancel()
-            await asyncio.wait([write])
+        for hook in hooks:
+            await cut_off(service, before.webhooks.update(hook.id, description="old"))
     journal, loop = Halting(path), asyncio.get_running_loop()
     async with client_of(service, journal=journal, reconcile=policy) as after:
         cut = asyncio.create_task(
@@ -258,11 +252,8 @@ async def test_open_write_that_cannot_be_read_stops_each_write(service, tmp_path
     path = tmp_path / "journal.db"
     service.script("webhooks.delete", "hang", "hang")
     async with client_of(service, journal=path) as before:
-        for number in (1, 2):
-            write = asyncio.create_task(before.webhooks.delete(service.seed_webhook().id).outcome())
-            await service.arrived("webhooks.delete", number)
-            write.cancel()
-            await asyncio.wait([write])
+        for _ in range(2):
+            await cut_off(service, before.webhooks.delete(service.seed_webhook().id))
     with closing(sqlite3.connect(path)) as spoiling:
         spoiling.execute("UPDATE entries SET intent = NULL WHERE seq = (SELECT max(seq) FROM entries)")
         spoiling.commit()

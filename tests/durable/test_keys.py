@@ -28,8 +28,9 @@ from invsvc_async import (
     ValidationFailedError,
     Verdict,
 )
-from invsvc_async.durable import keyed_run
+from invsvc_async.durable import key_claims
 from tests.batch.conftest import HOOK, client_of
+from tests.durable.killed import cut_off
 from tests.support.children import gone_after
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
@@ -37,10 +38,10 @@ from tests.support.database_proxy import database_proxy
 PROGRAM = """
 import asyncio, os, signal, sys
 from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
-from invsvc_async.durable import keyed_run
+from invsvc_async.durable import key_claims
 POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=30.0)
 where = sys.argv[4]
-class Run(keyed_run.KeyedRun):
+class Run(key_claims.KeyedRun):
     async def sending(self, intent):
         until = await super().sending(intent)
         if where == "before the socket":
@@ -62,22 +63,6 @@ async def main(url, key, address, _):
         print(outcome.verdict, outcome.replayed, outcome.secret, flush=True)
 asyncio.run(main(*sys.argv[1:]))
 """
-
-
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def address(request, tmp_path):
-    """Return the path or the address of a journal for this test; a silent process counts as dead after 1 s."""
-    return tmp_path / "calls.db" if request.param == "SQLite" else _shared(request)
-
-
-@pytest.fixture
-def shared(request):
-    """Return the address of a shared one."""
-    return _shared(request)
-
-
-def _shared(request):
-    return database().at(journal=f"t{abs(hash(request.node.nodeid))}", silence=1)
 
 
 @asynccontextmanager
@@ -371,10 +356,7 @@ async def test_resume_of_a_keyed_intent(service, address):
     """The journal that has its key settles it, or returns its verdict; another one does not send it."""
     service.script("webhooks.create", "apply, then hang")
     async with client_of(service, journal=address) as client:
-        running = asyncio.create_task(create(client).outcome())
-        await service.arrived("webhooks.create")
-        running.cancel()
-        await asyncio.wait([running])
+        await cut_off(service, create(client))
         [intent] = client.unsettled
         assert (await client.resume(intent).outcome()).applied
         assert (await client.resume(intent).outcome()).replayed
@@ -574,13 +556,13 @@ async def test_database_that_goes_away_between_claim_and_send(service):
 async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypatch):
     """The one that waited does not send it again."""
     waits, forgotten = asyncio.Event(), asyncio.Event()
-    settled = keyed_run.KeyedRun.settled
+    settled = key_claims.KeyedRun.settled
 
     async def settled_when_awaited(run, outcome):
         await waits.wait()
         await settled(run, outcome)
 
-    monkeypatch.setattr(keyed_run.KeyedRun, "settled", settled_when_awaited)
+    monkeypatch.setattr(key_claims.KeyedRun, "settled", settled_when_awaited)
     async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -20,10 +19,9 @@ from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.restored import last_of
 from invsvc_async.storage import postgres_pool
-from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, POLICY, client_of
+from tests.durable.killed import cut_off
 from tests.support.children import gone_after
-from tests.support.database import database
 from tests.support.database_proxy import database_proxy
 from tests.support.note_commits import NOTED
 
@@ -55,12 +53,6 @@ asyncio.run(main(*sys.argv[1:]))
 EXACT = attrs.evolve(POLICY, clock_slack=0.0, clock_band=0.0)
 
 
-@pytest.fixture
-def address(request):
-    """Return the address of a journal for this test, in which a silent process counts as dead after 1 s."""
-    return database().at(journal=f"t{abs(hash(request.node.nodeid))}", silence=1)
-
-
 @asynccontextmanager
 async def process(service, address, hook, where=""):
     """Run a process that makes one write, until the block ends."""
@@ -84,12 +76,12 @@ async def rows_of(client):
     return await client._view.session.writes.journal._store.rows("SELECT * FROM {s}entries")
 
 
-async def test_write_of_a_killed_process_is_settled_by_another(service, address):
+async def test_write_of_a_killed_process_is_settled_by_another(service, shared):
     """What it had in flight is found out by reading, once it counts as dead; and nothing is sent again."""
-    hook, address = service.seed_webhook().id, address.replace("silence=1", "silence=3")
+    hook, shared = service.seed_webhook().id, shared.replace("silence=1", "silence=3")
     service.script("webhooks.update", "slow 0.3")
-    async with client_of(service, journal=address) as client:
-        async with process(service, address, hook) as child:
+    async with client_of(service, journal=shared) as client:
+        async with process(service, shared, hook) as child:
             await service.arrived("webhooks.update")
             child.send_signal(signal.SIGKILL)
             await child.wait()
@@ -101,12 +93,12 @@ async def test_write_of_a_killed_process_is_settled_by_another(service, address)
 
 
 @pytest.mark.one_python
-async def test_process_that_was_stopped_before_its_send_does_not_send(service, address):
+async def test_process_that_was_stopped_before_its_send_does_not_send(service, shared):
     """Stopped between the journal and the socket, and taken over meanwhile, it wakes up and sends nothing."""
     hook = service.seed_webhook().id
     async with (
-        client_of(service, journal=address) as client,
-        process(service, address, hook, "before the socket") as child,
+        client_of(service, journal=shared) as client,
+        process(service, shared, hook, "before the socket") as child,
     ):
         await asyncio.to_thread(os.waitpid, child.pid, os.WUNTRACED)  # until it has stopped itself
         [theirs] = {row["lane"] for row in await rows_of(client)}
@@ -122,10 +114,10 @@ async def test_process_that_was_stopped_before_its_send_does_not_send(service, a
     assert service.arrivals("webhooks.update") == 0
 
 
-async def test_write_of_a_living_process_is_left_to_it(service, address):
+async def test_write_of_a_living_process_is_left_to_it(service, shared):
     """However long it takes, its verdict is its own, and the journal is empty in the end."""
     service.script("webhooks.update", "slow 1.5")
-    async with client_of(service, journal=address) as first, client_of(service, journal=address) as second:
+    async with client_of(service, journal=shared) as first, client_of(service, journal=shared) as second:
         writing = asyncio.create_task(first.webhooks.update(service.seed_webhook().id, description="mine"))
         await service.arrived("webhooks.update")
         while not writing.done():
@@ -137,17 +129,17 @@ async def test_write_of_a_living_process_is_left_to_it(service, address):
                 await asyncio.sleep(0.02)
 
 
-async def test_verdict_that_nobody_has_had(service, address):
+async def test_verdict_that_nobody_has_had(service, shared):
     """
     It was stored before the process died; another gives it, once, without a request.
 
     Another credential sees nothing of it, unless the caller says that it has the same data mode.
     """
     hook = service.seed_webhook().id
-    async with process(service, address, hook, "after the verdict") as child:
+    async with process(service, shared, hook, "after the verdict") as child:
         await child.wait()
     requests = service.arrivals()
-    async with client_of(service, journal=address, credential=ApiKey(service.issue_key())) as rotated:
+    async with client_of(service, journal=shared, credential=ApiKey(service.issue_key())) as rotated:
         [outcome] = await recovered(rotated, same_mode=True)
         for _ in range(10):  # before, while and after it is removed
             assert await rotated.recover(same_mode=True) == []
@@ -156,22 +148,19 @@ async def test_verdict_that_nobody_has_had(service, address):
     assert service.arrivals() == requests
 
 
-async def test_journals_of_other_credentials_stay_theirs(service, address):
+async def test_journals_of_other_credentials_stay_theirs(service, shared):
     """What one credential has left is not taken by another."""
     service.script("webhooks.update", "apply, then hang")
-    async with client_of(service, journal=address) as client:
-        writing = asyncio.create_task(client.webhooks.update(service.seed_webhook().id, description="mine"))
-        await service.arrived("webhooks.update")
-        writing.cancel()
-        await asyncio.wait([writing])
-    async with client_of(service, journal=address, credential=ApiKey(service.issue_key())) as rotated:
+    async with client_of(service, journal=shared) as client:
+        await cut_off(service, client.webhooks.update(service.seed_webhook().id, description="mine"))
+    async with client_of(service, journal=shared, credential=ApiKey(service.issue_key())) as rotated:
         assert await rotated.recover() == []
-        async with client_of(service, journal=address) as client:
+        async with client_of(service, journal=shared) as client:
             assert len(await client.recover()) == 1
 
 
 @pytest.mark.parametrize("failure", [OSError, asyncio.CancelledError])
-async def test_recovering_gives_the_outcomes(service, address, failure):
+async def test_recovering_gives_the_outcomes(service, shared, failure):
     """In the background, what a dead process left is settled and handed over; what fails to take it gets it again."""
     hook, taken, both = service.seed_webhook().id, [], asyncio.Event()
     service.script("webhooks.update", "slow 0.3")
@@ -182,10 +171,10 @@ async def test_recovering_gives_the_outcomes(service, address, failure):
             raise failure("no")
         both.set()
 
-    async with process(service, address, hook):
+    async with process(service, shared, hook):
         await service.arrived("webhooks.update")
     async with (
-        client_of(service, journal=address) as client,
+        client_of(service, journal=shared) as client,
         client.recovering(every=0.1, on_outcome=take),
         asyncio.timeout(60),
     ):
@@ -194,7 +183,7 @@ async def test_recovering_gives_the_outcomes(service, address, failure):
 
 
 @pytest.mark.parametrize("place", ["take_over", "beat"])
-async def test_recovering_that_ends_as_its_database_fails(service, address, monkeypatch, place):
+async def test_recovering_that_ends_as_its_database_fails(service, shared, monkeypatch, place):
     """The client closes, also if the database's error takes the place of the cancellation."""
     begun = asyncio.Event()
 
@@ -208,7 +197,7 @@ async def test_recovering_that_ends_as_its_database_fails(service, address, monk
             raise JournalError("the connection was closed in the middle of operation") from None
 
     async def recover() -> None:
-        async with client_of(service, journal=address) as client, client.recovering(every=3600):
+        async with client_of(service, journal=shared) as client, client.recovering(every=3600):
             await begun.wait()
 
     monkeypatch.setattr(ClientJournal if place == "take_over" else Leases, place, replaced)
@@ -223,23 +212,20 @@ async def test_recovering_needs_a_journal(client):
             pass
 
 
-async def test_cancelled_write_is_left_to_the_next_process(service, address):
+async def test_cancelled_write_is_left_to_the_next_process(service, shared):
     """A client that ends with a write in doubt leaves it; one that was not sent leaves nothing."""
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
-    async with client_of(service, journal=address) as client:
-        writing = asyncio.create_task(client.webhooks.update(hook, description="mine"))
-        await service.arrived("webhooks.update")
-        writing.cancel()
-        await asyncio.wait([writing])
-    async with client_of(service, journal=address) as client:
+    async with client_of(service, journal=shared) as client:
+        await cut_off(service, client.webhooks.update(hook, description="mine"))
+    async with client_of(service, journal=shared) as client:
         [outcome] = await client.recover()  # at once: the other one has left
         assert outcome.verdict is Verdict.APPLIED
     assert service.arrivals("webhooks.update") == 1
 
 
 @pytest.mark.parametrize("operation", ["webhooks.update", "journeys.update"])
-async def test_thing_that_another_process_changed_after_a_dead_one(service, address, operation):
+async def test_thing_that_another_process_changed_after_a_dead_one(service, shared, operation):
     """The state is the newer write's: the older one is neither called absent, nor superseded by a stranger."""
     hook, journey = service.seed_webhook(status="active"), service.seed_journey(status="draft")
     write = {
@@ -247,12 +233,9 @@ async def test_thing_that_another_process_changed_after_a_dead_one(service, addr
         "journeys.update": lambda client, value: client.journeys.update(journey.id, name=value),
     }[operation]
     service.script(operation, "apply, then hang")
-    async with client_of(service, journal=address, reconcile=EXACT) as first:
-        writing = asyncio.create_task(write(first, "inactive").outcome())
-        await service.arrived(operation)
-        writing.cancel()
-        await asyncio.wait([writing])
-    async with client_of(service, journal=address) as second, client_of(service, journal=address) as third:
+    async with client_of(service, journal=shared, reconcile=EXACT) as first:
+        await cut_off(service, write(first, "inactive"))
+    async with client_of(service, journal=shared) as second, client_of(service, journal=shared) as third:
         await write(second, "active")
         [outcome] = await recovered(third)
 
@@ -263,23 +246,20 @@ async def test_thing_that_another_process_changed_after_a_dead_one(service, addr
 @pytest.mark.parametrize(
     "cut", [JournalError("away"), asyncio.CancelledError()], ids=["database", "cancelled"]
 )
-async def test_recovery_that_is_cut_off_between_its_transactions(service, address, monkeypatch, cut):
+async def test_recovery_that_is_cut_off_between_its_transactions(service, shared, monkeypatch, cut):
     """What was acquired, but not yet moved, is settled by the next recovery of this process."""
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
-    async with client_of(service, journal=address) as first:
-        writing = asyncio.create_task(first.webhooks.update(hook, description="mine"))
-        await service.arrived("webhooks.update")
-        writing.cancel()
-        await asyncio.wait([writing])
+    async with client_of(service, journal=shared) as first:
+        await cut_off(service, first.webhooks.update(hook, description="mine"))
 
-    def cut_off(*_):
+    def moved(*_):
         yield "SELECT 1", ()
         raise cut
 
-    async with client_of(service, journal=address) as second:
+    async with client_of(service, journal=shared) as second:
         with monkeypatch.context() as patch:
-            patch.setattr(client_journal, "_move", cut_off)
+            patch.setattr(client_journal, "_move", moved)
             with pytest.raises(type(cut)):
                 await second.recover()
         [outcome] = await second.recover()
@@ -288,7 +268,7 @@ async def test_recovery_that_is_cut_off_between_its_transactions(service, addres
 
 
 @pytest.mark.one_python
-async def test_move_whose_reply_is_lost(service, address, monkeypatch):
+async def test_move_whose_reply_is_lost(service, shared, monkeypatch):
     """What was moved is settled, and its sender is not taken for gone: it may only have been stopped."""
     hook, lost = service.seed_webhook().id, []
 
@@ -302,8 +282,8 @@ async def test_move_whose_reply_is_lost(service, address, monkeypatch):
     run = PostgresStore.run
     monkeypatch.setattr(PostgresStore, "run", moved)
     async with (
-        client_of(service, journal=address) as client,
-        process(service, address, hook, "before the socket") as child,
+        client_of(service, journal=shared) as client,
+        process(service, shared, hook, "before the socket") as child,
     ):
         await asyncio.to_thread(os.waitpid, child.pid, os.WUNTRACED)  # until it has stopped itself
         with pytest.raises(JournalError, match="lost"):
@@ -316,10 +296,10 @@ async def test_move_whose_reply_is_lost(service, address, monkeypatch):
         assert [intent.identity async for intent in journal.open_intents()] == [key]
 
 
-async def test_write_whose_second_awaiter_goes_on(service, address):
+async def test_write_whose_second_awaiter_goes_on(service, shared):
     """The first one is cancelled while the intent is stored; that of the second is not removed in its place."""
     hook = service.seed_webhook().id
-    async with client_of(service, journal=address) as client:
+    async with client_of(service, journal=shared) as client:
         write = client.webhooks.update(hook, description="mine")
         service.script("webhooks.update", "slow 2")
         first, second = (asyncio.create_task(write.outcome()) for _ in range(2))
@@ -335,7 +315,7 @@ async def test_write_whose_second_awaiter_goes_on(service, address):
     assert len(stored) == 1
 
 
-async def test_write_that_is_resumed_while_its_verdict_is_removed(service, address, monkeypatch):
+async def test_write_that_is_resumed_while_its_verdict_is_removed(service, shared, monkeypatch):
     """What it stores before its send is not removed with the verdict that the application has had."""
     hook, began, goes_on = service.seed_webhook().id, asyncio.Event(), asyncio.Event()
 
@@ -347,7 +327,7 @@ async def test_write_that_is_resumed_while_its_verdict_is_removed(service, addre
 
     rows = PostgresStore.rows
     monkeypatch.setattr(PostgresStore, "rows", slowly)
-    async with client_of(service, journal=address) as client:
+    async with client_of(service, journal=shared) as client:
         service.script("webhooks.update", "reset", "slow 2")
         write = client.webhooks.update(hook, description="mine").with_policy(resend="never")
         outcome = await write.outcome()
@@ -367,10 +347,10 @@ async def test_write_that_is_resumed_while_its_verdict_is_removed(service, addre
 
 
 @pytest.mark.parametrize("lease", ["valid", "expired"])
-async def test_database_that_goes_away_before_a_send(service, address, lease):
+async def test_database_that_goes_away_before_a_send(service, shared, lease):
     """The write is not sent, and the error says so, without the password; also when it has long been away."""
     async with database_proxy() as proxy:
-        name = address.partition("journal=")[2]
+        name = shared.partition("journal=")[2]
         through = f"postgresql://postgres:hunter2@127.0.0.1:{proxy.port.number}/postgres?journal={name}"
         client = Client(
             service.base_url,
@@ -393,37 +373,29 @@ async def test_database_that_goes_away_before_a_send(service, address, lease):
     assert service.arrivals("webhooks.create") == 0
 
 
-async def test_unreadable_intent_is_left_and_named(service, address, caplog):
+async def test_unreadable_intent_is_left_and_named(service, shared, caplog):
     """An intent of another version of the code stays in the journal, and the others are settled."""
     service.script("webhooks.update", "apply, then hang", "apply, then hang")
-    async with client_of(service, journal=address) as client:
+    async with client_of(service, journal=shared) as client:
         for _ in range(2):
-            writing = asyncio.create_task(
-                client.webhooks.update(service.seed_webhook().id, description="mine")
-            )
-            await service.arrived("webhooks.update", service.arrivals("webhooks.update") + 1)
-            writing.cancel()
-            await asyncio.wait([writing])
+            await cut_off(service, client.webhooks.update(service.seed_webhook().id, description="mine"))
         entries = client._view.session.writes.journal._store
         await entries.idle()
         text = "UPDATE {s}entries SET intent = replace(intent, $1, $2) WHERE seq = (SELECT min(seq) FROM {s}entries)"
         await entries.rows(text, "{", '{"of_tomorrow":1,')
-    async with client_of(service, journal=address) as client:
+    async with client_of(service, journal=shared) as client:
         [outcome] = await client.recover()
         assert outcome.verdict is Verdict.APPLIED
         assert len(await rows_of(client)) == 2
     assert "left in the journal" in caplog.text
 
 
-async def test_new_write_of_a_process_that_was_taken_for_dead(service, address):
+async def test_new_write_of_a_process_that_was_taken_for_dead(service, shared):
     """It is sent, because nobody else knows it. What another process has is not sent."""
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
-    async with client_of(service, journal=address) as client:
-        writing = asyncio.create_task(client.webhooks.update(hook, description="before").outcome())
-        await service.arrived("webhooks.update")
-        writing.cancel()
-        await asyncio.wait([writing])
+    async with client_of(service, journal=shared) as client:
+        await cut_off(service, client.webhooks.update(hook, description="before"))
         [before] = client.unsettled
         journal = client._view.session.writes.journal
         await journal._store.idle()
@@ -435,21 +407,21 @@ async def test_new_write_of_a_process_that_was_taken_for_dead(service, address):
     assert service.arrivals("webhooks.update") == 2
 
 
-async def test_unknown_write_stays_open(service, address):
+async def test_unknown_write_stays_open(service, shared):
     """It is left to the next process, which finds out that it was applied."""
     service.script("webhooks.update", "apply, then reset")
     service.script("webhooks.get", "pass", "403")
-    async with client_of(service, journal=address) as client:
+    async with client_of(service, journal=shared) as client:
         outcome = await client.webhooks.update(service.seed_webhook().id, description="x").outcome()
         assert outcome.verdict is Verdict.UNKNOWN
         assert await client.recover() == []  # this process has told it
-    async with client_of(service, journal=address) as client:
+    async with client_of(service, journal=shared) as client:
         [outcome] = await client.recover()
     assert outcome.verdict is Verdict.APPLIED
     assert service.arrivals("webhooks.update") == 1
 
 
-async def test_closing_that_is_cancelled(service, address, monkeypatch):
+async def test_closing_that_is_cancelled(service, shared, monkeypatch):
     """The process gives no more signs of life, which would keep others from what it has left open."""
     waiting = asyncio.Event()
 
@@ -457,7 +429,7 @@ async def test_closing_that_is_cancelled(service, address, monkeypatch):
         waiting.set()
         await asyncio.Event().wait()
 
-    client = client_of(service, journal=address)
+    client = client_of(service, journal=shared)
     await client.webhooks.update(service.seed_webhook().id, description="x")
     journal = client._view.session.writes.journal
     with monkeypatch.context() as patch:
@@ -473,56 +445,29 @@ async def test_closing_that_is_cancelled(service, address, monkeypatch):
     await client.aclose()
 
 
-async def test_closing_that_is_cancelled_at_once(service, address):
+async def test_closing_that_is_cancelled_at_once(service, shared):
     """What the process has left open is another's, though its silence would last for an hour."""
-    address = address.replace("silence=1", "silence=3600")
+    shared = shared.replace("silence=1", "silence=3600")
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
-    client = client_of(service, journal=address)
-    writing = asyncio.create_task(client.webhooks.update(hook, description="x").outcome())
-    await service.arrived("webhooks.update")
-    writing.cancel()
-    await asyncio.wait([writing])
+    client = client_of(service, journal=shared)
+    await cut_off(service, client.webhooks.update(hook, description="x"))
     closing = asyncio.create_task(client._view.session.writes.journal.aclose())
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.wait([closing])
     assert closing.cancelled()
-    async with client_of(service, journal=address) as other:
+    async with client_of(service, journal=shared) as other:
         [outcome] = await other.recover()
     assert outcome.verdict is Verdict.APPLIED
     await client.aclose()
 
 
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # what the closed loop had cannot be closed
-@pytest.mark.no_secret_scan  # which keeps the client
-def test_client_in_another_event_loop(address):
-    """It is refused in words and nothing is sent. Once its loop is closed, it can be closed in another one."""
-
-    async def write(client):
-        await client.webhooks.create(**HOOK)
-
-    async def recover(client):
-        await client.recover()
-
-    with serving() as service:
-        client = client_of(service, journal=address, headers={"Connection": "close"})
-        with asyncio.Runner() as runner:
-            runner.run(write(client))
-            for use in (write, recover, Client.aclose):
-                with pytest.raises(ConfigurationError, match="belongs to the event loop"):
-                    asyncio.run(use(client))
-        asyncio.run(client.aclose())
-        assert service.arrivals("webhooks.create") == 1
-    del client
-    gc.collect()
-
-
-async def test_journal_of_no_client_and_of_a_closed_one(service, address):
+async def test_journal_of_no_client_and_of_a_closed_one(service, shared):
     """Neither can be opened, and so nothing is sent."""
     with pytest.raises(ConfigurationError, match="belongs to no client"):
-        await ClientJournal(address).open()
-    async with client_of(service, journal=address) as client:
+        await ClientJournal(shared).open()
+    async with client_of(service, journal=shared) as client:
         journal = client._view.session.writes.journal
     with pytest.raises(JournalError, match="client is closed"):
         await journal.open()
@@ -547,16 +492,16 @@ async def put_back(journal):
     await journal._store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
 
 
-async def test_database_restored_from_a_backup(service, address, caplog):
+async def test_database_restored_from_a_backup(service, shared, caplog):
     """A write that was applied, and undone since, is UNKNOWN: nothing false is told. The log says why, once."""
-    async with client_of(service, journal=Copied(address)) as client:
+    async with client_of(service, journal=Copied(shared)) as client:
         hook = await client.webhooks.get(service.seed_webhook(description="old").id)
         await client.webhooks.update(hook, description="new")
         await client.webhooks.update(hook, description="old")
-    async with client_of(service, journal=address) as admin:
+    async with client_of(service, journal=shared) as admin:
         await put_back(admin._view.session.writes.journal)
     with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
-        async with client_of(service, journal=address) as client, client_of(service, journal=address):
+        async with client_of(service, journal=shared) as client, client_of(service, journal=shared):
             [outcome] = await recovered(client)
     [told] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
     assert "the server was restored from a backup" in told
@@ -565,9 +510,9 @@ async def test_database_restored_from_a_backup(service, address, caplog):
     assert service.arrivals("webhooks.update") == 2
 
 
-async def test_server_that_is_another_one_meanwhile(service, address, caplog):
+async def test_server_that_is_another_one_meanwhile(service, shared, caplog):
     """A process that is connected finds it by its next connection; it writes on, and the log says why, once."""
-    async with client_of(service, journal=address) as client:
+    async with client_of(service, journal=shared) as client:
         entries = client._view.session.writes.journal._store
         entries._place["timeline"] = "00000077"  # of the server before
         await entries.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
@@ -582,10 +527,10 @@ async def test_server_that_is_another_one_meanwhile(service, address, caplog):
         assert last_of(noted) == 0  # nothing was open
 
 
-async def test_commit_in_another_session_of_a_pooler(service, address, monkeypatch):
+async def test_commit_in_another_session_of_a_pooler(service, shared, monkeypatch):
     """A pooler in transaction mode gives each transaction another one. What is stored before a send is on the disk."""
     monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")  # this one has only the defaults of the role
-    journal = ClientJournal(f"{address}&synchronous_commit=off")
+    journal = ClientJournal(f"{shared}&synchronous_commit=off")
     async with client_of(service, journal=journal) as client:
         await client.recover()
         here = f"{journal._store.schema}."

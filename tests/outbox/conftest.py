@@ -59,7 +59,20 @@ class Rollback(Exception):  # noqa: N818 - it is no error
 
 
 @asynccontextmanager
-async def of_asyncpg():
+async def engine_at(driver, path=None, **settings):
+    """Yield an engine of SQLAlchemy, for the tests' database or the file at *path*."""
+    address = database().address.replace("postgresql", f"postgresql+{driver}", 1)
+    engine = create_async_engine(
+        address if path is None else f"sqlite+{driver}:///{path}", poolclass=NullPool, **settings
+    )
+    try:
+        yield engine
+    finally:
+        await engine.dispose()
+
+
+@asynccontextmanager
+async def of_asyncpg(_path=None):
     made = await asyncpg.connect(database().address)
     try:
         yield made, made.transaction
@@ -68,7 +81,7 @@ async def of_asyncpg():
 
 
 @asynccontextmanager
-async def of_asyncpg_pool():
+async def of_asyncpg_pool(_path):
     async with (
         asyncpg.create_pool(database().address, min_size=1, max_size=1) as pool,
         pool.acquire() as made,
@@ -77,59 +90,71 @@ async def of_asyncpg_pool():
 
 
 @asynccontextmanager
-async def of_psycopg():
-    async with await psycopg.AsyncConnection.connect(database().address) as made:
+async def of_psycopg(_path=None, **settings):
+    async with await psycopg.AsyncConnection.connect(database().address, **settings) as made:
         yield made, made.transaction
 
 
 @asynccontextmanager
-async def of_raw_cursors():
-    connect = psycopg.AsyncConnection.connect
-    async with await connect(database().address, cursor_factory=psycopg.AsyncRawCursor) as made:
-        yield made, made.transaction
+async def of_aiosqlite(path):
+    async with aiosqlite.connect(path) as made:
+
+        @asynccontextmanager
+        async def transaction():
+            await made.execute("BEGIN")
+            try:
+                yield
+            except BaseException:
+                await made.rollback()
+                raise
+            await made.commit()
+
+        yield made, transaction
 
 
 @asynccontextmanager
-async def of_scoped_session():
-    engine = create_async_engine(
-        database().address.replace("postgresql", "postgresql+asyncpg", 1), poolclass=NullPool
-    )
-    made = async_scoped_session(async_sessionmaker(engine), asyncio.current_task)
-    yield made, made.begin
-    await made.remove()
-    await engine.dispose()
-
-
-@asynccontextmanager
-async def of_session(driver):
-    engine = create_async_engine(
-        database().address.replace("postgresql", f"postgresql+{driver}", 1), poolclass=NullPool
-    )
-    async with AsyncSession(engine) as made:
+async def of_scoped_session(_path):
+    async with engine_at("asyncpg") as engine:
+        made = async_scoped_session(async_sessionmaker(engine), asyncio.current_task)
         yield made, made.begin
-    await engine.dispose()
+        await made.remove()
 
 
 @asynccontextmanager
-async def of_engine(driver):
-    engine = create_async_engine(
-        database().address.replace("postgresql", f"postgresql+{driver}", 1), poolclass=NullPool
-    )
-    async with engine.connect() as made:
+async def of_session(driver, path):
+    async with engine_at(driver, path) as engine, AsyncSession(engine) as made:
         yield made, made.begin
-    await engine.dispose()
+
+
+@asynccontextmanager
+async def of_engine(driver, path):
+    async with engine_at(driver, path) as engine, engine.connect() as made:
+        yield made, made.begin
 
 
 CONNECTIONS = {
     "asyncpg": of_asyncpg,
     "asyncpg's pool": of_asyncpg_pool,
     "psycopg": of_psycopg,
-    "psycopg's raw cursors": of_raw_cursors,
-    "AsyncSession on asyncpg": lambda: of_session("asyncpg"),
-    "AsyncSession on psycopg": lambda: of_session("psycopg"),
+    "psycopg's raw cursors": lambda path: of_psycopg(path, cursor_factory=psycopg.AsyncRawCursor),
+    "aiosqlite": of_aiosqlite,
+    "AsyncSession on asyncpg": lambda path: of_session("asyncpg", path),
+    "AsyncSession on psycopg": lambda path: of_session("psycopg", path),
+    "AsyncSession on aiosqlite": lambda path: of_session("aiosqlite", path),
     "scoped session": of_scoped_session,
-    "AsyncConnection on asyncpg": lambda: of_engine("asyncpg"),
+    "AsyncConnection on asyncpg": lambda path: of_engine("asyncpg", path),
 }
+
+
+@pytest.fixture(params=CONNECTIONS)
+async def connected(request, address, tmp_path, client):  # noqa: F811 - a fixture
+    """Yield an outbox, a connection of each kind to its database, and what begins a transaction on it."""
+    path = tmp_path / "app.db" if "sqlite" in request.param else None
+    async with (
+        Outbox.open(path or address, client) as made,
+        CONNECTIONS[request.param](path) as (connection, transaction),
+    ):
+        yield made, connection, transaction
 
 
 async def verdict_of(outbox, key, seconds=60.0):
@@ -138,6 +163,41 @@ async def verdict_of(outbox, key, seconds=60.0):
         while (outcome := await outbox.get(key)) is None:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.02)
     return outcome
+
+
+@asynccontextmanager
+async def transaction_of(outbox):
+    """Yield a connection of an application to the database of *outbox*, in a transaction."""
+    if outbox._store.database == "PostgreSQL":
+        made = await asyncpg.connect(database().address)
+    else:
+        made = await aiosqlite.connect(outbox._store._path, isolation_level=None)
+    try:
+        await made.execute("BEGIN")
+        yield made
+        await made.execute("COMMIT")
+    finally:
+        await made.close()
+
+
+async def enqueue(outbox, *writes):
+    """Enqueue *writes* in one transaction, and return their keys."""
+    async with transaction_of(outbox) as made:
+        return [await outbox.enqueue(made, write) for write in writes]
+
+
+async def finished(outbox, *writes):
+    """Enqueue and send writes, whose verdicts nobody has had; return their keys."""
+    keys = await enqueue(outbox, *writes)
+    async with outbox.dispatching():
+        for key in keys:
+            await verdict_of(outbox, key)
+    return keys
+
+
+def update(client, service, text="mine", hook=None, **given):  # noqa: F811 - no fixture
+    """Return an update of *hook*, or of a new webhook."""
+    return client.webhooks.update(hook or service.seed_webhook(**given).id, description=text)
 
 
 async def entries_of(outbox, state=None):
@@ -151,4 +211,7 @@ async def untold(outbox):
     return {name.removeprefix("untold "): error for name, error in facts.items()}
 
 
-__all__ = ["CONNECTIONS", "Rollback", "aiosqlite", "entries_of", "outbox_at", "untold", "verdict_of"]
+__all__ = [
+    "Rollback", "engine_at", "enqueue", "entries_of", "finished", "of_asyncpg", "of_psycopg", "outbox_at", "transaction_of", "untold", "update",
+    "verdict_of",
+]  # fmt: skip

@@ -23,20 +23,13 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
-from tests.outbox.conftest import entries_of, verdict_of
+from tests.outbox.conftest import enqueue, entries_of, update, verdict_of
 from tests.support.database import database
 
 
-def update(client, service, text="mine"):
-    return client.webhooks.update(service.seed_webhook().id, description=text)
-
-
-@pytest.mark.parametrize("place", ["PostgreSQL", "SQLite"])
-async def test_outbox_that_is_not_open(service, client, address, tmp_path, place, connection):
+async def test_outbox_that_is_not_open(service, client, place, connection):
     """Neither before nor after it was open is anything enqueued, sent or read."""
-    if place == "SQLite":
-        address = tmp_path / "app.db"
-    outbox = Outbox.open(address, client)
+    outbox = Outbox.open(place, client)
     for _ in range(2):
         async with connection.transaction():
             with pytest.raises(JournalError, match="not open"):
@@ -134,9 +127,7 @@ async def test_file_that_the_application_keeps_locked(service, client, tmp_path,
     monkeypatch.setattr(module, "_PAUSES", (0.05,))
     path = tmp_path / "app.db"
     async with Outbox.open(path, client) as outbox, aiosqlite.connect(path) as connection:
-        await connection.execute("BEGIN")
-        key = await outbox.enqueue(connection, update(client, service))
-        await connection.commit()
+        [key] = await enqueue(outbox, update(client, service))
         await connection.execute("BEGIN IMMEDIATE")
         async with outbox.dispatching():
             while "using the file" not in caplog.text:
@@ -161,10 +152,8 @@ async def test_write_in_flight_that_no_longer_fits(service, client, tmp_path, ca
     """What an earlier deployment may have sent and this one cannot read is UNKNOWN, and nothing is sent."""
     path = tmp_path / "app.db"
     service.script("webhooks.update", "apply, then hang")
-    async with Outbox.open(path, client) as outbox, aiosqlite.connect(path) as connection:
-        await connection.execute("BEGIN")
-        key = await outbox.enqueue(connection, update(client, service))
-        await connection.commit()
+    async with Outbox.open(path, client) as outbox:
+        [key] = await enqueue(outbox, update(client, service))
         async with outbox.dispatching(grace=0.0):
             await service.arrived("webhooks.update")
         text = "UPDATE entries SET intent = replace(intent, '{', '{\"of_tomorrow\":1,')"
@@ -231,13 +220,10 @@ async def test_file_with_a_write_in_flight_that_no_longer_fits(service, tmp_path
     async with (
         client_of(service, reconcile=policy, timeout=Timeouts(attempt=0.5)) as client,
         Outbox.open(path, client) as outbox,
-        aiosqlite.connect(path) as connection,
     ):
 
         async def enqueued(text):
-            await connection.execute("BEGIN")
-            key = await outbox.enqueue(connection, client.webhooks.update(hook, description=text))
-            await connection.commit()
+            [key] = await enqueue(outbox, client.webhooks.update(hook, description=text))
             return key
 
         hook = service.seed_webhook().id

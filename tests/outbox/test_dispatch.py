@@ -23,19 +23,14 @@ from invsvc_async.outbox import dispatch
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import HOOK, client_of
-from tests.outbox.conftest import entries_of, verdict_of
+from tests.durable.killed import cut_off
+from tests.outbox.conftest import enqueue, entries_of, update, verdict_of
 from tests.soak.outboxes import run
 from tests.support.database import database, failing_at_return
 from tests.support.database_proxy import database_proxy
 from tests.support.note_commits import NOTED
 
 LANES = 64
-
-
-async def enqueue(outbox, connection, *writes):
-    """Enqueue *writes* in one transaction, and give their keys."""
-    async with connection.transaction():
-        return [await outbox.enqueue(connection, write) for write in writes]
 
 
 @pytest.mark.untraced
@@ -47,7 +42,7 @@ async def test_processes_killed_and_stopped_under_faults():
     assert survived.verdicts.get(Verdict.UNKNOWN, 0) <= 4
 
 
-async def test_two_dispatchers_keep_the_order(service, client, outbox, connection, address):
+async def test_two_dispatchers_keep_the_order(service, client, outbox, address):
     """Two that share the lanes send the writes of each thing in their order, and each once."""
     hooks = [service.seed_webhook().id for _ in range(8)]
     async with (
@@ -58,7 +53,7 @@ async def test_two_dispatchers_keep_the_order(service, client, outbox, connectio
     ):
         for number in range(12):
             writes = [client.webhooks.update(hook, description=f"{number:02}") for hook in hooks]
-            keys = await enqueue(outbox, connection, *writes)
+            keys = await enqueue(outbox, *writes)
         for key in keys:
             await verdict_of(outbox, key)
     for hook in hooks:
@@ -66,7 +61,7 @@ async def test_two_dispatchers_keep_the_order(service, client, outbox, connectio
         assert sent == [f"{number:02}" for number in range(12)]
 
 
-async def test_lane_lost_and_acquired_again(service, address, connection):
+async def test_lane_lost_and_acquired_again(service, address):
     """What is committed then is not sent before older writes to its thing that are still under way."""
     hook, texts = service.seed_webhook().id, ("first", "second", "third")
     service.script("webhooks.update", "slow 1.0")
@@ -76,18 +71,18 @@ async def test_lane_lost_and_acquired_again(service, address, connection):
         outbox.dispatching(),
     ):
         first, second, third = (client.webhooks.update(hook, description=text) for text in texts)
-        keys = await enqueue(outbox, connection, first, second)
+        keys = await enqueue(outbox, first, second)
         await service.arrived("webhooks.update")
         await outbox._store.store.rows("UPDATE {s}lanes SET owner = 'another.1'")  # which is dead
         while await outbox._store.store.rows("SELECT 1 FROM {s}lanes WHERE owner = 'another.1'"):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
-        keys += await enqueue(outbox, connection, third)
+        keys += await enqueue(outbox, third)
         outcomes = [await verdict_of(outbox, key) for key in keys]
     assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
     assert [entry.body["description"] for entry in service.ledger.effects()] == list(texts)
 
 
-async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, address, connection):
+async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, address):
     """Another process settles the write of the outbox, not the single one of this client under the same key."""
     mine, other = service.seed_webhook().id, service.seed_webhook().id
     async with (
@@ -95,27 +90,23 @@ async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, addr
         Outbox.open(address, client) as outbox,
     ):
         service.script("webhooks.update", "hang", "slow 1.0")
-        single = asyncio.create_task(client.webhooks.update(mine, description="single").outcome())
-        await service.arrived("webhooks.update")
-        single.cancel()
-        await asyncio.wait([single])
+        await cut_off(service, client.webhooks.update(mine, description="single"))
         before = [intent.identity for intent in client.unsettled]
         async with outbox.dispatching():
             write = client.webhooks.update(other, description="of the outbox").keyed("order-17")
-            [key] = await enqueue(outbox, connection, write)
+            [key] = await enqueue(outbox, write)
             await service.arrived("webhooks.update", 2)
             await outbox._store.store.rows("UPDATE {s}lanes SET owner = 'another.1'")  # which is dead
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
         assert (len(before), [intent.identity for intent in client.unsettled]) == (1, before)
 
 
-async def test_process_that_sends_says_who_it_is(service, client, outbox, connection):
+async def test_process_that_sends_says_who_it_is(service, client, outbox):
     """Commands show, beside a write that waits, which host and process has it, and what it has done."""
     service.script("webhooks.update", "pass", "slow 2.0")
     async with outbox.dispatching():
         for expected in (1, 2):
-            write = client.webhooks.update(service.seed_webhook().id, description="x")
-            [key] = await enqueue(outbox, connection, write)
+            [key] = await enqueue(outbox, update(client, service, "x"))
             if expected == 1:
                 await verdict_of(outbox, key)
         async with asyncio.timeout(60):
@@ -137,19 +128,19 @@ async def test_database_restarted_in_the_middle(service, client, outbox, address
         for _ in range(2):
             connection = await asyncpg.connect(database().address)
             hook = service.seed_webhook().id
-            [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
+            [key] = await enqueue(outbox, client.webhooks.update(hook, description="x"))
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
             await connection.close()
             await database().restart()
     assert len(service.ledger.entries) == 2
 
 
-async def test_write_that_is_in_flight_when_the_block_ends(service, client, outbox, connection):
+async def test_write_that_is_in_flight_when_the_block_ends(service, client, outbox):
     """What is not answered within the grace is left as it may have been sent, and settled by the next dispatcher."""
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
     async with outbox.dispatching(grace=0.0):
-        [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
+        [key] = await enqueue(outbox, client.webhooks.update(hook, description="x"))
         await service.arrived("webhooks.update")
     assert await outbox.get(key) is None
     async with outbox.dispatching():
@@ -158,7 +149,7 @@ async def test_write_that_is_in_flight_when_the_block_ends(service, client, outb
     assert service.arrivals("webhooks.update") == 1
 
 
-async def test_applications_on_one_database_see_only_their_own(service, client, outbox, connection, address):
+async def test_applications_on_one_database_see_only_their_own(service, client, outbox, address):
     """Another base URL or credential has an outbox of its own, though the keys are the same."""
     hook = service.seed_webhook().id
     async with (
@@ -167,28 +158,26 @@ async def test_applications_on_one_database_see_only_their_own(service, client, 
         client_of(service, credential=ApiKey(service.issue_key())) as rotated, Outbox.open(address, rotated) as third,
     ):  # fmt: skip
         theirs = elsewhere.seed_webhook().id
-        await enqueue(outbox, connection, client.webhooks.update(hook, description="ours").keyed("one"))
-        await enqueue(other, connection, there.webhooks.update(theirs, description="theirs").keyed("one"))
+        await enqueue(outbox, client.webhooks.update(hook, description="ours").keyed("one"))
+        await enqueue(other, there.webhooks.update(theirs, description="theirs").keyed("one"))
         async with other.dispatching(), third.dispatching():
             assert (await verdict_of(other, "one")).value.description == "theirs"
             assert await third._store.first(10, None) == []
         assert (await outbox.get("one"), service.arrivals("webhooks.update")) == (None, 0)
 
 
-async def test_write_for_another_team(service, client, address, connection):
+async def test_write_for_another_team(service, client, address):
     """A client that acts on one team sends what was enqueued for another."""
     teams = service.teams
     async with client_of(service, team=teams[0]) as mine, Outbox.open(address, mine) as outbox:
         hook = service.seed_webhook(team=teams[1]).id
         write = mine.for_team(teams[1]).webhooks.update(hook, description="x")
-        [key] = await enqueue(outbox, connection, write)
+        [key] = await enqueue(outbox, write)
         async with outbox.dispatching():
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
 
 
-async def test_callback_outlives_a_database_that_fails(
-    service, client, outbox, connection, monkeypatch, caplog
-):
+async def test_callback_outlives_a_database_that_fails(service, client, outbox, monkeypatch, caplog):
     """If the verdicts cannot be read for a while, that is logged, and they are given later."""
     given, take, failures = asyncio.Event(), Consumer.take, iter([True])
 
@@ -200,15 +189,14 @@ async def test_callback_outlives_a_database_that_fails(
     monkeypatch.setattr(Consumer, "take", failing)
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
         async with outbox.dispatching(on_result=lambda _: given.set()), asyncio.timeout(60):
-            write = client.webhooks.update(service.seed_webhook().id, description="x")
-            await enqueue(outbox, connection, write)
+            await enqueue(outbox, update(client, service, "x"))
             await given.wait()
 
 
-async def test_new_credential_that_continues_the_outbox(service, client, outbox, connection, address):
+async def test_new_credential_that_continues_the_outbox(service, client, outbox, address):
     """With ``same_mode`` a rotated key sends what the old one has left."""
     hook = service.seed_webhook().id
-    [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
+    [key] = await enqueue(outbox, client.webhooks.update(hook, description="x"))
     async with (
         client_of(service, credential=ApiKey(service.issue_key())) as rotated,
         Outbox.open(address, rotated, same_mode=True) as continued,
@@ -220,12 +208,12 @@ async def test_new_credential_that_continues_the_outbox(service, client, outbox,
 async def test_new_credential_where_several_have_an_outbox(service, client, outbox, connection, address):
     """Which one it continues is not guessed: the writes of another team or mode would be sent with it."""
     hook = service.seed_webhook().id
-    [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
+    [key] = await enqueue(outbox, client.webhooks.update(hook, description="x"))
     async with (
         client_of(service, credential=ApiKey(service.test_key)) as test_mode,
         Outbox.open(address, test_mode) as other,
     ):
-        await enqueue(other, connection, test_mode.webhooks.create(**HOOK))
+        await enqueue(other, test_mode.webhooks.create(**HOOK))
     async with client_of(service, credential=ApiKey(service.issue_key())) as rotated:
         with pytest.raises(JournalError, match="same_mode") as caught:
             async with Outbox.open(address, rotated, same_mode=True) as continued, continued.dispatching():
@@ -248,10 +236,10 @@ async def test_schema_of_another_version(client, outbox, address):
 
 
 @pytest.mark.parametrize("spoilt", ["operation", "policy"])
-async def test_payload_that_no_longer_fits(service, client, outbox, connection, caplog, spoilt):
+async def test_payload_that_no_longer_fits(service, client, outbox, caplog, spoilt):
     """A write of code that is gone is NOT_APPLIED in words, holds nothing up, and is sent once the code fits again."""
     hook = service.seed_webhook().id
-    [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="first"))
+    [key] = await enqueue(outbox, client.webhooks.update(hook, description="first"))
     change = {
         "operation": ("UPDATE {s}entries SET intent = replace(intent, 'webhooks.update', 'webhooks.gone')",
                       "UPDATE {s}entries SET intent = replace(intent, 'webhooks.gone', 'webhooks.update')"),
@@ -262,7 +250,7 @@ async def test_payload_that_no_longer_fits(service, client, outbox, connection, 
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
         async with outbox.dispatching():
             outcome = await verdict_of(outbox, key)
-            [other] = await enqueue(outbox, connection, client.webhooks.update(hook, description="second"))
+            [other] = await enqueue(outbox, client.webhooks.update(hook, description="second"))
             await verdict_of(outbox, other)
             assert (outcome.verdict, outcome.applied) == (Verdict.NOT_APPLIED, False)
             assert "was not sent" in outcome.message
@@ -276,13 +264,13 @@ async def test_payload_that_no_longer_fits(service, client, outbox, connection, 
     assert "second" in [entry.body["description"] for entry in service.ledger.entries]
 
 
-async def test_write_in_doubt_that_no_longer_fits(service, client, outbox, connection, caplog):
+async def test_write_in_doubt_that_no_longer_fits(service, client, outbox, caplog):
     """One that is done again because it is UNKNOWN stays so, and is settled, not sent, once the code fits again."""
     service.script("webhooks.create", "apply, then reset")
     service.script("webhooks.list", "pass", "403")
     await client.webhooks.list()
     async with outbox.dispatching():
-        [key] = await enqueue(outbox, connection, client.webhooks.create(**HOOK))
+        [key] = await enqueue(outbox, client.webhooks.create(**HOOK))
         assert (await verdict_of(outbox, key)).verdict is Verdict.UNKNOWN
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
         for names, verdict in ((("create", "gone"), Verdict.UNKNOWN), (("gone", "create"), Verdict.APPLIED)):
@@ -296,50 +284,50 @@ async def test_write_in_doubt_that_no_longer_fits(service, client, outbox, conne
     assert service.arrivals("webhooks.create") == 1
 
 
-async def test_absent_write_is_sent_until_it_is_applied(service, client, outbox, connection):
+async def test_absent_write_is_sent_until_it_is_applied(service, client, outbox):
     """A write that the service keeps failing without an effect is sent again, and holds back the next to its thing."""
     hook = service.seed_webhook().id
     service.script("webhooks.update", *["500"] * 3)
     writes = [client.webhooks.update(hook, description=text) for text in ("first", "second")]
     async with outbox.dispatching():
-        for key in await enqueue(outbox, connection, *writes):
+        for key in await enqueue(outbox, *writes):
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
     effects = [entry.body["description"] for entry in service.ledger.effects("webhooks.update")]
     assert (effects, service.arrivals("webhooks.update")) == (["first", "second"], 5)
 
 
 @pytest.mark.parametrize("policy", [{"resend": "never"}, {"max_resends": 0}])
-async def test_absent_write_that_must_not_be_sent_again(service, client, outbox, connection, policy):
+async def test_absent_write_that_must_not_be_sent_again(service, client, outbox, policy):
     """The policy of a write counts: it is then NOT_APPLIED after its only send."""
     service.script("webhooks.update", "500", "500")
-    write = client.webhooks.update(service.seed_webhook().id, description="x")
-    [key] = await enqueue(outbox, connection, write.with_policy(**policy))
+    write = update(client, service, "x")
+    [key] = await enqueue(outbox, write.with_policy(**policy))
     async with outbox.dispatching():
         assert (await verdict_of(outbox, key)).verdict is Verdict.NOT_APPLIED
     assert service.arrivals("webhooks.update") == 1
 
 
-async def test_write_that_always_fails_without_an_effect(service, client, outbox, connection, monkeypatch):
+async def test_write_that_always_fails_without_an_effect(service, client, outbox, monkeypatch):
     """It is given up after a number of rounds, and its verdict is NOT_APPLIED; others are sent."""
     monkeypatch.setattr(dispatch, "MOST_ROUNDS", 1)
     hook = service.seed_webhook().id
     service.script("webhooks.update", "500", "500")
     writes = [client.webhooks.update(hook, description=text) for text in ("spoilt", "next")]
-    spoilt, later = await enqueue(outbox, connection, *writes)
+    spoilt, later = await enqueue(outbox, *writes)
     async with outbox.dispatching():
         assert (await verdict_of(outbox, later)).verdict is Verdict.APPLIED
         assert (await verdict_of(outbox, spoilt)).verdict is Verdict.NOT_APPLIED
     assert [entry.body["description"] for entry in service.ledger.effects()] == ["next"]
 
 
-async def test_write_that_was_overtaken_is_not_done_again(service, client, outbox, connection):
+async def test_write_that_was_overtaken_is_not_done_again(service, client, outbox):
     """After a newer write to its thing, an older one that is asked for again is not sent over it."""
     hook = service.seed_webhook().id
     service.script("webhooks.update", "403")
     async with outbox.dispatching():
-        [old] = await enqueue(outbox, connection, client.webhooks.update(hook, description="old"))
+        [old] = await enqueue(outbox, client.webhooks.update(hook, description="old"))
         await verdict_of(outbox, old)
-        [new] = await enqueue(outbox, connection, client.webhooks.update(hook, description="new"))
+        [new] = await enqueue(outbox, client.webhooks.update(hook, description="new"))
         await verdict_of(outbox, new)
         await outbox.retry(old)
         outcome = await verdict_of(outbox, old)
@@ -347,18 +335,16 @@ async def test_write_that_was_overtaken_is_not_done_again(service, client, outbo
     assert service.arrivals("webhooks.update") == 2
 
 
-async def test_newer_write_in_flight_beyond_those_fetched_first(
-    service, client, outbox, connection, monkeypatch
-):
+async def test_newer_write_in_flight_beyond_those_fetched_first(service, client, outbox, monkeypatch):
     """A write that is done again is overtaken by what an earlier run has sent, however many are between them."""
     monkeypatch.setattr(dispatcher, "_AT_ONCE", 2)
     hook, others = service.seed_webhook().id, [service.seed_webhook().id for _ in range(3)]
     service.script("webhooks.update", "403", *["apply, then hang"] * 4)
     async with outbox.dispatching(grace=0.0):
-        [old] = await enqueue(outbox, connection, client.webhooks.update(hook, description="old"))
+        [old] = await enqueue(outbox, client.webhooks.update(hook, description="old"))
         assert (await verdict_of(outbox, old)).verdict is Verdict.REFUSED
         between = [client.webhooks.update(other, description="x") for other in others]
-        *_, new = await enqueue(outbox, connection, *between, client.webhooks.update(hook, description="new"))
+        *_, new = await enqueue(outbox, *between, client.webhooks.update(hook, description="new"))
         await service.arrived("webhooks.update", 5)
     await outbox.retry(old)
     async with outbox.dispatching():
@@ -387,46 +373,45 @@ async def test_process_with_a_longer_silence(service, address):
             assert len(await other.take(LANES)) == many
 
 
-async def test_key_of_a_dropped_write_is_used_again(service, client, outbox, connection):
+async def test_key_of_a_dropped_write_is_used_again(service, client, outbox):
     """A dispatcher that has the dropped write in its queue sends the new one under its key, once."""
     hook = service.seed_webhook().id
     texts = "before", "wrong", "right"
     before, wrong, right = (client.webhooks.update(hook, description=text).keyed("k") for text in texts)
     service.script("webhooks.update", "slow 0.5")
     async with outbox.dispatching():
-        await enqueue(outbox, connection, before.keyed("before"), wrong)
+        await enqueue(outbox, before.keyed("before"), wrong)
         await service.arrived("webhooks.update")
         assert await outbox.drop("k")
-        [key] = await enqueue(outbox, connection, right)
+        [key] = await enqueue(outbox, right)
         outcome = await verdict_of(outbox, key)
-        [last] = await enqueue(outbox, connection, client.webhooks.update(hook, description="last"))
+        [last] = await enqueue(outbox, client.webhooks.update(hook, description="last"))
         await verdict_of(outbox, last)
     sent = [entry.body["description"] for entry in service.ledger.entries]
     assert (sent, outcome.applied) == (["before", "right", "last"], True)
 
 
-async def test_key_of_a_dropped_create_is_used_again(service, client, address, connection):
+async def test_key_of_a_dropped_create_is_used_again(service, client, address):
     """The same for writes that wait for no other: those under both numbers start together, and one is sent."""
     creates = [client.webhooks.create(**{**HOOK, "url": f"https://{at}.example"}) for at in range(6)]
     before, (wrong, right) = creates[:4], [each.keyed("k") for each in creates[4:]]
     service.script("webhooks.create", *["slow 0.5"] * 4, *["slow 0.2"] * 4)
     async with Outbox.open(address, client, concurrency=4) as outbox, outbox.dispatching():
-        await enqueue(outbox, connection, *before, wrong)
+        await enqueue(outbox, *before, wrong)
         await service.arrived("webhooks.create", 4)
         assert await outbox.drop("k")
-        [key] = await enqueue(outbox, connection, right)
+        [key] = await enqueue(outbox, right)
         assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
         assert service.arrivals("webhooks.list") == 1  # before the first write: none is settled
     sent = [entry.body["url"] for entry in service.ledger.entries]
     assert sorted(sent) == [f"https://{at}.example" for at in (0, 1, 2, 3, 5)]
 
 
-async def test_write_that_is_being_sent_is_not_dropped(service, client, outbox, connection):
+async def test_write_that_is_being_sent_is_not_dropped(service, client, outbox):
     """What may have been sent stays, because its verdict is needed."""
     service.script("webhooks.update", "slow 0.3")
     async with outbox.dispatching():
-        write = client.webhooks.update(service.seed_webhook().id, description="x")
-        [key] = await enqueue(outbox, connection, write)
+        [key] = await enqueue(outbox, update(client, service, "x"))
         await service.arrived("webhooks.update")
         assert not await outbox.drop(key)
         assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
@@ -440,7 +425,7 @@ async def test_dispatching_twice_is_refused(outbox):
                 pass
 
 
-async def test_dispatcher_without_notifications_polls(service, client, outbox, connection, monkeypatch):
+async def test_dispatcher_without_notifications_polls(service, client, outbox, monkeypatch):
     """Behind a pooler that passes no notifications on, new writes are found by polling."""
 
     async def never(_woken):
@@ -449,8 +434,7 @@ async def test_dispatcher_without_notifications_polls(service, client, outbox, c
     monkeypatch.setattr(outbox._store.store, "hear", never)
     async with outbox.dispatching():
         await asyncio.sleep(0.1)
-        write = client.webhooks.update(service.seed_webhook().id, description="x")
-        [key] = await enqueue(outbox, connection, write)
+        [key] = await enqueue(outbox, update(client, service, "x"))
         assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
 
 
@@ -488,12 +472,11 @@ async def test_dispatching_that_ends_as_its_database_fails(outbox, monkeypatch, 
     assert done
 
 
-async def test_idle_dispatcher_whose_sign_of_life_is_refused(service, client, outbox, connection, caplog):
+async def test_idle_dispatcher_whose_sign_of_life_is_refused(service, client, outbox, caplog):
     """The log says that nothing is sent, and why, though there is nothing to send. It goes on by itself."""
 
     async def sent(text):
-        update = client.webhooks.update(service.seed_webhook().id, description=text)
-        [key] = await enqueue(outbox, connection, update)
+        [key] = await enqueue(outbox, update(client, service, text))
         assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
 
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
@@ -507,13 +490,12 @@ async def test_idle_dispatcher_whose_sign_of_life_is_refused(service, client, ou
             await sent("after")
 
 
-async def test_idle_dispatcher_whose_database_goes_away(service, client, connection, caplog):
+async def test_idle_dispatcher_whose_database_goes_away(service, client, caplog):
     """The log says so, and it goes on by itself once the database is back."""
     async with database_proxy() as proxy:
         address = proxy.journal("away").replace("batch=", "outbox=")
         async with Outbox.open(address, client) as outbox, outbox.dispatching(), asyncio.timeout(60):
-            update = client.webhooks.update(service.seed_webhook().id, description="earlier")
-            [key] = await enqueue(outbox, connection, update)
+            [key] = await enqueue(outbox, update(client, service, "earlier"))
             await verdict_of(outbox, key)  # from now on it has its lanes, and nothing to read
             outbox._store.store.patience = 0.1
             proxy.cut()
@@ -521,8 +503,7 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, connect
                 await asyncio.sleep(0.01)
             await proxy.open()
             outbox._store.store.patience = 30.0
-            update = client.webhooks.update(service.seed_webhook().id, description="later")
-            [key] = await enqueue(outbox, connection, update)
+            [key] = await enqueue(outbox, update(client, service, "later"))
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
 
 
@@ -530,8 +511,7 @@ async def test_drop_in_another_session_of_a_pooler(service, client, connection, 
     """A pooler in transaction mode gives each transaction another one. What was dropped is gone for good."""
     monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")  # this one has only the defaults of the role
     async with Outbox.open(f"{address}&synchronous_commit=off", client) as outbox:
-        write = client.webhooks.update(service.seed_webhook().id, description="x")
-        [key] = await enqueue(outbox, connection, write)
+        [key] = await enqueue(outbox, update(client, service, "x"))
         here = f"{outbox._store.store.schema}."
         noted = NOTED.replace("INTO facts", f"INTO {here}facts").replace("ON entries", f"ON {here}entries")
         await outbox._store.store.ask(lambda connection: connection.execute(noted))
@@ -539,15 +519,11 @@ async def test_drop_in_another_session_of_a_pooler(service, client, connection, 
         assert await outbox._store.facts.get("DELETE") == "on"
 
 
-async def test_client_that_is_closed_too_early(service, connection, address, caplog):
+async def test_client_that_is_closed_too_early(service, address, caplog):
     """What is committed stays open, for the next process, and the log says why."""
     async with client_of(service) as client, Outbox.open(address, client) as outbox, outbox.dispatching():
         await client.aclose()
-        keys = await enqueue(
-            outbox,
-            connection,
-            *[client.webhooks.update(service.seed_webhook().id, description="x") for _ in range(3)],
-        )
+        keys = await enqueue(outbox, *(update(client, service, "x") for _ in range(3)))
         async with asyncio.timeout(60):
             while "closed" not in caplog.text:  # noqa: ASYNC110 - the log tells
                 await asyncio.sleep(0.02)
@@ -570,7 +546,7 @@ async def test_backlog_is_read_once(service, client, address, connection):
     """A fetch reads about what it returns, however much waits in each lane; nothing is sent twice or left out."""
     many, sent = 64 * 100, 400
     async with Outbox.open(address, client, concurrency=20) as outbox:
-        [key] = await enqueue(outbox, connection, client.webhooks.create(**HOOK))
+        [key] = await enqueue(outbox, client.webhooks.create(**HOOK))
         schema = outbox._store.store.schema
         await outbox._store.store.rows(_COPIES, many)
         await outbox._store.store.rows("ANALYZE {s}entries")
@@ -610,22 +586,20 @@ async def test_commit_below_what_was_read(service, client, address, connection):
     async with Outbox.open(slow, client) as outbox, outbox.dispatching():
         async with connection.transaction():
             late = await outbox.enqueue(connection, client.webhooks.create(**HOOK))
-            other = await asyncpg.connect(database().address)
-            for key in await enqueue(outbox, other, *(client.webhooks.create(**HOOK) for _ in range(130))):
+            for key in await enqueue(outbox, *(client.webhooks.create(**HOOK) for _ in range(130))):
                 await verdict_of(outbox, key)
-            await other.close()
         assert (await verdict_of(outbox, late, 30)).verdict is Verdict.APPLIED
 
 
-async def test_write_reopened_behind_a_newer_one(service, client, address, connection):
+async def test_write_reopened_behind_a_newer_one(service, client, address):
     """It is judged when the newer write to its thing ends, not at a later poll."""
     slow = address.replace("silence=1", "silence=240")
     hook = service.seed_webhook().id
     service.script("webhooks.update", "403", "slow 0.5")
     async with Outbox.open(slow, client) as outbox, outbox.dispatching():
-        [old] = await enqueue(outbox, connection, client.webhooks.update(hook, description="old"))
+        [old] = await enqueue(outbox, client.webhooks.update(hook, description="old"))
         assert (await verdict_of(outbox, old)).verdict is Verdict.REFUSED
-        [new] = await enqueue(outbox, connection, client.webhooks.update(hook, description="new"))
+        [new] = await enqueue(outbox, client.webhooks.update(hook, description="new"))
         await service.arrived("webhooks.update", 2)
         assert await outbox.retry(old) == [old]
         assert await outbox.get(new) is None

@@ -9,24 +9,28 @@ import aiosqlite
 import asyncpg
 import psycopg
 import pytest
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from tests.batch.conftest import HOOK, client_of
-from tests.outbox.conftest import CONNECTIONS, Rollback, entries_of, verdict_of
+from tests.outbox.conftest import (
+    Rollback,
+    engine_at,
+    enqueue,
+    entries_of,
+    of_asyncpg,
+    transaction_of,
+    update,
+    verdict_of,
+)
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
 
 
-def update(client, service, text="mine", **given):
-    return client.webhooks.update(service.seed_webhook(**given).id, description=text)
-
-
-@pytest.mark.parametrize("kind", CONNECTIONS)
-async def test_committed_write_is_sent_once_and_rolled_back_never(service, client, outbox, kind):
+async def test_committed_write_is_sent_once_and_rolled_back_never(service, client, connected):
     """On each kind of connection, the transaction decides: the ledger has the committed write, and not the other."""
-    async with CONNECTIONS[kind]() as (connection, transaction), outbox.dispatching():
+    outbox, connection, transaction = connected
+    async with outbox.dispatching():
         with pytest.raises(Rollback):
             async with transaction():
                 gone = await outbox.enqueue(connection, update(client, service, "rolled back"))
@@ -41,12 +45,11 @@ async def test_committed_write_is_sent_once_and_rolled_back_never(service, clien
     assert [entry.body["description"] for entry in service.ledger.entries] == ["committed"]
 
 
-@pytest.mark.parametrize("kind", CONNECTIONS)
-async def test_connection_without_a_transaction_is_refused(service, client, outbox, kind):
+async def test_connection_without_a_transaction_is_refused(service, client, connected):
     """Without a transaction nothing is inserted, and the words say what to do."""
-    async with CONNECTIONS[kind]() as (connection, _):
-        with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
-            await outbox.enqueue(connection, update(client, service).keyed("alone"))
+    outbox, connection, _ = connected
+    with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
+        await outbox.enqueue(connection, update(client, service).keyed("alone"))
     assert await outbox._store.entry("alone") is None
 
 
@@ -77,26 +80,21 @@ async def test_key_that_is_deleted_meanwhile(service, client, outbox, connection
 
 async def test_session_that_commits_by_itself_is_refused(service, client, outbox):
     """An engine in autocommit mode has no transactions, though its sessions seem to."""
-    engine = create_async_engine(
-        database().address.replace("postgresql", "postgresql+asyncpg", 1),
-        isolation_level="AUTOCOMMIT", poolclass=NullPool,
-    )  # fmt: skip
-    async with AsyncSession(engine) as session, session.begin():
+    async with (
+        engine_at("asyncpg", isolation_level="AUTOCOMMIT") as engine,
+        AsyncSession(engine) as session,
+        session.begin(),
+    ):
         with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
             await outbox.enqueue(session, update(client, service))
-    await engine.dispose()
 
 
 async def test_connection_of_a_session_that_commits_each_statement(service, client, outbox):
     """A session may use one connection in autocommit mode, of which neither it nor its engine knows."""
-    engine = create_async_engine(
-        database().address.replace("postgresql", "postgresql+asyncpg", 1), poolclass=NullPool
-    )
-    async with AsyncSession(engine) as session, session.begin():
+    async with engine_at("asyncpg") as engine, AsyncSession(engine) as session, session.begin():
         await session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
         with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
             await outbox.enqueue(session, update(client, service))
-    await engine.dispose()
     assert await entries_of(outbox) == []
 
 
@@ -134,24 +132,18 @@ async def test_error_on_the_connection_is_the_applications(service, client, outb
     assert service.arrivals("webhooks.update") == 0
 
 
-async def test_same_key_again(service, client, outbox, connection):
+async def test_same_key_again(service, client, place):
     """The same write under its key is there once; another under that key is refused, and the transaction goes on."""
     hook = service.seed_webhook().id
-    async with outbox.dispatching():
-        for _ in range(2):
-            async with connection.transaction():
-                await outbox.enqueue(
-                    connection, client.webhooks.update(hook, description="x").keyed("order-1")
-                )
-                await outbox.enqueue(
-                    connection, client.webhooks.update(hook, description="x").keyed("order-1")
-                )
-        async with connection.transaction():
+    one, other = (update(client, service, text, hook).keyed("order-1") for text in "xy")
+    async with Outbox.open(place, client) as outbox, outbox.dispatching():
+        for _ in range(2):  # also after it was sent
+            await enqueue(outbox, one, one)
+            await verdict_of(outbox, "order-1")
+        async with transaction_of(outbox) as connection:
             with pytest.raises(InvalidRequestError, match="another write under the key 'order-1'"):
-                await outbox.enqueue(
-                    connection, client.webhooks.update(hook, description="y").keyed("order-1")
-                )
-            last = await outbox.enqueue(connection, client.webhooks.update(hook, description="z"))
+                await outbox.enqueue(connection, other)
+            last = await outbox.enqueue(connection, update(client, service, "z", hook))
         assert (await verdict_of(outbox, last)).verdict is Verdict.APPLIED
     assert [entry.body["description"] for entry in service.ledger.entries] == ["x", "z"]
 
@@ -177,7 +169,7 @@ async def test_writes_that_cannot_be_stored(service, client, outbox, connection)
 async def test_transactions_on_one_thing_count_in_the_order_of_their_commits(service, client, outbox):
     """The second waits until the first has ended; one on another thing does not wait."""
     hook, other = service.seed_webhook().id, service.seed_webhook().id
-    async with CONNECTIONS["asyncpg"]() as (one, _), CONNECTIONS["asyncpg"]() as (two, _):
+    async with of_asyncpg() as (one, _), of_asyncpg() as (two, _):
         first, second = one.transaction(), two.transaction()
         await first.start()
         await second.start()

@@ -13,7 +13,7 @@ import pytest
 from invsvc_async import ApiKey, InvalidRequestError, JournalError, KeyConflictError, Outbox, Verdict
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
-from tests.outbox.conftest import CONNECTIONS, Rollback, entries_of, outbox_at, verdict_of
+from tests.outbox.conftest import Rollback, entries_of, of_psycopg as of_awaited, outbox_at, verdict_of
 from tests.outbox.sync_connections import POSTGRES, SQLITE, of_connection, of_psycopg, of_session
 from tests.support.database_proxy import database_proxy
 
@@ -123,7 +123,7 @@ async def test_connections_that_are_of_no_use(service, outbox, address, path):
     with pytest.raises(InvalidRequestError, match="one to SQLite, but the outbox is in PostgreSQL"):
         application.enqueue(connection, "x")
     connection.close()
-    async with CONNECTIONS["psycopg"]() as (connection, transaction), transaction():
+    async with of_awaited() as (connection, transaction), transaction():
         with pytest.raises(InvalidRequestError, match=r"AsyncConnection is not supported\. .* enqueue takes"):
             application.enqueue(connection, "x")
     with (

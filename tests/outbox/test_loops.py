@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-import aiosqlite
-import asyncpg
 import pytest
 
 from invsvc_async import ConfigurationError, Outbox, Verdict
 from tests.batch.conftest import client_of
-from tests.outbox.conftest import entries_of, verdict_of
-from tests.support.database import database
+from tests.outbox.conftest import enqueue, entries_of, update, verdict_of
 
 
-@pytest.mark.parametrize("where", ["PostgreSQL", "SQLite"])
-async def test_outbox_in_another_event_loop(service, client, address, tmp_path, where):
+async def test_outbox_in_another_event_loop(service, client, place):
     """Every use is refused in words, and costs the loop that has it nothing."""
-    path = address if where == "PostgreSQL" else tmp_path / "app.db"
-
-    def update():
-        return client.webhooks.update(service.seed_webhook().id, description="mine")
-
-    async with Outbox.open(path, client) as outbox, outbox.dispatching():
+    async with Outbox.open(place, client) as outbox, outbox.dispatching():
 
         async def first_result():
             await anext(outbox.results())
@@ -32,10 +23,10 @@ async def test_outbox_in_another_event_loop(service, client, address, tmp_path, 
                 pass
 
         uses = (
-            lambda: outbox.enqueue(object(), update()),
+            lambda: outbox.enqueue(object(), update(client, service)),
             lambda: outbox.get("a"),
             lambda: outbox.wait("a"),
-            lambda: outbox.send(update()),
+            lambda: outbox.send(update(client, service)),
             lambda: outbox.retry("a"),
             lambda: outbox.drop("a"),
             lambda: outbox.prune(older_than=0.0),
@@ -50,24 +41,13 @@ async def test_outbox_in_another_event_loop(service, client, address, tmp_path, 
                     await use()
 
         await asyncio.to_thread(asyncio.run, use_all())
-        if where == "PostgreSQL":
-            connection = await asyncpg.connect(database().address)
-            async with connection.transaction():
-                key = await outbox.enqueue(connection, update())
-            await connection.close()
-        else:
-            async with aiosqlite.connect(path) as connection:
-                await connection.execute("BEGIN")
-                key = await outbox.enqueue(connection, update())
-                await connection.commit()
+        [key] = await enqueue(outbox, update(client, service))
         assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
 
 
-@pytest.mark.parametrize("where", ["PostgreSQL", "SQLite"])
-async def test_outbox_that_is_open_already(client, address, tmp_path, where):
+async def test_outbox_that_is_open_already(client, place):
     """It is not opened again, so that nothing is left open once it is closed."""
-    path = address if where == "PostgreSQL" else tmp_path / "app.db"
-    outbox = Outbox.open(path, client)
+    outbox = Outbox.open(place, client)
     for _ in range(2):
         async with outbox:
             with pytest.raises(ConfigurationError, match="open already"):

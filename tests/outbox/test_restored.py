@@ -14,8 +14,7 @@ from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_of_unfit
 from tests.batch.conftest import HOOK
-from tests.outbox.conftest import entries_of, verdict_of
-from tests.outbox.test_dispatch import enqueue
+from tests.outbox.conftest import enqueue, entries_of, update, verdict_of
 from tests.support.database import database
 
 OF_BEFORE = ("entries", "unheard", "states", "facts")
@@ -41,12 +40,12 @@ async def put_back(outbox, act):
     await connection.close()
 
 
-async def test_database_restored_from_a_backup(service, client, outbox, connection, address, caplog):
+async def test_database_restored_from_a_backup(service, client, outbox, address, caplog):
     """Nothing is sent and the words say why; once told, what the backup has as open is settled before it is sent."""
-    await sent(outbox, await enqueue(outbox, connection, client.webhooks.create(**HOOK)))
+    await sent(outbox, await enqueue(outbox, client.webhooks.create(**HOOK)))
     hook = service.seed_webhook().id
     writes = [client.webhooks.create(**HOOK), client.webhooks.update(hook, description="sent")]
-    keys = await enqueue(outbox, connection, *writes)
+    keys = await enqueue(outbox, *writes)
     await put_back(outbox, lambda: sent(outbox, keys))
     requests = service.arrivals()
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
@@ -54,36 +53,36 @@ async def test_database_restored_from_a_backup(service, client, outbox, connecti
             while "restored from a backup" not in caplog.text:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.02)
             # What comes now cannot have been sent.
-            [late] = await enqueue(outbox, connection, client.webhooks.update(hook, description="late"))
+            [late] = await enqueue(outbox, client.webhooks.update(hook, description="late"))
     assert "with --restored (restored=True)" in caplog.text
     assert service.arrivals() == requests
     async with Outbox.open(address, client, restored=True) as told:
         assert await sent(told, [*keys, late]) == [Verdict.APPLIED] * 3
-        more = await enqueue(outbox, connection, client.webhooks.update(hook, description="more"))
+        more = await enqueue(outbox, client.webhooks.update(hook, description="more"))
         assert await sent(told, more) == [Verdict.APPLIED]  # told once: this one is not in doubt
         assert '"is_open":false' in await told._store.facts.get("restored")
-    assert await sent(outbox, await enqueue(outbox, connection, client.webhooks.create(**HOOK)))
+    assert await sent(outbox, await enqueue(outbox, client.webhooks.create(**HOOK)))
     effects = [(entry.operation, entry.path_id) for entry in service.ledger.effects()]
     assert sorted(effects, key=str) == sorted(
         [("webhooks.create", None)] * 3 + [("webhooks.update", hook)] * 3, key=str
     )
 
 
-async def test_write_of_a_copy_is_not_dropped(service, client, outbox, connection):
+async def test_write_of_a_copy_is_not_dropped(service, client, outbox):
     """It may have been sent since the copy was made; what was enqueued later is dropped."""
-    writes = [client.webhooks.update(service.seed_webhook().id, description="x") for _ in range(2)]
-    [first, late] = await enqueue(outbox, connection, *writes)
+    writes = [update(client, service, "x") for _ in range(2)]
+    [first, late] = await enqueue(outbox, *writes)
     through = (await outbox._store.entry(first)).seq
     await outbox._store.facts.put("restored", f'{{"through": {through}, "since": null}}')
     assert [await outbox.drop(key) for key in (first, late)] == [False, True]
     assert [entry.key for entry in await entries_of(outbox)] == [first]
 
 
-async def test_complete_database_in_another_place(service, client, outbox, connection, address):
+async def test_complete_database_in_another_place(service, client, outbox, address):
     """With ``moved`` what is open is sent without a doubt."""
     hook = service.seed_webhook().id
     await sent(outbox, [])
-    keys = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
+    keys = await enqueue(outbox, client.webhooks.update(hook, description="x"))
 
     async def nothing():
         pass
@@ -236,7 +235,7 @@ def test_whether_an_unfit_write_may_have_been_sent(intent, verdict):
 async def test_enqueuing_goes_on_through_a_restore(service, client, outbox, connection, address):
     """What the process has stored once may be missing in the copy, so it is stored again."""
     hook = service.seed_webhook().id
-    await enqueue(outbox, connection, client.webhooks.update(hook, description="before"))
+    await enqueue(outbox, client.webhooks.update(hook, description="before"))
     await connection.execute(
         f"TRUNCATE {outbox._store.store.schema}.commons, {outbox._store.store.schema}.entries"
     )
@@ -244,7 +243,7 @@ async def test_enqueuing_goes_on_through_a_restore(service, client, outbox, conn
     await connection.execute(f"{text} AND application_name LIKE 'invsvc%'")
     while outbox._store.store._pool.get_size():  # noqa: ASYNC110 - until the process sees it
         await asyncio.sleep(0.01)
-    [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="after"))
+    [key] = await enqueue(outbox, client.webhooks.update(hook, description="after"))
     async with Outbox.open(address, client) as other:
         assert await sent(other, [key]) == [Verdict.APPLIED]
 
@@ -260,8 +259,7 @@ async def test_database_restored_under_an_idle_dispatcher(service, client, outbo
             await connection.execute(f"{text} AND application_name LIKE 'invsvc%'")
             while "restored from a backup" not in caplog.text:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
-            update = client.webhooks.update(service.seed_webhook().id, description="later")
-            [key] = await enqueue(outbox, connection, update)
+            [key] = await enqueue(outbox, update(client, service, "later"))
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED  # the place was accepted
 
 
@@ -269,7 +267,7 @@ async def test_tables_that_are_restored_under_a_dispatcher(service, client, outb
     """What the copy has as open is not sent again, although no connection ended."""
     schema, hook = outbox._store.store.schema, service.seed_webhook().id
     async with outbox.dispatching(), asyncio.timeout(60):
-        [first] = await enqueue(outbox, connection, client.webhooks.update(hook, description="first"))
+        [first] = await enqueue(outbox, client.webhooks.update(hook, description="first"))
         await verdict_of(outbox, first)  # from now on it has its lanes
         async with connection.transaction():
             key = await outbox.enqueue(connection, client.webhooks.update(hook, description="second"))
@@ -292,7 +290,7 @@ async def test_second_restore_from_a_copy_that_was_made_after_the_first(
 ):
     """What was enqueued since the first one may have been sent since that copy, so it is settled first."""
     hook, schema = service.seed_webhook().id, outbox._store.store.schema
-    await sent(outbox, await enqueue(outbox, connection, client.webhooks.update(hook, description="first")))
+    await sent(outbox, await enqueue(outbox, client.webhooks.update(hook, description="first")))
     await outbox._store.store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
 
     async def refused():
@@ -302,7 +300,7 @@ async def test_second_restore_from_a_copy_that_was_made_after_the_first(
                 await asyncio.sleep(0.02)
 
     await refused()
-    [late] = await enqueue(outbox, connection, client.webhooks.update(hook, description="late"))
+    [late] = await enqueue(outbox, client.webhooks.update(hook, description="late"))
     await connection.execute(f"SET search_path = {schema}; CREATE TABLE copy AS TABLE entries")
     await connection.execute("CREATE TABLE facts_before AS TABLE facts")
     async with Outbox.open(address, client, restored=True) as told:

@@ -11,19 +11,14 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases, Sign
 from invsvc_async.durable.results import Consumer
 from invsvc_async.outbox import outbox as module
-from tests.outbox.conftest import entries_of, untold, verdict_of
-from tests.outbox.test_dispatch import enqueue
+from tests.batch.conftest import client_of
+from tests.outbox.conftest import enqueue, entries_of, finished, untold, update
 from tests.support.children import first_lines, read_on, started
 
 
-async def finished(service, client, outbox, connection, count):
-    """Enqueue and send *count* writes, whose verdicts nobody has had; give their keys."""
-    writes = [client.webhooks.update(service.seed_webhook().id, description="x") for _ in range(count)]
-    keys = await enqueue(outbox, connection, *writes)
-    async with outbox.dispatching():
-        for key in keys:
-            await verdict_of(outbox, key)
-    return keys
+def updates(client, service, count):
+    """Return updates of *count* webhooks."""
+    return [update(client, service) for _ in range(count)]
 
 
 async def taken(outbox, count):
@@ -43,9 +38,9 @@ async def consumer_of(outbox):
     return Consumer(leases)
 
 
-async def test_consumers_share_the_verdicts(service, client, outbox, connection, address):
+async def test_consumers_share_the_verdicts(service, client, outbox, address):
     """Two consumers that are under way at once get different ones."""
-    keys = await finished(service, client, outbox, connection, 20)
+    keys = await finished(outbox, *updates(client, service, 20))
     async with Outbox.open(address, client) as other:
         one, two = outbox.results(), other.results()
         found = [(await anext(one)).key, (await anext(two)).key]
@@ -55,10 +50,10 @@ async def test_consumers_share_the_verdicts(service, client, outbox, connection,
     assert set(found) <= set(keys)
 
 
-async def test_consumer_that_leaves_wakes_the_others(service, client, outbox, connection, monkeypatch):
+async def test_consumer_that_leaves_wakes_the_others(service, client, outbox, monkeypatch):
     """What it has not acknowledged is given to them at once, and not when they look the next time."""
     monkeypatch.setattr(module, "_POLL", 600.0)
-    [key] = await finished(service, client, outbox, connection, 1)
+    [key] = await finished(outbox, *updates(client, service, 1))
     leaving, waiting = outbox.results(), outbox.results()
     assert (await anext(leaving)).key == key
     coming = asyncio.create_task(anext(waiting))
@@ -69,17 +64,17 @@ async def test_consumer_that_leaves_wakes_the_others(service, client, outbox, co
     await waiting.aclose()
 
 
-async def test_consumer_that_died_has_acknowledged_nothing(service, client, outbox, connection):
+async def test_consumer_that_died_has_acknowledged_nothing(service, client, outbox):
     """Its verdicts are given to others once it has given no sign of life for a while."""
-    keys = await finished(service, client, outbox, connection, 2)
+    keys = await finished(outbox, *updates(client, service, 2))
     assert len(await (await consumer_of(outbox)).take(5)) == 2
     assert await (await consumer_of(outbox)).take(5) == []
     assert await taken(outbox, 2) == keys
 
 
-async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, client, outbox, connection):
+async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, client, outbox):
     """The verdict is another's, which may not have passed it on yet."""
-    keys = await finished(service, client, outbox, connection, 1)
+    keys = await finished(outbox, *updates(client, service, 1))
     dead, other = await consumer_of(outbox), await consumer_of(outbox)
     [entry] = await dead.take(5)
     await dead._leases.end()
@@ -89,9 +84,9 @@ async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, cl
     assert [each.key for each in await entries_of(outbox, state="untold")] == keys
 
 
-async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, connection, address):
+async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, address):
     """What another one has acknowledged meanwhile is not given to it."""
-    keys, mine = await finished(service, client, outbox, connection, 16), []
+    keys, mine = await finished(outbox, *updates(client, service, 16)), []
     child = await started("tests.outbox.taking", service.base_url, service.api_key, address)
     seen = await first_lines(child, 3)
     child.send_signal(signal.SIGSTOP)
@@ -102,9 +97,9 @@ async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, co
             break
     before = len(seen)
     child.send_signal(signal.SIGCONT)
-    write = client.webhooks.update(service.seed_webhook().id, description="x").keyed("last")
+    write = update(client, service, "x").keyed("last")
     async with outbox.dispatching():
-        await enqueue(outbox, connection, write)
+        await enqueue(outbox, write)
         await reading
 
     *acknowledged, _ = mine
@@ -112,9 +107,9 @@ async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, co
     assert len({*acknowledged}.intersection(seen[before:])) <= 1  # it may have had one when it was stopped
 
 
-async def test_kill_after_verdicts_were_acknowledged(service, client, outbox, connection, address):
+async def test_kill_after_verdicts_were_acknowledged(service, client, outbox, address):
     """They are not given again, but for those of the last moment."""
-    await finished(service, client, outbox, connection, 16)
+    await finished(outbox, *updates(client, service, 16))
     child = await started("tests.outbox.taking", service.base_url, service.api_key, address)
     seen = await first_lines(child, 15)
     child.kill()
@@ -123,14 +118,13 @@ async def test_kill_after_verdicts_were_acknowledged(service, client, outbox, co
     assert again[0] not in seen[:1]
 
 
-async def test_iterator_waits_for_verdicts(service, client, outbox, connection):
+async def test_iterator_waits_for_verdicts(service, client, outbox):
     """It goes on while writes are sent, and gives the whole outcome."""
     async with outbox.dispatching():
         results = outbox.results()
         coming = asyncio.create_task(anext(results))
         await asyncio.sleep(0.1)
-        write = client.webhooks.update(service.seed_webhook().id, description="x")
-        [key] = await enqueue(outbox, connection, write.keyed("order-1"))
+        [key] = await enqueue(outbox, update(client, service, "x").keyed("order-1"))
         async with asyncio.timeout(60):
             result = await coming
         await results.aclose()
@@ -138,9 +132,8 @@ async def test_iterator_waits_for_verdicts(service, client, outbox, connection):
     assert result.outcome.value.description == "x"
 
 
-async def test_callback_that_fails_gets_its_verdict_again(service, client, outbox, connection, caplog):
-    """In the same process, others meanwhile; until then the error is shown."""
-    keys = await finished(service, client, outbox, connection, 2)
+async def test_callback_that_fails_gets_its_verdict_again(service, client, place, caplog):
+    """In the same process, others meanwhile; until then a process that only reads shows the error."""
     told, again = [], asyncio.Event()
 
     async def failing(result):
@@ -151,20 +144,25 @@ async def test_callback_that_fails_gets_its_verdict_again(service, client, outbo
             raise OSError("no")
 
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
-        async with outbox.dispatching(on_result=failing), asyncio.timeout(60):
-            while not await untold(outbox):  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
-            assert await untold(outbox) == {keys[0]: "OSError: no"}
-            assert keys[0] in [entry.key for entry in await entries_of(outbox, state="untold")]
-            await again.wait()
-            while await entries_of(outbox, state="untold") or await untold(outbox):  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
+        async with Outbox.open(place, client) as outbox:
+            keys = await finished(outbox, *updates(client, service, 2))
+            async with outbox.dispatching(on_result=failing), asyncio.timeout(60):
+                while not await untold(outbox):  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0.01)
+                async with client_of(service) as other, Outbox.open(place, other, reading=True) as beside:
+                    assert await untold(beside) == {keys[0]: "OSError: no"}
+                    waiting = {entry.key: entry.heard for entry in await entries_of(beside, state="untold")}
+                    assert waiting[keys[0]] is False
+                await again.wait()
+                while await entries_of(outbox, state="untold") or await untold(outbox):  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0.01)
+                assert (await outbox._store.entry(keys[0])).heard
     assert (told[:2], told.count(keys[0]), told.count(keys[1])) == (keys, 3, 1)
 
 
-async def test_callback_whose_own_await_is_cancelled(service, client, outbox, connection, caplog):
+async def test_callback_whose_own_await_is_cancelled(service, client, outbox, caplog):
     """It has failed like any other: the verdicts after it are given."""
-    keys = await finished(service, client, outbox, connection, 2)
+    keys = await finished(outbox, *updates(client, service, 2))
     first, both = [], asyncio.Event()
 
     async def cut(result):
@@ -180,12 +178,10 @@ async def test_callback_whose_own_await_is_cancelled(service, client, outbox, co
     assert await taken(outbox, 1) == keys[:1]
 
 
-async def test_write_that_is_retried_as_its_verdict_is_taken(
-    service, client, outbox, connection, monkeypatch
-):
+async def test_write_that_is_retried_as_its_verdict_is_taken(service, client, outbox, monkeypatch):
     """It has none then. Its consumer waits for the new one."""
     service.script("webhooks.update", "403")
-    keys = await finished(service, client, outbox, connection, 1)
+    keys = await finished(outbox, *updates(client, service, 1))
     store, entries = outbox._store.store, outbox._store.store.entries
 
     async def late(*values):

@@ -14,11 +14,10 @@ from contextlib import closing
 
 import aiosqlite
 import pytest
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from invsvc_async import ApiKey, InvalidRequestError, JournalError, Outbox, Verdict
 from tests.batch.conftest import client_of
-from tests.outbox.conftest import CONNECTIONS, Rollback, entries_of, untold, verdict_of
+from tests.outbox.conftest import enqueue, entries_of, of_asyncpg, update, verdict_of
 from tests.outbox.test_results import taken
 
 PROGRAM = """
@@ -62,18 +61,6 @@ async def connection(path):
         yield made
 
 
-def update(client, service, text="mine"):
-    return client.webhooks.update(service.seed_webhook().id, description=text)
-
-
-async def enqueue(outbox, connection, *writes):
-    """Enqueue *writes* in one transaction."""
-    await connection.execute("BEGIN")
-    keys = [await outbox.enqueue(connection, write) for write in writes]
-    await connection.commit()
-    return keys
-
-
 async def test_closing_that_is_cancelled(path, client):
     """Both files are closed all the same, so that the outbox can be opened again."""
     begun, may_end = threading.Event(), threading.Event()
@@ -98,10 +85,9 @@ async def test_dispatching_that_is_cancelled_again_and_again(service, client, pa
     async def use():
         async with (
             Outbox.open(path, client) as outbox,
-            aiosqlite.connect(path) as connection,
             outbox.dispatching(grace=600),
         ):
-            await enqueue(outbox, connection, update(client, service))
+            await enqueue(outbox, update(client, service))
             await asyncio.Event().wait()
 
     using = asyncio.create_task(use())
@@ -116,25 +102,11 @@ async def test_dispatching_that_is_cancelled_again_and_again(service, client, pa
     assert not [name for name in names if name.startswith(("Engine", "Dispatcher", "Outbox"))]
 
 
-async def test_committed_write_is_sent_once_and_rolled_back_never(service, client, outbox, connection):
-    """The transaction decides; the ledger has the committed write, and not the other."""
-    async with outbox.dispatching():
-        await connection.execute("INSERT INTO orders VALUES ('gone')")
-        gone = await outbox.enqueue(connection, update(client, service, "rolled back"))
-        await connection.rollback()
-        [key] = await enqueue(outbox, connection, update(client, service, "committed"))
-        outcome = await verdict_of(outbox, key)
-    assert (outcome.verdict, outcome.value.description) == (Verdict.APPLIED, "committed")
-    assert await outbox.get(gone) is None
-    assert [entry.body["description"] for entry in service.ledger.entries] == ["committed"]
-
-
 async def test_application_file_that_is_replaced(service, client, outbox, path, caplog):
     """Its dispatcher would see nothing that is enqueued from now on: that is an error in the log, again and again."""
     copied = shutil.copy(path, path.with_name("restored.db"))
     async with outbox.dispatching():
-        async with aiosqlite.connect(path) as connection:
-            [key] = await enqueue(outbox, connection, update(client, service))
+        [key] = await enqueue(outbox, update(client, service))
         await verdict_of(outbox, key)
         shutil.move(copied, path)
         async with asyncio.timeout(60):
@@ -144,48 +116,15 @@ async def test_application_file_that_is_replaced(service, client, outbox, path, 
         await outbox.get("order-1")
 
 
-async def test_session_of_sqlalchemy(service, client, outbox, path):
-    """The same in an AsyncSession on aiosqlite; without a transaction it is refused."""
-    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
-    async with AsyncSession(engine) as session, outbox.dispatching():
-        with pytest.raises(InvalidRequestError, match="not in a transaction"):
-            await outbox.enqueue(session, update(client, service))
-        with pytest.raises(Rollback):
-            async with session.begin():
-                await outbox.enqueue(session, update(client, service, "rolled back"))
-                raise Rollback
-        async with session.begin():
-            key = await outbox.enqueue(session, update(client, service, "committed"))
-        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-    await engine.dispose()
-    assert service.arrivals("webhooks.update") == 1
-
-
 async def test_connections_that_are_refused(service, client, outbox, path):
-    """One without a transaction, a closed one, and one to PostgreSQL."""
+    """A closed one, and one to PostgreSQL."""
     async with aiosqlite.connect(path) as connection:
-        with pytest.raises(InvalidRequestError, match="not in a transaction"):
-            await outbox.enqueue(connection, update(client, service))
+        pass
     with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
         await outbox.enqueue(connection, update(client, service))
-    async with CONNECTIONS["asyncpg"]() as (other, transaction), transaction():
+    async with of_asyncpg() as (other, transaction), transaction():
         with pytest.raises(InvalidRequestError, match="one to PostgreSQL, but the outbox is in SQLite"):
             await outbox.enqueue(other, update(client, service))
-
-
-async def test_same_key_again(service, client, outbox, connection):
-    """The same write under its key is sent once, also after it was sent; another one is refused."""
-    hook = service.seed_webhook().id
-    async with outbox.dispatching():
-        for _ in range(2):
-            write = client.webhooks.update(hook, description="x").keyed("order-1")
-            await enqueue(outbox, connection, write)
-            await verdict_of(outbox, "order-1")
-        await connection.execute("BEGIN")
-        with pytest.raises(InvalidRequestError, match="another write under the key"):
-            await outbox.enqueue(connection, client.webhooks.update(hook, description="y").keyed("order-1"))
-        await connection.commit()
-    assert service.arrivals("webhooks.update") == 1
 
 
 async def test_killed_process_leaves_nothing_out(service, client, path):
@@ -238,7 +177,7 @@ async def test_table_of_another_version(client, tmp_path):
 
 async def test_payload_that_no_longer_fits(service, client, outbox, connection, path, caplog):
     """It gets a verdict in words, is kept, and is sent once the code fits again."""
-    [key] = await enqueue(outbox, connection, update(client, service))
+    [key] = await enqueue(outbox, update(client, service))
     text = "UPDATE invsvc_outbox SET intent = replace(intent, ?, ?)"
     await connection.execute(text, ("webhooks.update", "webhooks.gone"))
     await connection.commit()
@@ -253,12 +192,12 @@ async def test_payload_that_no_longer_fits(service, client, outbox, connection, 
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
 
 
-async def test_write_in_doubt_of_another_mode(service, client, path, connection):
+async def test_write_in_doubt_of_another_mode(service, client, path):
     """One that is done again because it is UNKNOWN stays so where nothing shows that it belongs there."""
     service.script("webhooks.update", "apply, then reset")
     service.script("webhooks.get", "pass", "403")
     async with Outbox.open(path, client) as outbox:
-        [key] = await enqueue(outbox, connection, update(client, service))
+        [key] = await enqueue(outbox, update(client, service))
         async with outbox.dispatching():
             assert (await verdict_of(outbox, key)).verdict is Verdict.UNKNOWN
         assert await outbox.retry(key) == [key]
@@ -276,13 +215,13 @@ async def test_write_in_doubt_of_another_mode(service, client, path, connection)
 async def test_row_that_was_moved_before_a_kill(service, client, outbox, connection, path):
     """Moved, and not marked so before the process was killed, it is not sent once more."""
     hook = service.seed_webhook().id
-    [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
+    [key] = await enqueue(outbox, client.webhooks.update(hook, description="x"))
     [(intent,)] = await connection.execute_fetchall("SELECT intent FROM invsvc_outbox")
     async with outbox.dispatching():
         await verdict_of(outbox, key)
         await connection.execute("UPDATE invsvc_outbox SET moved = 0, intent = ?", (intent,))
         await connection.commit()
-        [later] = await enqueue(outbox, connection, update(client, service))
+        [later] = await enqueue(outbox, update(client, service))
         await verdict_of(outbox, later)
         assert (await outbox.get(key)).verdict is Verdict.APPLIED
     assert [entry.path_id for entry in service.ledger.entries].count(hook) == 1
@@ -292,12 +231,12 @@ async def test_row_that_was_moved_before_a_kill(service, client, outbox, connect
 async def test_kill_while_a_write_is_dropped(service, client, outbox, connection):
     """Its row was deleted, and its verdict not yet: another write under its key is sent all the same."""
     service.script("webhooks.update", "403")
-    [key] = await enqueue(outbox, connection, update(client, service, "wrong").keyed("order-17"))
+    [key] = await enqueue(outbox, update(client, service, "wrong").keyed("order-17"))
     async with outbox.dispatching():
         assert (await verdict_of(outbox, key)).verdict is Verdict.REFUSED
     await connection.execute("DELETE FROM invsvc_outbox")
     await connection.commit()
-    await enqueue(outbox, connection, update(client, service, "right").keyed("order-17"))
+    await enqueue(outbox, update(client, service, "right").keyed("order-17"))
     async with outbox.dispatching(), asyncio.timeout(60):
         await service.arrived("webhooks.update", 2)
         while (outcome := await outbox.get(key)) is None:  # noqa: ASYNC110 - nothing tells
@@ -308,7 +247,7 @@ async def test_kill_while_a_write_is_dropped(service, client, outbox, connection
 
 async def test_drop_after_a_kill_while_a_write_was_taken_up(service, client, outbox, connection):
     """The journal has the write, and its row does not say so: it is deleted from both, and not sent."""
-    [key] = await enqueue(outbox, connection, update(client, service))
+    [key] = await enqueue(outbox, update(client, service))
     ((intent,),) = await connection.execute_fetchall("SELECT intent FROM invsvc_outbox")
     await outbox._store.move()
     await connection.execute("UPDATE invsvc_outbox SET moved = 0, intent = ?", (intent,))
@@ -316,24 +255,24 @@ async def test_drop_after_a_kill_while_a_write_was_taken_up(service, client, out
     assert await outbox.drop(key)
     assert await connection.execute_fetchall("SELECT key FROM invsvc_outbox") == []
     assert await entries_of(outbox) == []
-    [other] = await enqueue(outbox, connection, update(client, service, "other"))
+    [other] = await enqueue(outbox, update(client, service, "other"))
     async with outbox.dispatching():
         assert (await verdict_of(outbox, other)).verdict is Verdict.APPLIED
     assert [entry.body["description"] for entry in service.ledger.entries] == ["other"]
 
 
-async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(service, client, outbox, connection):
+async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(service, client, outbox):
     """The retried one waits for it, and is then overtaken: the newer one keeps its effect."""
     hook = service.seed_webhook().id
     service.script("webhooks.update", "403")
     service.script("webhooks.update", "slow 0.5")
     async with outbox.dispatching():
-        [older] = await enqueue(outbox, connection, client.webhooks.update(hook, description="older"))
+        [older] = await enqueue(outbox, client.webhooks.update(hook, description="older"))
         assert (await verdict_of(outbox, older)).verdict is Verdict.REFUSED
-        [newer] = await enqueue(outbox, connection, client.webhooks.update(hook, description="newer"))
+        [newer] = await enqueue(outbox, client.webhooks.update(hook, description="newer"))
         await service.arrived("webhooks.update", 2)
         assert await outbox.retry(older) == [older]
-        await enqueue(outbox, connection, update(client, service))  # so that the dispatcher looks meanwhile
+        await enqueue(outbox, update(client, service))  # so that the dispatcher looks meanwhile
         assert (await verdict_of(outbox, newer)).verdict is Verdict.APPLIED
         assert (await verdict_of(outbox, older)).verdict is Verdict.NOT_APPLIED
     assert [entry.body["description"] for entry in service.ledger.effects() if entry.path_id == hook] == [
@@ -341,27 +280,27 @@ async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(service, clie
     ]
 
 
-async def test_retry_after_the_newer_write_was_dropped(service, client, outbox, connection):
+async def test_retry_after_the_newer_write_was_dropped(service, client, outbox):
     """What is dropped of a write that was applied is its record: an older one is not sent over it, newer ones are."""
     hook = service.seed_webhook().id
     service.script("webhooks.update", "403")
     older, newer, newest = (client.webhooks.update(hook, description=text) for text in ("1", "2", "3"))
     async with outbox.dispatching():
-        [old] = await enqueue(outbox, connection, older)
+        [old] = await enqueue(outbox, older)
         assert (await verdict_of(outbox, old)).verdict is Verdict.REFUSED
-        [gone] = await enqueue(outbox, connection, newer)
+        [gone] = await enqueue(outbox, newer)
         assert (await verdict_of(outbox, gone)).verdict is Verdict.APPLIED
         assert await outbox.drop(gone)
         assert await outbox.retry(old) == [old]
         assert (await verdict_of(outbox, old)).verdict is Verdict.NOT_APPLIED
-        [last] = await enqueue(outbox, connection, newest)
+        [last] = await enqueue(outbox, newest)
         assert (await verdict_of(outbox, last)).verdict is Verdict.APPLIED
     assert [entry.body["description"] for entry in service.ledger.effects()] == ["2", "3"]
 
 
 async def test_reading_beside_the_process_that_sends(service, client, outbox, connection, path):
     """What another process has is read, and nothing else is possible; without the outbox there is nothing to read."""
-    [done] = await enqueue(outbox, connection, update(client, service))
+    [done] = await enqueue(outbox, update(client, service))
     async with client_of(service) as other, Outbox.open(path, other, reading=True) as reader:
         assert [entry.key for entry in await entries_of(reader, state="open")] == [done]
         async with outbox.dispatching():
@@ -390,11 +329,11 @@ async def test_reading_beside_the_process_that_sends(service, client, outbox, co
             pass
 
 
-async def test_kill_while_an_acknowledged_verdict_is_forgotten(service, client, connection, path):
+async def test_kill_while_an_acknowledged_verdict_is_forgotten(service, client, path):
     """The write was reopened, and the process killed: its new verdict is given all the same."""
     service.script("webhooks.update", "403")
     async with Outbox.open(path, client) as outbox:
-        [key] = await enqueue(outbox, connection, update(client, service))
+        [key] = await enqueue(outbox, update(client, service))
         async with outbox.dispatching():
             await verdict_of(outbox, key)
         await outbox.retry(key)
@@ -404,12 +343,12 @@ async def test_kill_while_an_acknowledged_verdict_is_forgotten(service, client, 
             assert await taken(outbox, 1) == [key]
 
 
-async def test_write_beside_the_outbox_while_one_is_sent_again(service, client, outbox, connection):
+async def test_write_beside_the_outbox_while_one_is_sent_again(service, client, outbox):
     """One that is proven absent is not sent over a newer write of the same client to its thing; its verdict says so."""
     hook = service.seed_webhook(description="before")
     service.script("webhooks.update", "reset", "reset")
     async with outbox.dispatching():
-        [key] = await enqueue(outbox, connection, client.webhooks.update(hook.id, description="older"))
+        [key] = await enqueue(outbox, client.webhooks.update(hook.id, description="older"))
         await service.arrived("webhooks.update", 1)
         newer = await client.webhooks.update(hook.id, description="newer").outcome()
         older = await verdict_of(outbox, key)
@@ -418,14 +357,14 @@ async def test_write_beside_the_outbox_while_one_is_sent_again(service, client, 
     assert [entry.body["description"] for entry in service.ledger.effects("webhooks.update")] == ["newer"]
 
 
-async def test_refused_write_beside_the_outbox_while_one_is_sent_again(service, client, outbox, connection):
+async def test_refused_write_beside_the_outbox_while_one_is_sent_again(service, client, outbox):
     """A newer write that did nothing has overtaken nothing: what was committed is sent."""
     hook = service.seed_webhook(description="before")
     await client.webhooks.update(hook.id, description="first")
     service.script("webhooks.update", "reset", "reset", "403", "422")
     change = client.webhooks.update
     async with outbox.dispatching():
-        [key] = await enqueue(outbox, connection, change(hook.id, description="older"))
+        [key] = await enqueue(outbox, change(hook.id, description="older"))
         await service.arrived("webhooks.update", 2)
         beside = [change(hook.id, description=text).outcome() for text in ("newer", "newest")]
         newer = await asyncio.gather(*beside)
@@ -433,29 +372,3 @@ async def test_refused_write_beside_the_outbox_while_one_is_sent_again(service, 
     assert [each.verdict for each in (*newer, older)] == [Verdict.REFUSED, Verdict.REFUSED, Verdict.APPLIED]
     effects = service.ledger.effects("webhooks.update")
     assert [entry.body["description"] for entry in effects] == ["first", "older"]
-
-
-async def test_callback_that_fails_gets_its_verdict_again(service, client, outbox, path, connection, caplog):
-    """In the same process; until then another one, which only reads, shows the error."""
-    told = []
-
-    async def failing(result):
-        told.append(result.key)
-        if len(told) < 3:
-            raise OSError("no")
-
-    [key] = await enqueue(
-        outbox, connection, client.webhooks.update(service.seed_webhook().id, description="x")
-    )
-    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
-        async with outbox.dispatching(on_result=failing), asyncio.timeout(60):
-            while not await untold(outbox):  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
-            async with client_of(service) as other, Outbox.open(path, other, reading=True) as beside:
-                assert await untold(beside) == {key: "OSError: no"}
-                assert [entry.heard for entry in await entries_of(beside, state="untold")] == [False]
-            while await entries_of(outbox, state="untold"):  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
-            assert (await outbox._store.entry(key)).heard
-            assert await untold(outbox) == {}
-    assert told == [key] * 3

@@ -13,15 +13,14 @@ import attrs
 from invsvc_async import Outbox, Timeouts, Verdict
 from invsvc_async.durable.entry import State
 from tests.batch.conftest import POLICY, client_of
-from tests.outbox.conftest import verdict_of
+from tests.outbox.conftest import enqueue, update, verdict_of
 from tests.outbox.stopped import POINTS
-from tests.outbox.test_dispatch import enqueue
 from tests.outbox.test_results import taken
 
 PATIENT = attrs.evolve(POLICY, deadline=900.0)
 
 
-async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, address, connection):
+async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, address):
     """
     It stores and sends nothing any more, because another has its writes.
 
@@ -34,17 +33,17 @@ async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, addres
     ):
 
         def new():
-            return client.webhooks.update(service.seed_webhook().id, description="new")
+            return update(client, service, "new")
 
         async def done(*writes):
-            for key in await enqueue(outbox, connection, *writes):
+            for key in await enqueue(outbox, *writes):
                 assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
 
         hooks = {point: service.seed_webhook().id for point in POINTS}
         writes = [
             client.webhooks.update(hook, description=point).keyed(point) for point, hook in hooks.items()
         ]
-        await enqueue(outbox, connection, *writes)
+        await enqueue(outbox, *writes)
         async with stopped(service, address) as child, outbox.dispatching(grace=0.0):
             for point in ("before the journal", "before the verdict"):
                 assert (await verdict_of(outbox, point)).verdict is Verdict.APPLIED

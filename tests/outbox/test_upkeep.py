@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from functools import partialmethod
 
-import aiosqlite
-import asyncpg
 import pytest
 
 from invsvc_async import InvalidRequestError, Outbox, Verdict
 from invsvc_async.durable.entries import Entries
 from tests.batch.conftest import HOOK, client_of
-from tests.outbox.conftest import entries_of, verdict_of
+from tests.outbox.conftest import enqueue, entries_of, finished, update, verdict_of
 from tests.outbox.test_results import taken
-from tests.support.database import database
 
 
 @pytest.fixture
@@ -25,45 +21,11 @@ async def outbox(place, client):
         yield opened
 
 
-@pytest.fixture
-async def enqueue(outbox, tmp_path):
-    """Give a function that enqueues writes in one transaction, and returns their keys."""
-    async with connected(outbox, tmp_path) as enqueue:
-        yield enqueue
-
-
-@asynccontextmanager
-async def connected(outbox, tmp_path):
-    """Give such a function, with a connection of its own."""
-    if outbox._store.database == "PostgreSQL":
-        connection = await asyncpg.connect(database().address)
-    else:
-        connection = await aiosqlite.connect(tmp_path / "app.db", isolation_level=None)
-
-    async def enqueue(*writes):
-        await connection.execute("BEGIN")
-        keys = [await outbox.enqueue(connection, write) for write in writes]
-        await connection.execute("COMMIT")
-        return keys
-
-    yield enqueue
-    await connection.close()
-
-
-async def finished(outbox, enqueue, *writes):
-    """Enqueue and send writes; give their keys."""
-    keys = await enqueue(*writes)
-    async with outbox.dispatching():
-        for key in keys:
-            await verdict_of(outbox, key)
-    return keys
-
-
 async def keys_in(outbox):
     return [entry.key for entry in await entries_of(outbox)]
 
 
-async def test_prune_deletes_what_is_finished_and_acknowledged(service, client, outbox, enqueue):
+async def test_prune_deletes_what_is_finished_and_acknowledged(service, client, outbox):
     """What is open, UNKNOWN, younger, or was not acknowledged stays, and is done as before."""
     service.script("webhooks.update", "pass", "apply, then reset")
     service.script("webhooks.get", "pass", "pass", "403")
@@ -73,12 +35,12 @@ async def test_prune_deletes_what_is_finished_and_acknowledged(service, client, 
         client.webhooks.update(hook, description=name).keyed(name)
         for hook, name in zip(hooks, names, strict=True)
     ]
-    await finished(outbox, enqueue, writes[0])
-    await finished(outbox, enqueue, writes[1])
-    await finished(outbox, enqueue, *writes[2:])
+    await finished(outbox, writes[0])
+    await finished(outbox, writes[1])
+    await finished(outbox, *writes[2:])
     assert (await outbox.get("unknown")).verdict is Verdict.UNKNOWN
     assert (await taken(outbox, 4))[:3] == ["first", "unknown", "second"]  # the fourth is not acknowledged
-    [waiting] = await enqueue(client.webhooks.update(hooks[0], description="open"))
+    [waiting] = await enqueue(outbox, client.webhooks.update(hooks[0], description="open"))
     assert await outbox.prune(older_than=3600) == 0
     assert await outbox.prune(older_than=0) == 2
     assert await keys_in(outbox) == ["unknown", "unheard", "last", waiting]
@@ -88,25 +50,25 @@ async def test_prune_deletes_what_is_finished_and_acknowledged(service, client, 
     assert "unheard" not in await keys_in(outbox)
 
 
-async def test_prune_in_many_slices(service, client, outbox, enqueue, monkeypatch):
+async def test_prune_in_many_slices(service, client, outbox, monkeypatch):
     """However many slices it takes, each finished write is deleted once; the next write to its thing is sent."""
     monkeypatch.setattr(Entries, "parts", partialmethod(Entries.parts, 2))
     hooks = [service.seed_webhook().id for _ in range(3)]
     writes = [client.webhooks.update(hook, description=str(number)) for number in (1, 2) for hook in hooks]
-    await finished(outbox, enqueue, *writes)
+    await finished(outbox, *writes)
     await outbox.prune(older_than=0, unacknowledged=True)
     assert await keys_in(outbox) == []
     later = [client.webhooks.update(hook, description="later") for hook in hooks]
-    for key in await finished(outbox, enqueue, *later):
+    for key in await finished(outbox, *later):
         assert (await outbox.get(key)).verdict is Verdict.APPLIED
 
 
-async def test_prune_leaves_no_body(service, client, outbox, enqueue):
+async def test_prune_leaves_no_body(service, client, outbox):
     """What a write contained is in no table."""
     texts = ["Jane Doe", "last"]
     hooks = [service.seed_webhook().id for _ in texts]
     writes = [client.webhooks.update(hook, description=text) for hook, text in zip(hooks, texts, strict=True)]
-    await finished(outbox, enqueue, *writes)
+    await finished(outbox, *writes)
     state = "SELECT count(*) FROM {s}states WHERE state IS NOT NULL"
     assert await number(outbox, state) == 2
     await outbox.prune(older_than=0, unacknowledged=True)
@@ -120,27 +82,27 @@ async def number(outbox, text):
 
 
 @pytest.mark.parametrize("remove", ["prune", "drop"])
-async def test_key_of_a_deleted_write_is_new(service, client, outbox, enqueue, remove):
+async def test_key_of_a_deleted_write_is_new(service, client, outbox, remove):
     """The same write under it is sent once more, also where numbers are given again."""
     hook = service.seed_webhook().id
     texts = ["one", "two", "three"]
     for text in texts:
-        await finished(outbox, enqueue, client.webhooks.update(hook, description=text).keyed(text))
+        await finished(outbox, client.webhooks.update(hook, description=text).keyed(text))
     if remove == "prune":
         await outbox.prune(older_than=0, unacknowledged=True)
     else:
         assert [await outbox.drop(key) for key in reversed(texts)] == [True] * 3
-    await finished(outbox, enqueue, client.webhooks.update(hook, description="one").keyed("one"))
+    await finished(outbox, client.webhooks.update(hook, description="one").keyed("one"))
     assert (await outbox.get("one")).verdict is Verdict.APPLIED
     assert [entry.body["description"] for entry in service.ledger.effects()] == [*texts, "one"]
 
 
-async def test_unknown_write_is_settled_before_it_is_done_again(service, client, outbox, enqueue):
+async def test_unknown_write_is_settled_before_it_is_done_again(service, client, outbox):
     """Asked for again, it is read first; it was applied, so it is not sent."""
     service.script("webhooks.update", "apply, then reset")
     service.script("webhooks.get", "pass", "403")
-    write = client.webhooks.update(service.seed_webhook().id, description="x")
-    [key] = await finished(outbox, enqueue, write)
+    write = update(client, service, "x")
+    [key] = await finished(outbox, write)
     assert (await outbox.get(key)).verdict is Verdict.UNKNOWN
     assert await outbox.retry(key) == [key]
     assert not await outbox.drop(key)  # it may have been sent, and has no verdict now
@@ -149,7 +111,7 @@ async def test_unknown_write_is_settled_before_it_is_done_again(service, client,
     assert service.arrivals("webhooks.update") == 1
 
 
-async def test_write_waits_for_an_unknown_one_of_an_earlier_process(service, place, client, tmp_path):
+async def test_write_waits_for_an_unknown_one_of_an_earlier_process(service, place, client):
     """While the service may still commit an older write to its thing, the next one is not sent."""
     service.script("webhooks.update", "late 1.0, then reset")
     service.script("webhooks.get", "pass", "403")
@@ -157,8 +119,7 @@ async def test_write_waits_for_an_unknown_one_of_an_earlier_process(service, pla
     for text in ("first", "second"):
         async with client_of(service) as made, Outbox.open(place, made) as outbox:
             write = made.webhooks.update(hook, description=text).with_policy(settle_after_loss=2.0)
-            async with connected(outbox, tmp_path) as enqueue:
-                await finished(outbox, enqueue, write)
+            await finished(outbox, write)
     effects = sorted(service.ledger.effects("webhooks.update"), key=lambda entry: entry.applied_at)
     assert [entry.body["description"] for entry in effects] == ["first", "second"]
 
@@ -170,12 +131,10 @@ async def test_prune_refuses_a_time_to_come(outbox):
             await outbox.prune(older_than=age)
 
 
-async def test_refused_write_is_done_again(service, client, outbox, enqueue):
+async def test_refused_write_is_done_again(service, client, outbox):
     """A write that was refused keeps its body, and is sent anew once it is asked for."""
     service.script("webhooks.update", "403")
-    [key] = await finished(
-        outbox, enqueue, client.webhooks.update(service.seed_webhook().id, description="x")
-    )
+    [key] = await finished(outbox, update(client, service, "x"))
     assert (await outbox.get(key)).verdict is Verdict.REFUSED
     async with outbox.dispatching():
         assert await outbox.retry(key, "unknown") == [key]
@@ -184,11 +143,11 @@ async def test_refused_write_is_done_again(service, client, outbox, enqueue):
     assert service.arrivals("webhooks.update") == 2
 
 
-async def test_dropped_write_is_not_sent(service, client, outbox, enqueue):
+async def test_dropped_write_is_not_sent(service, client, outbox):
     """What is dropped before a dispatcher begins is gone; an unknown key is not found."""
     hook = service.seed_webhook().id
     [gone, kept] = await enqueue(
-        *(client.webhooks.update(hook, description=text) for text in ("dropped", "kept"))
+        outbox, *(client.webhooks.update(hook, description=text) for text in ("dropped", "kept"))
     )
     assert await outbox.drop(gone)
     assert not await outbox.drop(gone)
@@ -197,19 +156,19 @@ async def test_dropped_write_is_not_sent(service, client, outbox, enqueue):
     assert [entry.body["description"] for entry in service.ledger.entries] == ["kept"]
 
 
-async def test_next_one_acknowledges_the_one_before(service, client, outbox, enqueue):
+async def test_next_one_acknowledges_the_one_before(service, client, outbox):
     """What was acknowledged is not given again; the last one is, because nobody has asked for another."""
     hooks = [service.seed_webhook().id for _ in range(3)]
-    keys = await finished(outbox, enqueue, *(client.webhooks.update(hook, description="x") for hook in hooks))
+    keys = await finished(outbox, *(client.webhooks.update(hook, description="x") for hook in hooks))
     assert await taken(outbox, 2) == keys[:2]
     assert await taken(outbox, 2) == keys[1:]
     assert await taken(outbox, 1) == keys[2:]
 
 
-async def test_callback_that_retries_its_write_gets_the_new_verdict(service, client, outbox, enqueue):
+async def test_callback_that_retries_its_write_gets_the_new_verdict(service, client, outbox):
     """What it acknowledges is the refusal, not the verdict of the write that is sent again."""
     service.script("webhooks.update", "403")
-    await enqueue(client.webhooks.update(service.seed_webhook().id, description="x"))
+    await enqueue(outbox, update(client, service, "x"))
     verdicts, both = [], asyncio.Event()
 
     async def retrying(result):
@@ -229,8 +188,7 @@ async def test_secrets_are_passed_on_and_not_stored(service, place, client, tmp_
     async with Outbox.open(
         place, client, on_secret=lambda key, hook: secrets.update({key: hook.secret})
     ) as outbox:
-        async with connected(outbox, tmp_path) as enqueue:
-            [key] = await finished(outbox, enqueue, client.webhooks.create(**HOOK))
+        [key] = await finished(outbox, client.webhooks.create(**HOOK))
         assert (await outbox.get(key)).value.secret is None
         stored = [str(row).encode() for row in await outbox._store.store.rows("SELECT * FROM {s}entries")]
     stored += [file.read_bytes() for file in tmp_path.iterdir()]

@@ -19,18 +19,13 @@ from invsvc_async import (
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.outbox import outbox as module
 from tests.batch.conftest import HOOK, client_of
-from tests.outbox.conftest import entries_of
-from tests.outbox.test_dispatch import enqueue
+from tests.outbox.conftest import enqueue, entries_of, update
 
 
 @pytest.fixture
 async def outbox(place, client):
     async with Outbox.open(place, client) as opened:
         yield opened
-
-
-def update(client, service, text="mine", hook=None):
-    return client.webhooks.update(hook or service.seed_webhook().id, description=text)
 
 
 async def within(seconds, awaitable):
@@ -148,9 +143,7 @@ async def test_outbox_that_is_closed_meanwhile(client, place):
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-async def test_verdict_that_another_process_has_stored(
-    service, client, address, connection, monkeypatch, is_told
-):
+async def test_verdict_that_another_process_has_stored(service, client, address, monkeypatch, is_told):
     """A notification wakes those that wait for it; without one, they look now and then."""
     monkeypatch.setattr(module, "_POLL", 600.0 if is_told else 0.2)
     async with (
@@ -165,17 +158,17 @@ async def test_verdict_that_another_process_has_stored(
         writes = [update(client, service).keyed(key) for key in ("a", "b")]
         waiting = [asyncio.create_task(within(60, each)) for each in (here.wait("a"), here.wait("b"), first)]
         await asyncio.sleep(0.2)
-        await enqueue(there, connection, *writes)
+        await enqueue(there, *writes)
         one, two, result = await asyncio.gather(*waiting)
         await results.aclose()
     assert [one.verdict, two.verdict, result.verdict] == [Verdict.APPLIED] * 3
 
 
-async def test_verdicts_wake_no_dispatcher(service, client, address, connection):
+async def test_verdicts_wake_no_dispatcher(service, client, address):
     """What is told of verdicts costs those that send no look for writes."""
     slow, reads, read = address.replace("silence=1", "silence=240"), [], asyncio.Event()  # a poll each minute
     async with Outbox.open(slow, client) as outbox, outbox.dispatching():
-        await enqueue(outbox, connection, update(client, service).keyed("a"))
+        await enqueue(outbox, update(client, service).keyed("a"))
         await outbox.wait("a", timeout=60)
         store = outbox._store.store
         real = store.open_in
