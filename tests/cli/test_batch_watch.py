@@ -17,13 +17,12 @@ import pytest
 
 from invsvc_async.batch import Batch
 from invsvc_async.batch.reports import live
-from invsvc_async.batch.reports.live import Watch
 from invsvc_async.batch.run_status import note_status
 from invsvc_async.cli.commands import stores as commands
 from invsvc_async.cli.commands.stores import BATCH, At
 from invsvc_async.simulator.loopback_page import local
 from tests.batch.conftest import client_of
-from tests.batch.reports.test_live import mixed
+from tests.batch.reports.test_live import mixed, read
 from tests.batch.writing import all_of, creates
 from tests.cli.conftest import child
 from tests.support.browser import CHROMIUM, browser
@@ -139,12 +138,7 @@ async def test_state_in_a_word(client, tmp_path, change, state):
         connection.execute(change)
     connection.close()
 
-    assert (await told_of(tmp_path / "run.db"))["state"] == state
-
-
-async def told_of(journal):
-    async with Watch(journal) as watch:
-        return await watch.read()
+    assert (await read(tmp_path / "run.db"))["state"] == state
 
 
 async def test_requests_of_other_machines():
@@ -161,7 +155,7 @@ async def test_batch_that_nothing_runs(client, tmp_path, monkeypatch):
     async with Batch.open(tmp_path / "run.db", client) as batch:
         run = batch.run(creates(client, 400))
         await anext(run)
-    told = await told_of(tmp_path / "run.db")
+    told = await read(tmp_path / "run.db")
 
     assert told["state"] == "quiet"
     assert told["seconds"] >= 0
@@ -172,7 +166,7 @@ async def test_workers_of_a_database(client):
     journal = database().journal("watch_workers", silence=60)
     async with Batch.open(journal, client) as batch:
         await all_of(batch, creates(client, 5))
-        told = await told_of(journal)
+        told = await read(journal)
 
     assert (told["state"], told["done"]) == ("finished", 5)
     assert [each["done"] for each in told["workers"]] == [5]

@@ -1,7 +1,7 @@
 """
-The state of a batch while it runs, read beside it once a second.
+The state of a batch, an outbox or a journal, read beside those who send once a second.
 
-It only reads, and no statement reads more rows the larger the journal is.
+It only reads.  Of a batch, no statement reads more rows the larger its journal is.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import asyncio
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN, entries_of, name_of, workers_of
-from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups
-from invsvc_async.batch.result import Result
+from invsvc_async.batch.entries import BEGUN, BatchEntries, name_of, summary_of, workers_of
+from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups, result_of
 from invsvc_async.batch.run_status import RUN, TOTAL, statuses_in
 from invsvc_async.codec.exact_json import WireObject
 from invsvc_async.errors import JournalError
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.result import Summary, Worker
     from invsvc_async.batch.run_status import Status
+    from invsvc_async.durable.entries import Entries
     from invsvc_async.reconcile.history import Verdict
 
 __all__ = ["Watch", "plain_worker"]
@@ -42,23 +42,21 @@ Plain = WireObject
 
 
 class Watch:
-    """Reads the state of one batch, within ``async with``; the failures only if their number has changed."""
+    """
+    Reads the state of *entries*, which are at *place*; the failures only if their number has changed.
 
-    def __init__(self, journal: str | Path) -> None:
-        self.name: str = name_of(journal)
-        self._file: Path | None = None if is_postgres(str(journal)) else Path(journal)
-        self._entries = entries_of(journal, reading=True)
+    *kind* is the command that they are for.
+    """
+
+    def __init__(self, entries: Entries, place: str, kind: str = "batch") -> None:
+        self.name: str = name_of(place)
+        self._kind = kind
+        self._file: Path | None = None if is_postgres(place) else Path(place)
+        self._entries = entries
         self._reading = asyncio.Lock()
         self._read_at, self._latest = 0.0, Plain()
         self._grouped: Mapping[Verdict, int] = {}
         self._groups: list[Group] = []
-
-    async def __aenter__(self) -> Self:
-        await self._entries.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._entries.aclose()
 
     async def data(self, _query: Mapping[str, str]) -> Plain:
         """Return the state, at most 1 s old, or ``problem`` if the journal cannot be read."""
@@ -73,7 +71,9 @@ class Watch:
 
     async def read(self) -> Plain:
         """Return the state as JSON values; times in seconds."""
-        entries, summary = self._entries, await self._entries.summary()
+        entries = self._entries
+        open_inputs = await entries.open_inputs() if isinstance(entries, BatchEntries) else 0
+        summary = summary_of(await entries.counts(), open_inputs)
         facts, began = await entries.facts.beginning(RUN), await entries.facts.get(BEGUN)
         workers = await workers_of(entries) if self._file is None else None
         runs = statuses_in(facts)
@@ -86,7 +86,7 @@ class Watch:
         ended = changed if is_finished else now
         total = facts.get(TOTAL, "") if summary.open_inputs else ""
         return {
-            "name": self.name, "at": now, "done": summary.done, "total": summary.total,
+            "name": self.name, "kind": self._kind, "at": now, "done": summary.done, "total": summary.total,
             "expected": max(summary.total, int(total) if total.isdecimal() else 0),
             "sending": summary.sending, "open_inputs": summary.open_inputs,
             "secrets_lost": summary.secrets_lost,
@@ -106,8 +106,8 @@ class Watch:
         groups = Groups()
         for verdict, count in failed.items():
             for entry in await self._entries.latest(verdict, _GROUPED) if count else ():
-                groups.add(Result.of(entry))
-        self._groups, self._grouped = groups.sorted(self.name), failed
+                groups.add(result_of(self._entries, entry))
+        self._groups, self._grouped = groups.sorted(self.name, self._kind), failed
 
     def _changed(self, workers: Sequence[Worker]) -> float | None:
         """Return when it was changed last, in epoch s. To read a file creates an empty log beside it."""

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,7 +81,7 @@ class Kind:
 
 
 BATCH = Kind("batch", "run.db", "run the batch", frozenset({"profile", "unacknowledged"}))
-OUTBOX = Kind("outbox", "outbox.db", "whoever sends its writes does it", frozenset({"watch"}))
+OUTBOX = Kind("outbox", "outbox.db", "whoever sends its writes does it")
 JOURNAL = Kind(
     "journal", "journal.db", "run the same write under its key",
     frozenset({"watch", "workers", "verdict", "force", "failed"}),
@@ -335,23 +335,25 @@ async def watch(
     ] = True,
 ) -> None:
     """
-    Watch a batch on a page: `invsvc batch watch run.db`.  Stop with Ctrl-C.
+    Watch the writes on a page: `invsvc KIND watch PLACE`.  Stop with Ctrl-C.
 
     The page shows progress, rate, pauses, workers and failures.
-    It only reads, so it can run beside the batch, and after its end.  The page answers only to this machine.
+    It only reads, so it can run beside those who send.  The page answers only to this machine.
     """
-    del kind  # it is a batch
     import webbrowser
 
     from invsvc_async.batch.reports.live import Watch
     from invsvc_async.simulator.loopback_page import serving_page
 
     try:
-        async with Watch(at.place) as batch, serving_page(PAGE, batch.data, port=port) as address:
+        async with AsyncExitStack() as undo:
+            entries = await undo.enter_async_context(opened(kind, at, reading=True))
+            watched = Watch(entries, at.place, kind.name)
+            address = await undo.enter_async_context(serving_page(PAGE, watched.data, port=port))
             if at.json_:
                 emit_json({"watch_url": address, "data_url": f"{address}data"})
             else:
-                typer.echo(f"Watching {batch.name}; press Ctrl-C to stop.\n  watch_url   {address}")
+                typer.echo(f"Watching {watched.name}; press Ctrl-C to stop.\n  watch_url   {address}")
                 typer.echo(f"  data_url    {address}data (what the page reads, as JSON)")
             sys.stdout.flush()
             display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")

@@ -7,12 +7,14 @@ import json
 import os
 import sqlite3
 import time
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.batch import Batch
+from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.reports.live import Watch
 from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.batch.run_status import Status, statuses_in
@@ -23,9 +25,20 @@ from tests.batch.writing import all_of, creates
 from tests.support.database import database
 
 
+@asynccontextmanager
+async def watching(path):
+    """Yield what reads the state of the batch at *path*."""
+    entries = entries_of(path, create=False, reading=True)
+    await entries.open()
+    try:
+        yield Watch(entries, str(path))
+    finally:
+        await entries.aclose()
+
+
 async def read(path):
     """Open, read and close."""
-    async with Watch(path) as watch:
+    async with watching(path) as watch:
         return await watch.read()
 
 
@@ -71,7 +84,8 @@ async def test_counts_beside_a_run(client, journal):
         run = batch.run(mixed(client, 60))
         for _ in range(20):
             await anext(run)
-        watch = await Watch(journal).__aenter__()
+        opened = watching(journal)
+        watch = await opened.__aenter__()
         during = await watch.read()
         await all_of_rest(run)
         after = await watch.read()
@@ -85,7 +99,7 @@ async def test_counts_beside_a_run(client, journal):
             assert (reopened["done"], reopened["groups"]) == (40, [])
             await all_of(batch)
             assert counts(await watch.read()) == told(await batch.summary())
-        await watch.__aexit__()
+        await opened.__aexit__(None, None, None)
     assert (await read(journal))["verdicts"] == {"applied": 40, "refused": 20}
 
 
@@ -191,7 +205,7 @@ async def test_what_a_reading_costs(client, tmp_path, monkeypatch, form):
         path = tmp_path / f"{many}.db" if form == "file" else database().journal(f"cost{many}")
         async with Batch.open(path, client) as batch:
             await all_of(batch, creates(client, many, start=10 * many))
-        async with Watch(path) as watch:
+        async with watching(path) as watch:
             monkeypatch.setattr(type(watch._entries.store), "rows", counting)
             live = await watch.read()
             monkeypatch.undo()
@@ -222,11 +236,12 @@ async def test_batch_that_ends_while_it_is_watched(client, tmp_path):
     path = tmp_path / "run.db"
     async with Batch.open(path, client) as batch:
         await all_of(batch, creates(client, 3))
-        watch = await Watch(path).__aenter__()
+        opened = watching(path)
+        watch = await opened.__aenter__()
     async with Batch.open(path, client) as batch:
         await all_of(batch, creates(client, 3, start=3))
         assert (await watch.read())["total"] == 6
-    await watch.__aexit__()
+    await opened.__aexit__(None, None, None)
     assert not path.with_name("run.db-wal").exists()
     assert (await read(path))["total"] == 6
 
@@ -261,5 +276,5 @@ async def test_bad_files(client, tmp_path, content):
 async def test_missing_file(tmp_path):
     """It is named, and not made."""
     with pytest.raises(JournalError, match=r"gone\.db: the file does not exist"):
-        Watch(tmp_path / "gone.db")
+        await read(tmp_path / "gone.db")
     assert [*tmp_path.iterdir()] == []
