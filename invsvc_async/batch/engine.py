@@ -91,11 +91,6 @@ class Engine:
             await self._wait()
 
     @property
-    def has_room(self) -> bool:
-        """Whether an item may be added now."""
-        return not (self._stopped or self._is_full)
-
-    @property
     def _is_full(self) -> bool:
         """Whether the limit is reached, or enough items are ready: more would slow garbage collection."""
         return len(self._ready) >= self._ahead or len(self.held) >= self._most

@@ -20,7 +20,6 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import JOURNEY_READER
 from invsvc_async.transport.session import ClientOptions
-from invsvc_async.writes.new_intent import intent_of
 from invsvc_async.writes.results import secret_passed_on
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.circuit_breaker import CircuitBreaker
     from invsvc_async.batch.pacing import Slots
     from invsvc_async.batch.restored import Restored
-    from invsvc_async.durable.intents import Commons, Packed
+    from invsvc_async.durable.intents import Packed
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.records import Record
     from invsvc_async.reconcile.intent import Intent
@@ -62,6 +61,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     key: str
     digest: str
     number: int = 0  # of its entry: once that is dropped, another write may have its key
+    place: int = 0  # of its entry
     thing: str | None
     writes: WriteRegister  # what the client's answers showed
     on_secret: OnSecret | None = None
@@ -107,15 +107,6 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         if self.names_reader and self.intent is not None and callable(spec.policy.journey_reader):
             changed = attrs.evolve(self.intent.policy, journey_reader=spec.policy.journey_reader)
             self.intent = attrs.evolve(self.intent, policy=changed)
-
-    def new_entry(self, commons: Commons) -> Entry:
-        """Return the entry of a new write. While a restored journal has doubts, it is settled first."""
-        assert self.spec is not None
-        self.intent = intent_of(self.spec)
-        if self.restored is not None:
-            self.intent = self.restored.of_new(self.intent)
-            self.reader, self.spec = self.spec.reader, None
-        return self._entry(State.TO_DO, self.intent, pack(self.intent, commons))
 
     @property
     def kind(self) -> Kind:

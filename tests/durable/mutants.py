@@ -133,10 +133,8 @@ MUTANTS = (
         "CASE WHEN silence > {arg 1 float8} THEN silence ELSE {arg 1 float8} END",
         "{arg 1 float8}",
     ),
-    Mutant("lanes regained", _DISPATCH, " and self._in_lane[lane.number] == self._busy[lane]", ""),
-    Mutant(
-        "passed over", _DISPATCH, "                self._places[lane.number] = 0\n", "                pass\n"
-    ),
+    Mutant("lanes regained", _DISPATCH, "lane.doubtful or number in lost)", "lane.doubtful)"),
+    Mutant("passed over", _DISPATCH, "            self._places[lane.number] = 0\n", "            pass\n"),
     Mutant(
         "read again is min",
         _DISPATCH,
@@ -146,7 +144,7 @@ MUTANTS = (
     Mutant(
         "newest",
         _DISPATCH,
-        "if item.thing is not None and entry.place < self._newest.get(item.thing, 0):",
+        "if item.thing is not None and item.place < newest.get(item.thing, 0):",
         "if False:",
     ),
     Mutant(

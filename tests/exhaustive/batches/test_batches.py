@@ -52,8 +52,8 @@ def test_code_after_a_mutant():
     from invsvc_async.batch.dispatcher import Dispatcher
     from invsvc_async.durable import postgres_store
 
-    before = postgres_store._PUT, Dispatcher._fetched.__code__
+    before = postgres_store._PUT, Dispatcher._fetch.__code__
     for mutant in MUTANTS:
         with broken(mutant):
             pass
-    assert before == (postgres_store._PUT, Dispatcher._fetched.__code__)
+    assert before == (postgres_store._PUT, Dispatcher._fetch.__code__)
