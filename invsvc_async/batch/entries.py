@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -118,7 +119,10 @@ class BatchEntries(Entries):
 
     async def checkpoint(self) -> Checkpoint | None:
         """Return how far the latest input was taken in, if all its lines have keys."""
-        return Checkpoint.decoded(await self.facts.get(_CHECKPOINT))
+        text = await self.facts.get(_CHECKPOINT)
+        with suppress(msgspec.MsgspecError):  # damaged: the file is read from its start
+            return None if text is None else msgspec.json.decode(text, type=Checkpoint)
+        return None
 
     async def begin_input(self, reader: str) -> float:
         """Note that the process *reader* reads an input; return the time of the store's clock, in seconds."""

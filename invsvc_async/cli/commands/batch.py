@@ -146,14 +146,16 @@ async def _run(
     skip_bad: bool,
 ) -> int:
     from invsvc_async.batch.entries import checkpoint_at
-    from invsvc_async.batch.file_check import FileWrites, check_file
+    from invsvc_async.batch.file_check import FileWrites, read_lines
     from invsvc_async.cli.commands import batch_run
     from invsvc_async.cli.table_input import Table
 
     async with options.client(options.concurrency) as client:
         rows = None if table is None else Table(lines, client, *table)
-        writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, table=rows)
-        check_file(writes, None if dry_run else await checkpoint_at(journal))
+        read, form = (read_lines, b"") if rows is None else (rows.lines, rows.form)
+        writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, read=read, form=form)
+        for _ in writes.check(None if dry_run else await checkpoint_at(journal)):
+            pass
         _name_problems(file, writes, skip_bad=skip_bad)
         if dry_run:
             names = ("operation", "arguments", "key")
