@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from contextlib import suppress
-from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -199,7 +198,7 @@ class Dispatcher:
             kept = share if self._is_hungry or self.is_caught_up else min(share, ceil(len(staying) / 2))
             for lane in staying[max(kept, 1) :]:
                 lane.leaving = True
-        under_way = {lane.number for lane in busy if lane is not None}
+        under_way = {lane.number for lane in busy}
         free = [lane for lane in lanes.values() if lane.leaving and lane.number not in under_way]
         await self.leases.give_up(free)
         for lane in free:
@@ -224,7 +223,7 @@ class Dispatcher:
         """
         lanes = self.leases.lanes
         under_way = {item.lane for item in self._held.values()}
-        lost = {lane.number for lane in under_way if lane is not None and lanes.get(lane.number) is not lane}
+        lost = {lane.number for lane in under_way if lanes.get(lane.number) is not lane}
         return {
             number: lane
             for number, lane in lanes.items()
@@ -291,16 +290,14 @@ class Dispatcher:
             await self.earlier.mark(items, is_part=is_part)
         for item in items:
             await engine.room()
-            lane = item.lane
-            assert lane is not None
-            if lane.leaving or self.leases.lanes.get(lane.number) is not lane:
+            if item.lane.leaving or self.leases.lanes.get(item.lane.number) is not item.lane:
                 continue  # the next owner sends it
             name = item.thing or item.key
             if name not in self._waiting and not self._may_begin(item):
                 self._waiting[name] = item.key
             if name not in self._waiting:
                 self._held[item.number] = item
-                item.on_end = partial(self._ended, item, lane)
+                item.on_end = self._ended
                 self._is_hungry = False
                 engine.add(item)
         return bool(found)
@@ -349,8 +346,7 @@ class Dispatcher:
     async def _checked(self, entry: Entry, lane: Lane) -> Item | None:
         """Return the item of *entry*; if this version cannot send it, store a verdict that says so."""
         try:
-            item = self._item(entry)
-            assert item.intent is not None
+            item = self._item(entry, lane)
             view = options_of(self._sending.client).without_team()
             check_scope(view, item.intent, same_mode=self._sending.same_mode, in_doubt=item.in_doubt)
         except (JournalError, InvalidRequestError) as error:
@@ -362,10 +358,9 @@ class Dispatcher:
                 await lane.put(verdict_of_unfit(entry, error, is_of_copy=is_of_copy))
             self._on_unfit()
             return None
-        item.lane, item.sender_gone = lane, lane.was_free
         return item
 
-    def _item(self, entry: Entry) -> Item:
+    def _item(self, entry: Entry, lane: Lane) -> Item:
         """Make the item of an entry that is not done."""
         sending, asked = self._sending, self._asked.get(entry.key)
         made = None if asked is None else asked.entry
@@ -380,6 +375,8 @@ class Dispatcher:
             digest=entry.digest,
             number=entry.seq,
             place=entry.place,
+            lane=lane,
+            sender_gone=lane.was_free,
             thing=entry.thing,
             on_secret=sending.on_secret,
             intent=intent,
@@ -387,7 +384,8 @@ class Dispatcher:
             restored=sending.restored,
         )
 
-    def _ended(self, item: Item, lane: Lane) -> None:
+    def _ended(self, item: Item) -> None:
+        lane = item.lane
         del self._held[item.number]
         if item.thing in self._passed:
             self._passed.discard(item.thing)

@@ -91,7 +91,7 @@ class Earlier:
         things = sorted({item.thing for item in items if item.thing is not None})
         in_flight: dict[str, int] = {}  # the last place of each thing that may have been sent
         for item in items:
-            if item.thing is None or item.intent is None or not replaces(item.intent.operation):
+            if item.thing is None or not replaces(item.intent.operation):
                 continue
             if item.in_doubt and not was_seen_undone(item.intent):
                 in_flight[item.thing] = max(item.place, in_flight.get(item.thing, 0))
@@ -99,7 +99,7 @@ class Earlier:
             in_flight |= await in_flight_of(self._store, things)
         done = await self._look_up(things)
         for item in items:
-            if item.intent is None or item.thing is None:
+            if item.thing is None:
                 continue
             last_done = done.get(item.thing, 0)
             if last_done > item.place:

@@ -21,7 +21,7 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.transport.session import Request
 from invsvc_async.writes.driver import Driver, new_run
-from invsvc_async.writes.new_intent import Start, intent_of, new_start, spec_of_intent, taken_up
+from invsvc_async.writes.new_intent import Start, new_start, spec_of_intent, taken_up
 from invsvc_async.writes.recovery import check_scope
 from invsvc_async.writes.state_reads import LIST_SIZE, StateReader
 
@@ -274,7 +274,7 @@ class Engine:
         async with self._looking:
             if self._has_looked:  # by another task, meanwhile
                 return  # type: ignore[unreachable]  # mypy sees no other task
-            intent = item.intent or intent_of(cast("WriteSpec", item.spec))
+            intent = item.intent
             team = self._anywhere.team_of(Request(operation=WEBHOOKS_LIST, team=intent.scope.team))
             last = self._writes.last_list(WEBHOOKS_LIST.name, team)
             if last is None:
@@ -339,7 +339,6 @@ class Engine:
 
     def _put_back(self, item: Item) -> None:
         """Make *item* the next one to run. It keeps its place in its line."""
-        assert item.intent is not None
         item.is_put_back = False
         self._writes.ended.pop(item.intent.identity, None)  # it would be taken for the verdict
         self._ready.appendleft(item)
@@ -376,7 +375,7 @@ class Engine:
 
     def _end(self, item: Item, wait: float) -> None:
         if item.on_end is not None:
-            item.on_end()
+            item.on_end(item)
         self._next_in_line(item.thing, wait)
 
     def _let_go(self, item: Item) -> None:
@@ -386,7 +385,6 @@ class Engine:
         self._changed.set()
 
     def _taken_up(self, item: Item) -> AnyDriver:
-        assert item.intent is not None
         check_scope(self._anywhere, item.intent, same_mode=self._same_mode, in_doubt=item.in_doubt)
         intent, begin = item.intent, None
         if item.in_doubt or item.is_overtaken:  # settle first what may have been sent

@@ -470,7 +470,10 @@ async def test_tasks_that_begin_at_once(service, client, tmp_path, monkeypatch):
         lambda spec, intent: spec if isinstance(spec, Lost) else new_run(spec, intent),
     )
     engine = Engine(Sending(client=client, concurrency=1, rate=None))
-    engine.add(Item(key="a", digest="", thing=None, writes=WriteRegister(is_of_one_mode=True), spec=Lost()))
+    write, register = client.webhooks.update("wh_1", description="x"), WriteRegister(is_of_one_mode=True)
+    fields = {"key": "a", "digest": "", "number": 1, "place": 1, "thing": None, "intent": write.intent}
+    engine.add(Item(**fields, lane=None, writes=register, spec=Lost()))
+    write.close()
     engine.finish()
     async with asyncio.timeout(30):
         assert await engine.next_finished() is None

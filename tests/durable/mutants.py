@@ -150,8 +150,8 @@ MUTANTS = (
     Mutant(
         "sender gone",
         _DISPATCH,
-        "item.lane, item.sender_gone = lane, lane.was_free",
-        "item.lane, item.sender_gone = lane, True",
+        "sender_gone=lane.was_free",
+        "sender_gone=True",
     ),
     Mutant(
         "other write under its key",

@@ -46,8 +46,8 @@ MUTANTS = (
            "            pass\n", "file: retried: while another", 13),
     Mutant("one thing in two lanes", _entries, "name = (thing or key)", "name = key", "database: fed slowly", 11),
     # storing and sending
-    Mutant("sent before it is stored", "item", "await self._lane.put(self._entry(State.SENDING,",
-           "self._lane.put(self._entry(State.SENDING,", "file: killed: two renames", 3),
+    Mutant("sent before it is stored", "item", "await self.lane.put(self._entry(State.SENDING,",
+           "self.lane.put(self._entry(State.SENDING,", "file: killed: two renames", 3),
     Mutant("what was in flight is sent anew", "item",
            'return any(each.end is None or each.end.kind != "not applied" for each in self.intent.sent)',
            "return False", "file: killed: two renames", 1),
