@@ -74,6 +74,7 @@ class Dispatcher:
         self._waiting: dict[str, str] = {}  # by thing, or key without one: the key that may not begin yet
         self._asked: OrderedDict[str, Asked] = OrderedDict()  # by key: what the store has not of the input
         self.woken: asyncio.Event = asyncio.Event()  # there may be something to send
+        self.caught_up: asyncio.Event = asyncio.Event()  # all that was read is in the engine
         self._beat_now = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
         self._engine: Engine | None = None  # while this process sends
@@ -102,8 +103,10 @@ class Dispatcher:
             while True:
                 await engine.hunger()
                 self.woken.clear()
-                if await self._fetch(engine):
+                if not self._is_read and await self._fetch(engine):
                     continue
+                if self._is_read:
+                    self.caught_up.set()
                 if self._is_idle and is_over is not None and await is_over():
                     return
                 if self.leases.living > 1 and not self._is_hungry and self._is_idle:
@@ -118,10 +121,10 @@ class Dispatcher:
 
     @property
     def _is_idle(self) -> bool:
-        return not self._held and self.is_caught_up
+        return not self._held and self._is_read
 
     @property
-    def is_caught_up(self) -> bool:
+    def _is_read(self) -> bool:
         """Whether all lanes of this process were read to their ends."""
         return self._has_divided and all(self._places.get(lane, 0) is None for lane in self.leases.lanes)
 
@@ -195,7 +198,7 @@ class Dispatcher:
         staying = [lane for lane in lanes.values() if not lane.leaving]
         if self.leases.hungry:
             staying.sort(key=lambda lane: -busy[lane])
-            kept = share if self._is_hungry or self.is_caught_up else min(share, ceil(len(staying) / 2))
+            kept = share if self._is_hungry or self._is_read else min(share, ceil(len(staying) / 2))
             for lane in staying[max(kept, 1) :]:
                 lane.leaving = True
         under_way = {lane.number for lane in busy}
@@ -252,6 +255,7 @@ class Dispatcher:
             if lane in self.leases.lanes:
                 place = self._places.get(lane, 0)
                 self._places[lane] = after if place is None else min(place, after)
+        self.caught_up.clear()
         self.woken.set()
 
     def keep(self, asked: Asked) -> None:
@@ -284,40 +288,31 @@ class Dispatcher:
                 self._passed.add(item.thing)
             else:
                 items.append(item)
-        if self.earlier.any or not all(map(self._is_new, items)):
+        if self.earlier.any or any(item.spec is None for item in items):
             # Others may be behind what was read.
             is_part = any(self._places.get(lane) is not None for lane in lanes)
             await self.earlier.mark(items, is_part=is_part)
         for item in items:
             await engine.room()
-            if item.lane.leaving or self.leases.lanes.get(item.lane.number) is not item.lane:
-                continue  # the next owner sends it
             name = item.thing or item.key
-            if name not in self._waiting and not self._may_begin(item):
-                self._waiting[name] = item.key
-            if name not in self._waiting:
+            if item.lane.leaving or self.leases.lanes.get(item.lane.number) is not item.lane:
+                item.spec = None  # the next owner sends it
+            elif name in self._waiting or not self._may_begin(item):
+                self._waiting.setdefault(name, item.key)
+                item.spec = None
+            else:
                 self._held[item.number] = item
                 item.on_end = self._ended
                 self._is_hungry = False
                 engine.add(item)
         return bool(found)
 
-    def _is_new(self, item: Item) -> bool:
-        """Return whether *item* is as the input has it: it was not sent, and is not in doubt."""
-        asked = self._asked.get(item.key)
-        return asked is not None and item.intent is asked.intent and not item.in_doubt
-
     def _may_begin(self, item: Item) -> bool:
-        """Give *item* what it has of the input; return whether it waits for nothing of it any more."""
-        is_new, asked = self._is_new(item), self._asked.pop(item.key, None)
-        if asked is None:
-            return not (item.names_reader and self.has_input)
-        if is_new:
-            options = ItemOptions.of(item, asked.spec.options)
-            item.spec = replace(asked.spec, options=options)
-        else:
+        """Give *item* its readers; return whether it waits for none."""
+        asked = self._asked.pop(item.key, None)
+        if asked is not None and item.spec is None:
             item.take_readers(asked.spec)
-        return True
+        return asked is not None or not (self.has_input and item.names_reader)
 
     def _meet(self, key: str | None) -> bool:
         """Allow the write of *key* (None: any) to begin, if it waits for that; return whether it did."""
@@ -347,6 +342,8 @@ class Dispatcher:
         """Return the item of *entry*; if this version cannot send it, store a verdict that says so."""
         try:
             item = self._item(entry, lane)
+            if item.spec is not None:
+                return item
             view = options_of(self._sending.client).without_team()
             check_scope(view, item.intent, same_mode=self._sending.same_mode, in_doubt=item.in_doubt)
         except (JournalError, InvalidRequestError) as error:
@@ -365,12 +362,11 @@ class Dispatcher:
         sending, asked = self._sending, self._asked.get(entry.key)
         made = None if asked is None else asked.entry
         as_stored = made is not None and (entry.intent, entry.common) == (made.intent, made.common)
-        intent = asked.intent if asked is not None and as_stored else None
-        if intent is None:
-            intent = intent_in(entry, self._entries.store)
+        known = asked.intent if asked is not None and as_stored else None
+        intent = known or intent_in(entry, self._entries.store)
         if sending.restored is not None:
             intent = sending.restored.of_entry(entry.seq, intent)
-        return self._item_type(
+        item = self._item_type(
             key=entry.key,
             digest=entry.digest,
             number=entry.seq,
@@ -383,6 +379,9 @@ class Dispatcher:
             writes=options_of(sending.client).session.writes,
             restored=sending.restored,
         )
+        if asked is not None and intent is known and not intent.sent:
+            item.spec = replace(asked.spec, options=ItemOptions.of(item, asked.spec.options))
+        return item
 
     def _ended(self, item: Item) -> None:
         lane = item.lane

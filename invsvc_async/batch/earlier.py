@@ -105,7 +105,7 @@ class Earlier:
             if last_done > item.place:
                 item.restored = None  # the state that the journal knows is that of a later write
             if max(last_done, in_flight.get(item.thing, 0)) > item.place:
-                item.intent = attrs.evolve(item.intent, newest=False)
+                item.intent, item.spec = attrs.evolve(item.intent, newest=False), None
             else:
                 item.intent = without_lost_sends(item.intent)
 

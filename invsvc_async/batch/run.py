@@ -18,6 +18,7 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.result import Progress, Result
 from invsvc_async.batch.run_status import TOTAL, Pause, note_pause, note_status
 from invsvc_async.client import options_of
+from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.leases import status_of
 from invsvc_async.durable.restored import close_restored
 from invsvc_async.durable.results import Consumer
@@ -42,8 +43,7 @@ _TICK = 0.2  # s between reports of progress
 _NOTED = 5  # ticks between notes of the status
 _PAGE = 128  # results that others have left, taken over at once
 _AHEAD = 8_000  # writes that are open before the input of a shared batch has to wait
-_LOOK = 0.02  # s between looks whether what the journal has was read
-_LOOK_AT_ALL = 0.2  # s between counts of what is open
+_LOOK = 0.2  # s between counts of what is open, and looks whether other processes have begun
 _SOON = 0.05  # s before looking again whether other processes have ended; each time after that, twice as long
 _NO_SECRETS = (
     "on_secret: is not set, and this batch creates webhooks. Their secrets are shown only once, and no "
@@ -311,11 +311,10 @@ class Run:
             if self._dispatcher.leases.living > 1:
                 if await self._batch.entries.count_open() < _AHEAD:
                     return
-                await asyncio.sleep(_LOOK_AT_ALL)
-            elif self._dispatcher.is_caught_up:
+                await asyncio.sleep(_LOOK)
+            elif await set_within(self._dispatcher.caught_up, _LOOK):
                 await engine.room()
                 return
-            await asyncio.sleep(_LOOK)
 
     async def _store(self, intake: Intake, new: list[Asked], reached: Checkpoint | None) -> None:
         """Store *new* writes, which this process and others then read from the store."""
