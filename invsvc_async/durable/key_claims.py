@@ -19,6 +19,7 @@ import msgspec
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.leases import dead, living, member_of
+from invsvc_async.durable.restored import FACT
 from invsvc_async.durable.scripts import COMMONS
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -58,9 +59,15 @@ _COLUMNS: Final = "key, thing, digest, operation, state, common, intent"
 # A write is next to its thing, and may be inserted as one that is being sent, if the store has none before
 # it, or this process has applied the one before: that one has waited for all others, none of which is sent
 # after it, and what it left is known here.  ``before`` is as of the lock.  Whether that one was applied may
-# be read as of the statement's start, because it stays so.
+# be read as of the statement's start, because it stays so.  In a database that may lack keys, none is next:
+# the connection may be the first one to it, and the run looks only then.
 _CLAIM: Final = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
+whole AS (
+    SELECT NOT EXISTS (
+        SELECT 1 FROM {{s}}facts WHERE name = '{FACT}' AND value LIKE '%"is_open":true%'
+    ) AS is_so
+),
 owned AS MATERIALIZED (SELECT id FROM {{s}}lanes WHERE id = $3 AND owner = $4 {{share}}),
 new AS MATERIALIZED (
     SELECT owned.id, given.* FROM turn CROSS JOIN owned CROSS JOIN {{rows 2 {_NEW}}}
@@ -75,15 +82,16 @@ new AS MATERIALIZED (
 ), made AS (
     INSERT INTO {{s}}entries (seq, place, lane, {_COLUMNS})
     SELECT number, number, id, key, thing, digest, operation,
-        CASE WHEN thing IS NULL OR is_next THEN state ELSE {State.TO_DO:d} END, common, intent
+        CASE WHEN is_so AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END, common, intent
     FROM (SELECT coalesce(newest, {_NUMBER}) AS number, * FROM new LEFT JOIN line USING (thing)) AS numbered
+        CROSS JOIN whole
     ON CONFLICT (key) DO NOTHING RETURNING seq, key
 ), told AS (
     INSERT INTO {{s}}unheard (seq, taker)
     SELECT made.seq, given.taker FROM made JOIN {{rows 2 {_NEW}}} USING (key) WHERE given.taker IS NOT NULL
 )
-SELECT given.key, made.seq, given.thing IS NULL OR is_next, found
-FROM {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
+SELECT given.key, made.seq, is_so AND (given.thing IS NULL OR is_next), found
+FROM whole CROSS JOIN {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
     LEFT JOIN LATERAL ({_FOUND} WHERE e.key = given.key) AS found ON true
 """
 _INSERT: Final = f"""

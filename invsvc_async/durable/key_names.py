@@ -91,6 +91,11 @@ class Doubts:
             self._mark = None if found is None else msgspec.json.decode(found, type=Mark)
         return 0 if self._mark is None else self._mark.through
 
+    async def any(self) -> bool:
+        """Return whether keys may be missing."""
+        await self.through()
+        return self._mark is not None and self._mark.is_open
+
     async def check(self) -> None:
         """
         Check that a write without a key in the store was not made before.
@@ -99,8 +104,7 @@ class Doubts:
             JournalError: It may have been, after the copy was made.
 
         """
-        await self.through()
-        if self._mark is not None and self._mark.is_open:
+        if await self.any():
             raise JournalError(
                 "journal: it was restored from a copy, or moved, so it may lack keys, and a write under one "
                 "of these would be made twice. Nothing was sent. Look for what was written since the copy "

@@ -136,8 +136,9 @@ class KeyedRun:
                 return
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
-        """Store how far it got, and let any run have it."""
-        self.let_go(self.entry(State.SENDING if sent else State.TO_DO, intent))
+        """Store how far it got, and let any run have it; one that is not next goes on once it is."""
+        if self.is_next:
+            self.let_go(self.entry(State.SENDING if sent else State.TO_DO, intent))
 
     def let_go(self, entry: Entry | None = None) -> None:
         """Release its entry for any run, unless it has a verdict; store it first as *entry*."""

@@ -84,9 +84,8 @@ _TO_END = 1.0  # s that the journal has to store what runs have left
 # effect, whether others are UNKNOWN, and what the last one left.
 _UNKNOWN: Final = f"e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $2 AND e.done_at > $3"
 _OTHERS: Final = f"""
-SELECT earlier.key, earlier.place, EXISTS (
-        SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $4 AND (done_at IS NULL
-            OR verdict NOT IN ('{Verdict.NOT_APPLIED}', '{Verdict.REFUSED}'))
+SELECT earlier.key, earlier.place, s.place > $4 OR EXISTS (
+        SELECT 1 FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place > $4
     ), EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE {_UNKNOWN}), s.place, s.team, s.state, s.stamp
 FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
     SELECT key, place FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place < $4 AND place > $5
@@ -289,9 +288,10 @@ class Keys:
         """
         Claim the key now, unless the claim can be a part of the store before the first send.
 
-        That is so if nothing has to be read before that send.
+        That is so if nothing has to be read before that send, and the journal has all keys.
         """
-        if new_start(spec, run.thing, partial(new_intent, spec)).first is not None:
+        has_all = not await self._doubts.any()
+        if has_all and new_start(spec, run.thing, partial(new_intent, spec)).first is not None:
             return None
         found = await self.claims.claim(run, run.entry(State.TO_DO, new_intent(spec)))
         if not run.is_next:
@@ -363,6 +363,7 @@ class Keys:
             except KeyTakenError as taken:
                 if taken.found is not None:
                     raise
+                await self._doubts.check()
                 await self._after_earlier(run, run.seq)
                 return await self._driven(run, new_run(spec))
         intent = attrs.evolve(
@@ -420,6 +421,7 @@ class Keys:
         learn(self.session.writes, [LastWrite(thing=thing, seq=seq, team=team, state=state, stamp=stamp)])
         for entry in await self.store.entries(_UNKNOWN, thing, run.seq, since) if unknown else ():
             self._close_line(await self._intent(entry), thing)
+        run.is_next = True
         return bool(later)
 
     def _close_line(self, intent: Intent, thing: str) -> None:

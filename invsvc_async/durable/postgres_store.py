@@ -53,16 +53,17 @@ _OWNERS = """
 SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
 """
 _CREDENTIAL = "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
-# A send changes no column of an index.  An end that was stored, but not answered, is stored again.
+# A send changes no column of an index.  An end that was stored, but not answered, is stored again.  Where the
+# database was put back from a copy, a number may be another key's by now.
 _STORE = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
 stored AS (
     UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent = given.intent,
         claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
-    FROM turn CROSS JOIN {{rows 1 seq:bigint lane:bigint token:text taker:text {SENT}}}
+    FROM turn CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {SENT}}}
         JOIN owned ON owned.id = given.lane AND owned.owner = given.token %s
-    WHERE e.seq = given.seq AND e.lane = given.lane %s
+    WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane %s
         AND (e.done_at IS NULL OR e.done_at = given.done_at AND e.verdict = given.verdict)
     RETURNING e.seq, e.place, e.done_at, given.taker %s
 ), told AS (
@@ -497,9 +498,12 @@ class PostgresStore(Pool):
             stored.update((key, 0) for (key,) in await self.rows(text, *values))
         if sent := [each for each in given if each.entry.seq]:
             rows = [
-                (each.entry.seq, each.lane.number, each.lane.token, each.entry.taker, *columns_of(each.entry))
+                (
+                    each.entry.seq, each.entry.key, each.lane.number, each.lane.token, each.entry.taker,
+                    *columns_of(each.entry),
+                )
                 for each in sent
-            ]
+            ]  # fmt: skip
             lanes = list({each.lane.number for each in sent})
             left = [(each.entry.seq, *astuple(each.left)) for each in sent if each.left is not None]
             text = _PUT[self.part is not None, bool(left)]

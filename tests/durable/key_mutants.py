@@ -25,8 +25,8 @@ MUTANTS = (
     ),
     Mutant(
         "claim: the other's entry is taken (PG)", _CLAIMS,
-        "AS numbered\n    ON CONFLICT (key) DO NOTHING RETURNING",
-        "AS numbered\n    ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING",
+        "AS numbered\n        CROSS JOIN whole\n    ON CONFLICT (key) DO NOTHING RETURNING",
+        "AS numbered\n        CROSS JOIN whole\n    ON CONFLICT (key) DO UPDATE SET lane = excluded.lane RETURNING",
         "same_moment"
     ),
     Mutant(
@@ -199,7 +199,7 @@ MUTANTS = (
     ),
     Mutant(
         "order: stored as sent before its turn", _CLAIMS,
-        "CASE WHEN thing IS NULL OR is_next THEN state ELSE {State.TO_DO:d} END",
+        "CASE WHEN is_so AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END",
         "state",
         "order",
     ),
@@ -260,14 +260,14 @@ MUTANTS = (
     ),
     Mutant(
         "restored: keys may be missing", _NAMES,
-        "if self._mark is not None and self._mark.is_open:",
-        "if False:",
+        "return self._mark is not None and self._mark.is_open",
+        "return False",
         "copy",
     ),
     Mutant(
         "restored: not looked at", _KEYS,
-        "        await self._doubts.check()\n",
-        "",
+        'of which nothing was sent."""\n        await self._doubts.check()\n',
+        'of which nothing was sent."""\n',
         "copy",
     ),
     Mutant(
@@ -335,6 +335,54 @@ MUTANTS = (
         "AND done_at IS NULL AND digest <> ''",
         "AND done_at IS NULL AND digest <> '' AND false",
         "recover",
+    ),
+    Mutant(
+        "restored: sent though its key may be missing", _CLAIMS,
+        "CASE WHEN is_so AND (thing",
+        "CASE WHEN true AND (thing",
+        "may_be_missing",
+    ),
+    Mutant(
+        "restored: next though its key may be missing", _CLAIMS,
+        "SELECT given.key, made.seq, is_so AND",
+        "SELECT given.key, made.seq, true AND",
+        "put_back_under",
+    ),
+    Mutant(
+        "restored: not looked at again", _NAMES,
+        "if self._read_at != self._store.marks:",
+        "if self._read_at < 0:",
+        "put_back_under",
+    ),
+    Mutant(
+        "restored: not looked at after the claim", _KEYS,
+        "                await self._doubts.check()\n",
+        "",
+        "put_back_under",
+    ),
+    Mutant(
+        "restored: keys that it has are not looked for", _KEYS,
+        "if has_all and new_start",
+        "if new_start",
+        "put_back_under",
+    ),
+    Mutant(
+        "order: one that goes on is released", _RUN,
+        "        if self.is_next:\n            self.let_go",
+        "        if True:\n            self.let_go",
+        "another_client_is_sent",
+    ),
+    Mutant(
+        "order: a later one that was applied is not seen", _KEYS,
+        "s.place > $4 OR EXISTS",
+        "false OR EXISTS",
+        "undo",
+    ),
+    Mutant(
+        "order: a later one that is open is not seen", _KEYS,
+        "WHERE thing = $1 AND done_at IS NULL AND place > $4",
+        "WHERE false",
+        "one_that_is_open",
     ),
 )  # fmt: skip
 

@@ -180,6 +180,7 @@ MUTANTS = (
         "        pass\n",
     ),
     Mutant("counts of what is changed (SQLite)", "durable/tables.py", "OLD=-1, NEW=1", "NEW=1"),
+    Mutant("number of another entry", _PUT, "e.seq = given.seq AND e.key = given.key", "e.seq = given.seq"),
     Mutant("counts of what was reopened meanwhile", _PUT, '"AND b.state = e.state"', '""'),
 )
 

@@ -13,6 +13,7 @@ from invsvc_async.durable.entries import _do_again
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.last_writes import Left
+from invsvc_async.durable.restored import mark_restored
 from tests.batch.conftest import HOOK, client_of
 from tests.support.database import database
 
@@ -338,6 +339,18 @@ async def test_order_after_a_write_that_was_made_the_newest(service, shared):
         await store.run(partial(_do_again, ["a"], ["refused"], again, newest=True))
         assert again == {"a"}
         assert not await claimant("c").claim()
+
+
+@pytest.mark.parametrize("thing", ["/journeys/jrn_1", None])
+async def test_write_is_not_next_where_keys_may_be_missing(service, shared, thing):
+    """Nothing is stored as being sent: if the process is killed now, no other one may go on with it."""
+    async with order(service, shared) as claimant:
+        first, second = claimant("a"), claimant("b")
+        assert await first.claim()
+        await first.end("applied")
+        await journal_of(first.client)._store.run(mark_restored)
+        second.thing = thing
+        assert not await second.claim()
 
 
 async def test_key_that_another_process_claims_at_the_same_moment(service, shared):

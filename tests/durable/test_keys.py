@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from invsvc_async import (
@@ -233,8 +234,10 @@ async def test_cancelling_one_that_waits_leaves_the_run(service, address):
     """The others get their verdict."""
     service.script("webhooks.create", "slow 0.2")
     async with client_of(service, journal=address) as client:
-        first, *others = [asyncio.create_task(create(client).outcome()) for _ in range(3)]
+        first = asyncio.create_task(create(client).outcome())
         await service.arrived("webhooks.create")
+        others = [asyncio.create_task(create(client).outcome()) for _ in range(2)]
+        await asyncio.sleep(0.05)
         others[0].cancel()
         assert (await first).applied
         assert (await others[1]).replayed
@@ -286,6 +289,19 @@ async def test_a_write_that_is_done_anew_does_not_undo_a_newer_one(service, addr
         assert (await rename(client, "new", "b").outcome()).applied
         again = await rename(client, "old", "a").outcome()
     assert (again.verdict, again.evidence.cause) == (Verdict.NOT_APPLIED, "overtaken")
+    assert service.arrivals("journeys.update") == 2
+
+
+async def test_a_write_that_is_done_anew_does_not_undo_one_that_is_open(service, shared):
+    """That one, of another process, may have been applied already."""
+    service.script("journeys.update", "400", "slow 1.5")
+    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+        assert (await rename(one, "older", "a").outcome()).verdict is Verdict.REFUSED
+        newer = asyncio.create_task(rename(other, "newer", "b").outcome())
+        await service.arrived("journeys.update", 2)
+        again = await rename(one, "older", "a").outcome()
+        assert again.verdict is Verdict.NOT_APPLIED, again.explain()
+        assert (await newer).applied
     assert service.arrivals("journeys.update") == 2
 
 
@@ -465,6 +481,17 @@ async def test_writes_to_one_thing_keep_their_order_in_two_clients(service, shar
         assert (await one.journeys.get("jrn_1")).name == "second"
 
 
+async def test_write_after_one_of_another_client_is_sent_at_once(service, shared):
+    """It waits for that one and is sent; nobody has to find out by reads what became of it."""
+    hook = service.seed_webhook()["id"]
+    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+        for number in range(12):
+            client = other if number % 2 else one
+            outcome = await client.webhooks.update(hook, status="inactive").keyed(f"{number}").outcome()
+            assert (outcome.attempts, outcome.evidence.basis) == (1, "answered"), outcome.explain()
+    assert service.arrivals("webhooks.update") == 12
+
+
 @pytest.mark.one_python
 @pytest.mark.parametrize(("where", "secret"), [("before the verdict", "lost"), ("after the verdict", "lost")])
 async def test_killed_process(service, shared, where, secret):
@@ -597,3 +624,25 @@ async def test_journal_that_was_put_back_from_a_copy(service, tmp_path):
         assert (await create(client, "new", url="https://n.example/").outcome()).applied
     async with client_of(service, journal=path) as client:
         assert (await create(client, "newer", url="https://n.example/2").outcome()).applied
+
+
+@pytest.mark.parametrize("knows", ["the clock", "nothing"])
+async def test_database_that_is_put_back_under_a_client(service, shared, knows):
+    """The next write is not sent: the copy may lack its key. Those that it has are replayed."""
+    async with client_of(service, journal=shared) as client:
+        await create(client, "before", url="https://b.example/")
+        store = client._view.session.writes.journal._store
+        store._place["timeline"] = "00000077"
+        await store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
+        connection = await asyncpg.connect(database().address)
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
+        )
+        await connection.close()
+        if knows == "nothing":
+            client._view.session.server_clock.__init__()
+        for _ in range(2):
+            with pytest.raises(JournalError, match=r"may lack keys.*complete=true"):
+                await create(client, "after", url="https://a.example/")
+            assert (await create(client, "before", url="https://b.example/").outcome()).replayed
+    assert service.arrivals("webhooks.create") == 1

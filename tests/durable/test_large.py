@@ -22,7 +22,7 @@ LATER = 2**50
 MADE = """
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {arg 1 bigint})
 INSERT INTO {s}entries (place, key, lane, thing, digest, operation, state, verdict, intent, outcome, done_at)
-SELECT n, 'old-' || n, 1 + n % 2, '/webhooks/' || n, '', 'webhooks.update', 2, 'applied', '{}', '{}', 1 FROM numbers
+SELECT n, 'row-' || n, 1 + n % 2, '/webhooks/' || n, '', 'webhooks.update', 2, 'applied', '{}', '{}', 1 FROM numbers
 """
 STATES = "INSERT INTO {s}states (thing, place, state) SELECT thing, place, '{}' FROM {s}entries"
 FULL = "SELECT count(*) FROM {s}entries WHERE outcome IS NOT NULL"
@@ -161,8 +161,11 @@ async def test_no_write_reads_the_table(service):
             await client.webhooks.update(hook, status="inactive").keyed(f"update {n % 15}")
             await client.webhooks.update(hook, status="active")
             assert (await client.outcome_of(f"create {n}")).applied
-    async with client_of(service, journal=address) as client:
-        assert (await create(client, 1).outcome()).replayed
+    async with client_of(service, journal=address) as one, client_of(service, journal=address) as other:
+        for n in range(10):  # what another process has written is not known here
+            for name, client in {"one": one, "other": other}.items():
+                await client.webhooks.update(hook, status="inactive").keyed(f"update {n} by {name}")
+        assert (await create(one, 1).outcome()).replayed
     row = await counted_by_server(store.schema, "n_tup_ins", ROWS + 50)
     assert row["seq_tup_read"] < ROWS
 
