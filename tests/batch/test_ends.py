@@ -30,7 +30,7 @@ from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.writing import all_of, creates
+from tests.batch.writing import all_of, creates, run_all
 from tests.support.power_cut import cut_power
 
 pytestmark = pytest.mark.every_python
@@ -58,9 +58,8 @@ async def test_input_that_fails_ends_the_run(service, client, tmp_path):
             yield write
         raise LookupError("no more")
 
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        with pytest.raises(LookupError, match="no more"):
-            await all_of(batch, source())
+    with pytest.raises(LookupError, match="no more"):
+        await run_all(tmp_path / "run.db", client, source())
 
 
 async def test_input_that_fails_while_writes_are_in_flight(service, client, journal):
@@ -92,9 +91,8 @@ async def test_stopped_run_reads_no_further(service, client, tmp_path):
         for given in itertools.count(1):
             yield client.webhooks.create(**HOOK).keyed(f"k{given}")
 
-    async with Batch.open(tmp_path / "run.db", client, concurrency=4, stop_after=1) as batch:
-        with pytest.raises(BatchStoppedError):
-            await all_of(batch, source())
+    with pytest.raises(BatchStoppedError):
+        await run_all(tmp_path / "run.db", client, source(), concurrency=4, stop_after=1)
     assert given < 5 * AT_ONCE
 
 
@@ -284,8 +282,7 @@ async def test_end_that_is_cancelled(service, client, tmp_path):
                 await may_end.wait()
 
     async def use():
-        async with Batch.open(tmp_path / "run.db", client, on_secret=keep) as batch:
-            await all_of(batch, creates(client, 1))
+        await run_all(tmp_path / "run.db", client, creates(client, 1), on_secret=keep)
 
     using = asyncio.create_task(use())
     await begun.wait()
@@ -411,9 +408,8 @@ async def test_callback_that_is_cancelled_by_itself(service, client, tmp_path):
             raise asyncio.CancelledError
 
     async with asyncio.timeout(30):
-        async with Batch.open(tmp_path / "run.db", client, on_secret=secret) as batch:
-            with pytest.raises(ConfigurationError, match="a callback was cancelled"):
-                await all_of(batch, creates(client, 4))
+        with pytest.raises(ConfigurationError, match="a callback was cancelled"):
+            await run_all(tmp_path / "run.db", client, creates(client, 4), on_secret=secret)
         async with Batch.open(tmp_path / "run.db", client) as batch:
             await all_of(batch, creates(client, 4))
             assert (await batch.summary()).verdicts == {Verdict.APPLIED: 4}
