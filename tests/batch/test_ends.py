@@ -24,7 +24,6 @@ from invsvc_async.batch import Batch, engine as engine_module
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item
-from invsvc_async.batch.pacing import Slots
 from invsvc_async.batch.sending import Sending
 from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.entry import LostLaneError, State
@@ -414,21 +413,6 @@ async def test_callback_that_is_cancelled_by_itself(service, client, tmp_path):
             await all_of(batch, creates(client, 4))
             assert (await batch.summary()).verdicts == {Verdict.APPLIED: 4}
     assert len(service.ledger.effects("webhooks.create")) == 4
-
-
-async def test_place_of_one_who_was_cancelled():
-    """A place that is given back in the round in which one who waits is cancelled goes to the next."""
-    slots = Slots(1, None, lambda: None)
-    assert slots.take("before")
-    first, second = (asyncio.create_task(slots.take_again(name)) for name in ("first", "second"))
-    await asyncio.sleep(0)
-    first.cancel()
-    slots.leave("before")
-    await asyncio.wait([first, second], timeout=1)
-
-    assert first.cancelled()
-    assert second.done()
-    assert slots.in_use == 1
 
 
 @pytest.mark.parametrize(
