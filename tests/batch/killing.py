@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,11 +26,12 @@ from invsvc_async.batch.entries import entries_of
 from invsvc_async.simulator import Faults, Simulator
 from tests.batch.killing_child import STOPPED
 from tests.batch.killing_troubles import Troubles
+from tests.support.children import gone_after
 from tests.support.door import Door
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from invsvc_async.durable.entry import Entry
     from tests.batch.killing_troubles import Moved
@@ -63,6 +64,13 @@ def seed(service: Simulator, items: int, file: Path) -> dict[str, tuple[str, str
     return asked
 
 
+@asynccontextmanager
+async def running(service: Simulator, journal: Path | str, file: Path | str) -> AsyncIterator[Process]:
+    """Start a process that runs the batch; whatever happens, it is gone in the end."""
+    async with gone_after(await begin(service, journal, file)) as child:
+        yield child
+
+
 async def begin(service: Simulator, journal: Path | str, file: Path | str, *death: str) -> Process:
     """Start a process that runs the batch."""
     return await asyncio.create_subprocess_exec(
@@ -91,6 +99,27 @@ async def kill_often(
         killed += 1
     child = await begin(service, journal, file)
     assert await child.wait() == 0, "the batch failed"
+    await service.settled()
+    return killed
+
+
+async def kill_others(service: Simulator, journal: str, file: Path, kills: int, chance: random.Random) -> int:
+    """Run the batch to its end, and beside it up to *kills* workers that are stopped, woken or killed."""
+    killed = 0
+    async with running(service, journal, file) as child:
+        ending = asyncio.create_task(child.wait())
+        while killed < kills and not ending.done():
+            async with running(service, journal, "-") as other:
+                await asyncio.wait([ending], timeout=chance.uniform(0.8, 2.5))
+                if chance.random() < 0.5:
+                    other.send_signal(signal.SIGSTOP)
+                    await asyncio.wait(
+                        [ending], timeout=chance.uniform(1.2, 2.2)
+                    )  # it is silent for 1 s or so
+                    other.send_signal(signal.SIGCONT)
+                    await asyncio.wait([ending], timeout=chance.uniform(0.0, 0.5))
+            killed += 1
+        assert await ending == 0, "the batch failed"
     await service.settled()
     return killed
 
