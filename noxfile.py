@@ -190,7 +190,7 @@ def exhaustive(session: nox.Session) -> None:
     if not session.posargs:
         session.run("python", "-m", "tests.exhaustive.batches", "--bound", "2", "--most", "3000")
         session.run("python", "-m", "tests.exhaustive.batches.mutants")
-        session.run("python", "-m", "tests.durable.mutants")
+        session.run("python", "-m", "tests.durable.mutants", "stores")
 
 
 @nox.session

@@ -25,39 +25,12 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from invsvc_async import ApiKey, Client, Outbox
 from invsvc_async.simulator import Simulator
 from tests.outbox.conftest import CONNECTIONS, outbox_at
+from tests.support.door import Door
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
 _TARGET = 20.0  # ms
-
-
-class Relay:
-    """Passes the bytes of one client on to the service, and notes when each request of a write began."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._place = host, port
-        self.begun: asyncio.Queue[float] = asyncio.Queue()
-
-    async def serve(self, stack: AsyncExitStack) -> int:
-        """Listen, and return the port."""
-        server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
-        stack.callback(server.close)
-        port: int = server.sockets[0].getsockname()[1]
-        return port
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(*self._place)
-        await asyncio.gather(self._copy(reader, back, notes=True), self._copy(there, writer))
-
-    async def _copy(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, notes: bool = False
-    ) -> None:
-        while data := await reader.read(65536):
-            if notes and data.startswith(b"PUT "):
-                self.begun.put_nowait(time.perf_counter())
-            writer.write(data)
-        writer.close()
 
 
 @asynccontextmanager
@@ -87,11 +60,17 @@ async def measured(place: str, connect: Callable[[], Any], writes: int) -> list[
     """Return the times of *writes* writes, in ms."""
     async with AsyncExitStack() as stack:
         service = await stack.enter_async_context(Simulator(seed=1))
-        host, _, port = service.base_url.removeprefix("http://").partition("/")[0].partition(":")
-        relay = Relay(host, int(port))
-        own = await relay.serve(stack)
-        address = service.base_url.replace(f":{port}", f":{own}", 1)
-        client = await stack.enter_async_context(Client(address, ApiKey(service.api_key)))
+        begun = asyncio.Queue[float]()
+
+        async def note(piece: bytes) -> bool:
+            if piece.startswith(b"PUT "):
+                begun.put_nowait(time.perf_counter())
+            return True
+
+        door = Door(service, note)
+        await door.open()
+        stack.push_async_callback(door.shut)
+        client = await stack.enter_async_context(Client(door.base_url, ApiKey(service.api_key)))
         outbox = await stack.enter_async_context(Outbox.open(place, client))
         connection, transaction = await stack.enter_async_context(connect())
         await stack.enter_async_context(outbox.dispatching())
@@ -101,7 +80,7 @@ async def measured(place: str, connect: Callable[[], Any], writes: int) -> list[
             async with transaction():
                 await outbox.enqueue(connection, client.webhooks.update(hook, description=str(number)))
             committed = time.perf_counter()
-            times.append(1000 * (await relay.begun.get() - committed))
+            times.append(1000 * (await begun.get() - committed))
             await asyncio.sleep(0.01)  # each write alone
         return times[10:]  # without those that connect
 

@@ -16,9 +16,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_journal import service as creating
 from benchmarks.harness import at_once, ratio_of
-from benchmarks.service import service as updating
+from benchmarks.service import service
 from invsvc_async import ApiKey, Client
 
 if TYPE_CHECKING:
@@ -30,14 +29,14 @@ _HOOKS = 64  # that are changed in turn: changes of one webhook wait for each ot
 
 
 async def _measure(place: str, address: object, rounds: int) -> None:
-    async with creating(0.0) as base, _client(base, f"{address}_creates") as client:
+    with service() as base:
+        async with _client(base, f"{address}_creates") as client:
 
-        def create(number: int) -> Write[object]:
-            url = f"https://me.example/{number}"
-            return client.webhooks.create(url=url, events=["invoice.created"], tag=True)
+            def create(number: int) -> Write[object]:
+                url = f"https://me.example/{number}"
+                return client.webhooks.create(url=url, events=["invoice.created"], tag=True)
 
-        await _compare(f"{place}, create", create, rounds)
-    with updating() as base:
+            await _compare(f"{place}, create", create, rounds)
         async with _client(base, f"{address}_updates") as client:
             hooks = [await client.webhooks.get(f"wh_{number}") for number in range(1, _HOOKS + 1)]
 

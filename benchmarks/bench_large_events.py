@@ -24,6 +24,7 @@ import asyncpg
 
 from invsvc_async.events import Delivery, PostgresStore, SqliteStore
 from invsvc_async.events.stores import open_store
+from tests.support.children import first_lines, gone_after, started
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -162,15 +163,9 @@ async def _prune(_: str, store: Store, age: float) -> int:
 
 
 async def _prune_elsewhere(address: str, _: Store, age: float) -> int:
-    command = [sys.executable, "-m", "benchmarks.bench_large_events", "prune", address, str(age)]
-    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    try:
-        printed, _ = await child.communicate()
-    except asyncio.CancelledError:
-        child.kill()
-        await child.wait()
-        raise
-    return int(printed)
+    async with gone_after(await started("benchmarks.bench_large_events", "prune", address, age)) as child:
+        [pruned] = await first_lines(child, 1)
+        return int(pruned)
 
 
 async def _prune_here(address: str, age: float) -> None:

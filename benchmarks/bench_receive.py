@@ -38,6 +38,7 @@ from aiohttp import web
 from benchmarks.harness import ratio_of
 from invsvc_async import events
 from tests.events.bodies import SECRET, encoded, headers_of, signed_body
+from tests.support.children import first_lines, gone_after, started
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -260,14 +261,9 @@ async def main(rounds: int) -> None:
     dsn = _dsn()
     ways = _WAYS | (_POSTGRES if dsn else {})
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        command = [sys.executable, "-m", "benchmarks.bench_receive", "serve", folder, dsn]
-        child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        assert child.stdout is not None
-        try:
-            found = await measure(int(await child.stdout.readline()), ways, rounds)
-        finally:
-            child.kill()
-            await child.wait()
+        async with gone_after(await started("benchmarks.bench_receive", "serve", folder, dsn)) as child:
+            [port] = await first_lines(child, 1)
+            found = await measure(int(port), ways, rounds)
     kinds = ("CPU", "wall", "with aiohttp")
     print("  ".join([f"{'way':<28}", *(f"{kind}, µs  ratio  95 % of ratios" for kind in kinds)]))
     for way in ways:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.bench_journal import Service
+from benchmarks.service import Connection, Work
 from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.file_check import Checkpoint, _Reader
 
@@ -63,7 +63,7 @@ async def make(journal, file, items):
         for number in range(items):
             writing.write(line(number))
     with file.open("rb") as reading:
-        reader = _Reader(reading, "the file")
+        reader = _Reader(reading, "the file", b"")
         while reader._read(reader._file.read, 2**20):  # noqa: SLF001 - only the digest is of interest
             pass
     with file.open("ab") as writing:
@@ -82,13 +82,13 @@ async def resume(journal, file):
     """Run the batch; return the seconds to its first send and to its end, and its largest memory in MB."""
     first = asyncio.get_running_loop().create_future()
 
-    class Noting(Service):
-        def answer(self, create, body):
-            if create and not first.done():
+    class Noting(Connection):
+        def answer(self, line, body):
+            if line.startswith(b"POST") and not first.done():
                 first.set_result(time.perf_counter())
-            super().answer(create, body)
+            super().answer(line, body)
 
-    server = await asyncio.get_running_loop().create_server(Noting, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(lambda: Noting(Work(0.0, 0)), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v2"
     command = (
         "import resource, sys; from invsvc_async.cli import main\ntry: main()\n"

@@ -28,9 +28,11 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from benchmarks import bench_journal
+from benchmarks.harness import resident
 from benchmarks.service import service
 from invsvc_async import ApiKey, Client, Timeouts
 from invsvc_async.batch import Batch
+from tests.support.virtual_time import LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -71,24 +73,23 @@ def flight(sizes: tuple[int, ...]) -> None:
     heads = f"{'µs CPU a call':>16}{'raw aiohttp, µs':>18}{'KB a call':>12}{'raw aiohttp, KB':>18}"
     print(f"{'calls in flight':>16}{heads}")
     for calls in sizes:
-        with service(delay=1.0) as base:
-            (raw, raw_memory), (cpu, memory) = (
-                _in_a_process("raw", base, calls),
-                _in_a_process("ours", base, calls),
-            )
+        with service(1.0) as base:
+            raw, raw_memory, _ = in_a_process("raw", base, calls)
+            cpu, memory, _ = in_a_process("ours", base, calls)
         figures = f"{cpu * 1e6:>16.0f}{raw * 1e6:>18.0f}{memory:>12.1f}{raw_memory:>18.1f}"
         print(f"{calls:>16,}{figures}", flush=True)
 
 
-def _in_a_process(whose: str, base: str, calls: int) -> tuple[float, float]:
-    """Start *calls* at once in a new process; return the CPU seconds and the KB of each."""
+def in_a_process(whose: str, base: str, calls: int) -> tuple[float, float, float]:
+    """Start *calls* at once in a new process; return the CPU seconds and KB of each, and the wall seconds."""
     command = [sys.executable, "-m", "benchmarks.bench_scale", "wave", whose, base, str(calls)]
-    cpu, memory = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    return cpu, memory
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    cpu, memory, wall = json.loads(found)
+    return cpu, memory, wall
 
 
-async def wave(whose: str, base: str, calls: int) -> tuple[float, float]:
-    """Start *calls* at once in this process; return what each costs in raw aiohttp or in a client."""
+async def wave(whose: str, base: str, calls: int) -> tuple[float, float, float]:
+    """Start *calls* at once in this process; return what they cost in raw aiohttp or in a client."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     places = min(calls, _MOST_CONNECTIONS, hard - _OTHER_FILES if hard > 0 else calls)  # -1: no limit
@@ -105,24 +106,18 @@ async def _raw(session: aiohttp.ClientSession, url: str) -> object:
         return json.loads(await answer.read())
 
 
-async def _spent(call: Callable[[], Awaitable[object]], calls: int) -> tuple[float, float]:
+async def _spent(call: Callable[[], Awaitable[object]], calls: int) -> tuple[float, float, float]:
     await call()
-    before, cpu = _resident(), time.process_time()
+    before, cpu, began = resident() // 1024, time.process_time(), time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for _ in range(calls):
             group.create_task(_ended(call()))
-    spent = time.process_time() - cpu
-    return spent / calls, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / calls
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - began
+    return cpu / calls, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / calls, wall
 
 
 async def _ended(call: Awaitable[object]) -> None:
     await call
-
-
-def _resident() -> int:
-    """Return the memory in use, in KB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() // 1024
 
 
 # --- a long life
@@ -137,22 +132,12 @@ class _JumpingLoop(asyncio.SelectorEventLoop):
         return super().time() + self.ahead
 
 
-class _LoopClock:
-    """The loop's time, for the client."""
-
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
 async def day(loop: _JumpingLoop, calls: int) -> None:
     """Make *calls*, half of them writes, spread over 24 hours; print the memory after each tenth."""
     print(f"{'hours':>6}{'calls':>16}{'MB':>12}{'µs CPU a call':>17}", flush=True)
     rounds = calls // _TOGETHER
     with service() as base:
-        async with Client(base, ApiKey("key"), clock=_LoopClock()) as client:
+        async with Client(base, ApiKey("key"), clock=LoopClock()) as client:
             hooks = [await client.webhooks.get(f"wh_{at}") for at in range(_TOGETHER // 2)]
             cpu = time.process_time()
             for done in range(1, rounds + 1):
@@ -164,7 +149,7 @@ async def day(loop: _JumpingLoop, calls: int) -> None:
                     gc.collect()
                     spent, cpu = time.process_time() - cpu, time.process_time()
                     each = spent / max(rounds // 10, 1) / _TOGETHER * 1e6
-                    hours, megabytes = 24 * done / rounds, _resident() / 1024
+                    hours, megabytes = 24 * done / rounds, resident() / 2**20
                     print(f"{hours:>6.1f}{done * _TOGETHER:>16,}{megabytes:>12.1f}{each:>17.0f}", flush=True)
 
 
@@ -173,23 +158,9 @@ async def day(loop: _JumpingLoop, calls: int) -> None:
 
 async def processes(writes: int) -> None:
     """Print the rate of a batch on 1, 2 and 4 processes, each with at most 10 requests of 20 ms in flight."""
-    from tests.support.database import database
-
     print(f"{'processes':>9}{'writes a second':>18}", flush=True)
-    async with bench_journal.service(0.02) as url:
-        for many in (1, 2, 4):
-            address = database().journal(f"scale{many}")
-            children = [
-                await bench_journal.worker(url, address, writes if not at else 0) for at in range(many)
-            ]
-            first = children[0].stdout
-            assert first is not None
-            rate = float((await first.readline()).split()[0])
-            for child in children:
-                if child.returncode is None:
-                    child.kill()
-                await child.wait()
-            print(f"{many:>9}{rate:>18,.0f}", flush=True)
+    async for many, rate in bench_journal.rates_of_processes("scale", writes, delay=0.02):
+        print(f"{many:>9}{rate:>18,.0f}", flush=True)
 
 
 # --- journals of any length
@@ -229,7 +200,7 @@ async def journal_in_postgres(sizes: tuple[int, ...]) -> None:
 
 async def _after(place: Path | str, sizes: tuple[int, ...], grow: Callable[[int], Awaitable[None]]) -> None:
     print(f"{'finished before':>16}{'open, s':>10}{'µs CPU a write':>16}{'writes a second':>18}{'MB':>8}")
-    async with bench_journal.service(0.0) as url:
+    with service() as url:
         await _written(url, place, "first", _FIRST)
         for size in sizes:
             await grow(size)
@@ -237,7 +208,7 @@ async def _after(place: Path | str, sizes: tuple[int, ...], grow: Callable[[int]
             started = time.perf_counter()
             opened, spent = await _written(url, place, f"after-{size}", _NEW)
             rate = _NEW / (time.perf_counter() - started - opened)
-            figures = f"{opened:>10.3f}{spent / _NEW * 1e6:>16.0f}{rate:>18,.0f}{_resident() / 1024:>8.0f}"
+            figures = f"{opened:>10.3f}{spent / _NEW * 1e6:>16.0f}{rate:>18,.0f}{resident() / 2**20:>8.0f}"
             print(f"{size:>16,}{figures}", flush=True)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["all_bad", "invoice", "one_bad", "page", "webhook"]
+__all__ = ["NONE", "USER", "all_bad", "created", "invoice", "one_bad", "page", "webhook"]
 
 _WEBHOOK = (
     b'{"success":true,"data":{"id":"%b","url":"https://receiver.example/in","events":["invoice.created",'
@@ -23,8 +23,20 @@ _WEBHOOK = (
     b'"created_at":1795160000000},"message":"ok","timestamp":%013d}'
 )
 
+_CREATED = (
+    b'{"success":true,"data":{"id":"wh_%d","url":"%b","events":["invoice.created"],"status":"active",'
+    b'"owner":"usr_1","created_at":1780000000000,"secret":"whsec_x"},"message":"stored","timestamp":%d}'
+)
+USER = b'{"success":true,"data":{"id":"usr_1","email":"ana@me.example"},"message":"found","timestamp":%d}'
+NONE = b'{"success":true,"data":[],"timestamp":%d}'
 
-def webhook(now: int, webhook_id: bytes = b"wh_1") -> bytes:
+
+def created(now: int, number: int, url: bytes) -> bytes:
+    """Return the answer to the creation of the webhook *number* at *now*, ms since the epoch."""
+    return _CREATED % (number, url, now)
+
+
+def webhook(now: int, webhook_id: bytes) -> bytes:
     """Return a webhook's answer at *now*, ms since the epoch."""
     return _WEBHOOK % (webhook_id, now)
 

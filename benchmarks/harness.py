@@ -13,8 +13,10 @@ import asyncio
 import gc
 import math
 import random
+import resource
 import statistics
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -22,7 +24,7 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-__all__ = ["Ratio", "Row", "Samples", "alternate", "at_once", "interval", "ratio_of", "spend"]
+__all__ = ["Ratio", "Row", "Samples", "alternate", "at_once", "interval", "ratio_of", "resident", "spend"]
 
 Samples = dict[str, list[float]]  # cost of a call in seconds, one for each round, by way
 
@@ -138,3 +140,8 @@ async def spend(way: Callable[[], Awaitable[object]], *, calls: int, together: i
 def _orders(ways: Mapping[str, object], rounds: int) -> Sequence[list[str]]:
     chance = random.Random(rounds)
     return [chance.sample(list(ways), len(ways)) for _ in range(rounds)]
+
+
+def resident() -> int:
+    """Return the memory of this process in bytes, as the system sees it."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

@@ -204,7 +204,7 @@ async def _watched() -> None:
     from invsvc_async import ApiKey, Client
     from invsvc_async.batch import Batch
     from invsvc_async.batch.reports.live import Watch
-    from invsvc_async.cli.commands.batch import PAGE
+    from invsvc_async.cli.commands.stores import PAGE
     from invsvc_async.simulator import Faults, Simulator
     from invsvc_async.simulator.loopback_page import serving_page
     from tests.support.browser import browser

@@ -28,17 +28,14 @@ if TYPE_CHECKING:
     from invsvc_async.codec import enc_hook as enc_hook, unstructure as unstructure
     from invsvc_async.codec.envelope import Envelope as Envelope
     from invsvc_async.errors import *
-    from invsvc_async.models.address import *
     from invsvc_async.models.common import *
-    from invsvc_async.models.dbtable import *
+    from invsvc_async.models.imports import *
     from invsvc_async.models.invoices import *
     from invsvc_async.models.journeys import *
     from invsvc_async.models.page import *
     from invsvc_async.models.payments import *
     from invsvc_async.models.retentions import *
-    from invsvc_async.models.sheets import *
     from invsvc_async.models.teams import *
-    from invsvc_async.models.users import *
     from invsvc_async.models.webhooks import *
     from invsvc_async.outbox import Outbox as Outbox
     from invsvc_async.portal import Portal as Portal

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
+
+from msgspec import Raw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
 __all__ = [
@@ -73,12 +75,6 @@ def _restore(cls: type[InvsvcError], args: tuple[object, ...], state: dict[str, 
     return error
 
 
-def _printable_words(text: str) -> Iterator[str]:
-    """Yield the words of *text* with control characters replaced, so that it is one printable line."""
-    for word in re.split(r"(\s+)", text):
-        yield " " if word.isspace() else "".join(char if char.isprintable() else "\ufffd" for char in word)
-
-
 def without_frames(error: E) -> E:
     """
     Return *error* without the frames of its traceback and of its causes, and without hidden exceptions.
@@ -121,7 +117,9 @@ class InvsvcError(Exception):
 
     def __str__(self) -> str:
         text = super().__str__()  # may quote text from the service or a caller
-        return text if text.isprintable() else "".join(_printable_words(text))
+        if text.isprintable():
+            return text
+        return "".join(char if char.isprintable() else "\ufffd" for char in re.sub(r"\s+", " ", text))
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self.args, self.__dict__.copy())
@@ -251,25 +249,24 @@ class ServiceError(InvsvcError):
             " ".join(_cut(part) for part in (code, message and f"({message})") if part) or "no readable body"
         )
         lead = f"{operation}: " if operation else ""
-        details_text = f" {_short(details)}" if details else ""
+        shown = without_secrets(details, "***")
+        shown = "; ".join(map(str, shown)) if isinstance(shown, list) else str(shown)
+        details_text = f" [{_cut(shown)}]" if details else ""
         hint = (self.hint_of_envelope if own_envelope else "") or self.hint
         super().__init__(f"{lead}HTTP {status} {reason}{details_text}. {hint}")
 
 
-def _short(details: object) -> str:
-    shown = _without_secrets(details)
-    text = "; ".join(map(str, shown)) if isinstance(shown, list) else str(shown)
-    return f"[{_cut(text)}]"
-
-
-def _without_secrets(details: object) -> object:
-    """Return *details* with marks in place of the secrets that an answer may quote."""
-    if isinstance(details, dict):
-        members = cast("dict[str, object]", details).items()
-        return {name: "***" if name == "secret" else _without_secrets(value) for name, value in members}
-    if isinstance(details, (list, tuple)):
-        return [_without_secrets(each) for each in cast("Sequence[object]", details)]
-    return details
+def without_secrets(plain: Any, mark: str | None = None) -> Any:  # Any: JSON
+    """Return plain data with *mark* in place of members called ``secret``, or without them."""
+    if isinstance(plain, dict):
+        return {
+            name: mark if name == "secret" else without_secrets(inner, mark)
+            for name, inner in plain.items()
+            if mark or name != "secret"
+        }
+    if isinstance(plain, (list, tuple)):
+        return [without_secrets(each, mark) for each in plain]
+    return None if isinstance(plain, Raw) else plain  # what could not be decoded may contain one
 
 
 def _cut(text: str) -> str:

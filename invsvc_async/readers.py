@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-import attrs
-
 from invsvc_async.codec.envelope import is_cut
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import InvalidRequestError, NotFoundError, ServiceError
@@ -47,7 +45,23 @@ def invoice_by_idempotency_key(kind: Literal["egress", "payment_complements"], k
         raise InvalidRequestError(
             "invoice_by_idempotency_key: kind must be 'egress' or 'payment_complements', and key not empty"
         )
-    return _InvoiceByKey(kind, key)
+
+    async def read(client: Client, intent: Intent) -> Finding:
+        team, invoices = intent.scope.team, client.invoices
+        listed = invoices.egress if kind == "egress" else invoices.payment_complements
+        try:
+            pages = listed(idempotency_key=key, limit=_LIMIT, team=team)
+        except InvalidRequestError:  # ParameterNames.limit is None
+            pages = listed(idempotency_key=key, team=team)
+        async for page in pages.by_page():
+            if found := [each for each in page if getattr(each, "idempotency_key", None) == key]:
+                return Applied(found[0], duplicates=tuple(found[1:]))
+            if page.items:
+                return CannotTell("an invoice was found whose idempotency_key cannot be read")
+        return Absent()  # not before the last page: a service that filters late returns empty ones
+
+    read.__qualname__ = "readers.invoice_by_idempotency_key"  # as an intent names it
+    return read
 
 
 def reminder_operation(payment_id: str, operation_id: str) -> Reader:
@@ -59,7 +73,22 @@ def reminder_operation(payment_id: str, operation_id: str) -> Reader:
 
     Spec: Endpoints, Payments.
     """
-    return _ReminderOperation(payment_id, operation_id)
+
+    async def read(client: Client, intent: Intent) -> Finding:
+        try:
+            found = await client.payments.reminder_operation(payment_id, operation_id, team=intent.scope.team)
+        except NotFoundError:
+            return CannotTell(
+                "the service has no such reminder operation; sending it again needs a person's review"
+            )
+        if not _contains(found.content, operation_id):
+            return CannotTell(
+                "the answer does not name this reminder operation: it may be the current configuration"
+            )
+        return Applied(found)
+
+    read.__qualname__ = "readers.reminder_operation"
+    return read
 
 
 def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
@@ -77,51 +106,24 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
     """
     if not is_plain_function(matches):
         raise InvalidRequestError(f"matches: {NOT_A_CONDITION}")
-    return _Get(path, matches)
 
-
-@attrs.frozen
-class _InvoiceByKey:
-    kind: Literal["egress", "payment_complements"]
-    key: str
-    name: str = "readers.invoice_by_idempotency_key"
-
-    async def __call__(self, client: Client, intent: Intent) -> Finding:
-        team = intent.scope.team
-        invoices = client.invoices
-        listed = invoices.egress if self.kind == "egress" else invoices.payment_complements
+    async def read(client: Client, intent: Intent) -> Finding:
         try:
-            pages = listed(idempotency_key=self.key, limit=_LIMIT, team=team)
-        except InvalidRequestError:  # ParameterNames.limit is None
-            pages = listed(idempotency_key=self.key, team=team)
-        async for page in pages.by_page():
-            if found := [each for each in page if getattr(each, "idempotency_key", None) == self.key]:
-                return Applied(found[0], duplicates=tuple(found[1:]))
-            if page.items:
-                return CannotTell("an invoice was found whose idempotency_key cannot be read")
-        return Absent()  # not before the last page: a service that filters late returns empty ones
+            envelope = await client.request("GET", path, team=intent.scope.team)
+        except ServiceError as error:
+            if error.status not in (404, 410) or not error.own_envelope:  # a gateway's 404 proves nothing
+                raise
+            return Absent()
+        payload = envelope.data
+        if is_true("matches", matches, payload):
+            return Applied(payload)
+        shown = len(payload) if isinstance(payload, list) else envelope.total_results or 0
+        if is_cut(envelope, shown):
+            return CannotTell(f"{path}: the list has more pages, so what is not on the first may exist")
+        return Absent()
 
-
-@attrs.frozen
-class _ReminderOperation:
-    payment_id: str
-    operation_id: str
-    name: str = "readers.reminder_operation"
-
-    async def __call__(self, client: Client, intent: Intent) -> Finding:
-        try:
-            found = await client.payments.reminder_operation(
-                self.payment_id, self.operation_id, team=intent.scope.team
-            )
-        except NotFoundError:
-            return CannotTell(
-                "the service has no such reminder operation; sending it again needs a person's review"
-            )
-        if not _contains(found.content, self.operation_id):
-            return CannotTell(
-                "the answer does not name this reminder operation: it may be the current configuration"
-            )
-        return Applied(found)
+    read.__qualname__ = "readers.get"
+    return read
 
 
 def _contains(value: object, text: str) -> bool:
@@ -131,25 +133,3 @@ def _contains(value: object, text: str) -> bool:
     if isinstance(value, (list, tuple)):
         return any(_contains(each, text) for each in value)
     return isinstance(value, str) and value.lower() == text.lower()
-
-
-@attrs.frozen
-class _Get:
-    path: str
-    matches: Callable[[Wire], bool]
-    name: str = "readers.get"
-
-    async def __call__(self, client: Client, intent: Intent) -> Finding:
-        try:
-            envelope = await client.request("GET", self.path, team=intent.scope.team)
-        except ServiceError as error:
-            if error.status not in (404, 410) or not error.own_envelope:  # a gateway's 404 proves nothing
-                raise
-            return Absent()
-        payload = envelope.data
-        if is_true("matches", self.matches, payload):
-            return Applied(payload)
-        shown = len(payload) if isinstance(payload, list) else envelope.total_results or 0
-        if is_cut(envelope, shown):
-            return CannotTell(f"{self.path}: the list has more pages, so what is not on the first may exist")
-        return Absent()

@@ -199,10 +199,6 @@ def _call_headers(given: object) -> dict[str, str]:
     return checked_headers(given, of_call=True)
 
 
-def _names(headers: Mapping[str, str]) -> str:
-    return f"<{', '.join(headers)}>"
-
-
 def _call_timeout(settings: object, field: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not isinstance(value, Timeouts):
         _positive(settings, field, value)
@@ -226,7 +222,9 @@ class CallOptions(_Settings):
     """
 
     timeout: Timeouts | float | None = attrs.field(default=None, validator=_call_timeout)
-    headers: Mapping[str, str] = attrs.field(factory=dict, converter=_call_headers, repr=_names)
+    headers: Mapping[str, str] = attrs.field(
+        factory=dict, converter=_call_headers, repr=lambda given: f"<{', '.join(given)}>"
+    )
 
 
 # Mistakes in the arguments are raised without them.

@@ -15,12 +15,10 @@ from hashlib import sha256
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
-from weakref import WeakSet
 
 import attrs
 
 from invsvc_async._version import __version__
-from invsvc_async.api.operations import BY_NAME
 from invsvc_async.client import options_of
 from invsvc_async.durable.backlog import Backlogs
 from invsvc_async.errors import ConfigurationError, ServiceError
@@ -38,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
     from contextlib import AbstractAsyncContextManager
 
-    from opentelemetry.metrics import Counter, Histogram, MeterProvider
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import Histogram, Meter, MeterProvider
     from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
 
     from invsvc_async.client import Client
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from invsvc_async.events import Event, Handling, Receipt, Receiver
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.transport.session import AttemptReport, ClientState, DecisionReport, Request
+    from invsvc_async.transport.session import AttemptReport, DecisionReport, Request
     from invsvc_async.transport.transport import Download
 
     Opening = AbstractAsyncContextManager[Download]
@@ -88,24 +87,12 @@ def instrument(
     Spec: Endpoints.
     """
     session = options_of(client).session
-    if session in _TRACED:
+    if session.on_call is not None:
         raise ConfigurationError(
             "instrument: this client is already traced. Call it once; views are included."
         )
-    tracer = trace.get_tracer("invsvc_async", __version__, tracer_provider)
     meter = metrics.get_meter("invsvc_async", __version__, meter_provider)
-    tracing = _Tracing(
-        tracer=tracer,
-        seconds=meter.create_histogram(
-            "http.client.request.duration",
-            "s",
-            "Duration of HTTP client requests.",
-            explicit_bucket_boundaries_advisory=_BUCKETS,
-        ),
-        writes=meter.create_counter("invsvc.writes", "{write}", "Writes by verdict."),
-        replays=meter.create_counter("invsvc.replays", "{write}", "Keyed writes that had an outcome."),
-        server=_server(session.base_url),
-    )
+    tracing = _Tracing(tracer_provider, meter, session.base_url)
     session.on_attempt = _both(tracing.on_attempt, session.on_attempt)
     session.on_decision = _both(tracing.on_decision, session.on_decision)
     session.on_unsettled = _both(tracing.on_unsettled, session.on_unsettled)
@@ -115,7 +102,6 @@ def instrument(
     backlogs = Backlogs(session.stores)
     for field, unit in (("open", "{write}"), ("oldest", "s"), ("untold", "{verdict}"), ("lanes", "{lane}")):
         meter.create_observable_gauge(f"invsvc.store.{field}", [partial(_stored, backlogs, field)], unit)
-    _TRACED.add(session)
 
 
 def _stored(backlogs: Backlogs, field: str, _options: object) -> Iterable[Observation]:
@@ -149,25 +135,10 @@ def instrument_receiver(
     if receiver.on_delivery is not None:
         raise ConfigurationError("instrument_receiver: this receiver is already traced. Call it once.")
     meter = metrics.get_meter("invsvc_async", __version__, meter_provider)
-    tracing = _Receiving(
-        tracer=trace.get_tracer("invsvc_async", __version__, tracer_provider),
-        answers=meter.create_counter("invsvc.events.answers", "{answer}", "Answers to deliveries."),
-        answer_seconds=meter.create_histogram(
-            "invsvc.events.answer.duration", "s", "Time from a delivery's headers to its answer.",
-            explicit_bucket_boundaries_advisory=_BUCKETS,
-        ),
-        call_seconds=meter.create_histogram(
-            "invsvc.events.call.duration", "s", "Duration of calls of handlers.",
-            explicit_bucket_boundaries_advisory=_BUCKETS,
-        ),
-        ends=meter.create_counter("invsvc.events.ended", "{event}", "Leases lost, and dead letters."),
-    )  # fmt: skip
-    for name, unit, field in (
-        ("invsvc.events.due", "{event}", "due"),
-        ("invsvc.events.late", "s", "late"),
-        ("invsvc.events.dead_letters", "{event}", "dead"),
-    ):
-        meter.create_observable_gauge(name, [partial(_waiting, receiver, field)], unit)
+    tracing = _Receiving(tracer_provider, meter)
+    gauges = (("due", "{event}", "due"), ("late", "s", "late"), ("dead_letters", "{event}", "dead"))
+    for name, unit, field in gauges:
+        meter.create_observable_gauge(f"invsvc.events.{name}", [partial(_waiting, receiver, field)], unit)
     receiver.on_delivery = tracing.on_delivery
     receiver.on_handling = tracing.on_handling
     receiver.observe(tracing)
@@ -178,16 +149,26 @@ def _waiting(receiver: Receiver, field: str, _options: object) -> Iterable[Obser
     return [] if backlog is None else [Observation(getattr(backlog, field))]
 
 
-@attrs.frozen(kw_only=True)
+def _tracer(provider: TracerProvider | None) -> Tracer:
+    return trace.get_tracer("invsvc_async", __version__, provider)
+
+
+def _histogram(meter: Meter, name: str, words: str) -> Histogram:
+    return meter.create_histogram(name, "s", words, explicit_bucket_boundaries_advisory=_BUCKETS)
+
+
 class _Receiving:
     """Hooks of one receiver."""
 
-    tracer: Tracer
-    answers: Counter
-    answer_seconds: Histogram
-    call_seconds: Histogram
-    ends: Counter
-    _contexts: OrderedDict[bytes, SpanContext] = attrs.field(factory=OrderedDict, init=False)
+    def __init__(self, provider: TracerProvider | None, meter: Meter) -> None:
+        self.tracer = _tracer(provider)
+        self.answers = meter.create_counter("invsvc.events.answers", "{answer}", "Answers to deliveries.")
+        self.answer_seconds = _histogram(
+            meter, "invsvc.events.answer.duration", "Time from a delivery's headers to its answer."
+        )
+        self.call_seconds = _histogram(meter, "invsvc.events.call.duration", "Duration of calls of handlers.")
+        self.ends = meter.create_counter("invsvc.events.ended", "{event}", "Leases lost, and dead letters.")
+        self._contexts: OrderedDict[bytes, SpanContext] = OrderedDict()
 
     async def on_delivery(self, body: bytes, running: Awaitable[Receipt]) -> Receipt:
         """Trace one delivery."""
@@ -201,13 +182,8 @@ class _Receiving:
                 self._contexts.pop(digest, None)
             kind = _type_of(receipt.event)
             span.update_name(f"receive {kind}")
-            span.set_attributes(
-                {
-                    "invsvc.event.type": kind,
-                    "invsvc.outcome": receipt.outcome,
-                    "http.response.status_code": receipt.status,
-                }
-            )
+            facts = {"invsvc.outcome": receipt.outcome, "http.response.status_code": receipt.status}
+            span.set_attributes({"invsvc.event.type": kind, **facts})
             if receipt.status >= 400:
                 span.set_status(trace.StatusCode.ERROR, receipt.outcome)
             return receipt
@@ -275,44 +251,72 @@ def _link(traceparent: str) -> trace.Link:
 _CALL: ContextVar[_Call | None] = ContextVar("invsvc_call", default=None)
 
 
-@attrs.frozen(kw_only=True)
+def _within() -> Context | None:
+    """Return the context of the call that runs in this task."""
+    call = _CALL.get()
+    return None if call is None else trace.set_span_in_context(call.span)
+
+
 class _Tracing:
     """Hooks of one session."""
 
-    tracer: Tracer
-    seconds: Histogram
-    writes: Counter
-    replays: Counter
-    server: dict[str, str | int]
+    def __init__(self, provider: TracerProvider | None, meter: Meter, base_url: str) -> None:
+        self.tracer = _tracer(provider)
+        self.seconds = _histogram(meter, "http.client.request.duration", "Duration of HTTP client requests.")
+        self.writes = meter.create_counter("invsvc.writes", "{write}", "Writes by verdict.")
+        self.replays = meter.create_counter("invsvc.replays", "{write}", "Keyed writes that had an outcome.")
+        parts = urlsplit(base_url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        self.server: dict[str, str | int] = {"server.address": parts.hostname or "", "server.port": port}
 
     def headers(self) -> dict[str, str]:
         """Return the headers by which what is sent now belongs to the call that runs in this task."""
-        call, carrier = _CALL.get(), dict[str, str]()
-        within = None if call is None else trace.set_span_in_context(call.span)
-        _CONTEXT.inject(carrier, within)
+        carrier: dict[str, str] = {}
+        _CONTEXT.inject(carrier, _within())
         return carrier
 
-    def begin(self, operation: str, *, method: str | None = None, begun: str | None = None) -> _Call:
-        """Start the span of a call; *begun* is the trace in which its write was begun, to which it links."""
-        row = BY_NAME[operation]
-        method = method or row.method
-        attributes = {"http.request.method": method, "invsvc.operation": operation, **self.server}
-        if row.path:
-            attributes["url.template"] = row.path
-        outer = _CALL.get()
-        within = None if outer is None else trace.set_span_in_context(outer.span)
-        name = f"{method} {row.path}".rstrip()
+    @contextmanager
+    def _span(self, request: Request, begun: str | None = None) -> Generator[_Call]:
+        """
+        Start the span of a call, and end it with the block.  Closing a generator early is not an error.
+
+        *begun* is the trace in which its write was begun, to which it links.
+        """
+        operation = request.operation
+        method = request.method or operation.method
+        attributes = {"http.request.method": method, "invsvc.operation": operation.name, **self.server}
+        if operation.path:
+            attributes["url.template"] = operation.path
+        name = f"{method} {operation.path}".rstrip()
         links = [] if begun is None else [_link(begun)]
-        span = self.tracer.start_span(name, within, trace.SpanKind.CLIENT, attributes, links)
-        return _Call(span, operation)
+        span = self.tracer.start_span(name, _within(), trace.SpanKind.CLIENT, attributes, links)
+        call = _Call(span, operation.name)
+        try:
+            yield call
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            kind = type(error).__name__
+            if isinstance(error, ServiceError):
+                kind = str(error.status)
+                span.set_attribute("http.response.status_code", error.status)
+            span.set_attribute("error.type", kind)
+            span.set_status(trace.StatusCode.ERROR, call.verdict or kind)  # the message may contain an id
+            raise
+        finally:
+            if call.requests > 1:
+                span.set_attribute("http.request.resend_count", call.requests - 1)
+            span.end(time_ns())
 
     def on_attempt(self, report: AttemptReport) -> None:
         """Record one request in its call's span and in the histogram."""
         facts: dict[str, str | int] = {"http.request.method": report.method}
         if report.status is not None:
             facts["http.response.status_code"] = report.status
-        if (kind := _failure(report)) is not None:
-            facts["error.type"] = kind
+        if report.status is not None and report.status >= 400:
+            facts["error.type"] = str(report.status)
+        elif report.end.value != "answered":
+            facts["error.type"] = report.end.value.replace(" ", "_")
         self.seconds.record(report.seconds, {**facts, **self.server})
         call = _CALL.get()
         if call is None:
@@ -352,21 +356,20 @@ class _Tracing:
 
     async def on_call(self, request: Request, running: Awaitable[R], begun: str | None) -> R:
         """Trace one call: a read with its retries, or a write until its verdict."""
-        call = self.begin(request.operation.name, method=request.method, begun=begun)
-        outer = _CALL.set(call)
-        try:
-            with _ended(call):
+        with self._span(request, begun) as call:
+            outer = _CALL.set(call)
+            try:
                 return await running
-        finally:
-            _CALL.reset(outer)
+            finally:
+                _CALL.reset(outer)
 
     @asynccontextmanager
     async def stream(self, request: Request, opening: Opening, clock: Clock) -> AsyncGenerator[Download]:
         """Trace one download up to its last byte.  It has no attempts, so the duration is measured here."""
-        call, begun = self.begin(request.operation.name, method=request.method), clock.now()
         facts: dict[str, str | int] = {"http.request.method": "GET"}
+        begun = clock.now()
         try:
-            with _ended(call):
+            with self._span(request) as call:
                 async with opening as body:
                     facts["http.response.status_code"] = body.status
                     call.span.set_attributes(facts)
@@ -378,48 +381,10 @@ class _Tracing:
             self.seconds.record(clock.now() - begun, {**facts, **self.server})
 
 
-_TRACED: WeakSet[ClientState] = WeakSet()
-
-
-@contextmanager
-def _ended(call: _Call) -> Generator[None]:
-    """End the span with the block and mark errors.  Closing a generator early is not an error."""
-    try:
-        yield
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        kind = type(error).__name__
-        if isinstance(error, ServiceError):
-            kind = str(error.status)
-            call.span.set_attribute("http.response.status_code", error.status)
-        call.span.set_attribute("error.type", kind)
-        call.span.set_status(trace.StatusCode.ERROR, call.verdict or kind)  # the message may contain an id
-        raise
-    finally:
-        if call.requests > 1:
-            call.span.set_attribute("http.request.resend_count", call.requests - 1)
-        call.span.end(time_ns())
-
-
-def _failure(report: AttemptReport) -> str | None:
-    if report.status is not None and report.status >= 400:
-        return str(report.status)
-    return None if report.end.value == "answered" else report.end.value.replace(" ", "_")
-
-
-def _server(base_url: str) -> dict[str, str | int]:
-    parts = urlsplit(base_url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    return {"server.address": parts.hostname or "", "server.port": port}
-
-
-def _both(ours: Callable[[Any], None], theirs: Callable[[Any], None] | None) -> Callable[[Any], None]:
-    if theirs is None:
-        return ours
-
+def _both(*hooks: Callable[[Any], None] | None) -> Callable[[Any], None]:
     def call(report: Any) -> None:
-        ours(report)
-        theirs(report)
+        for hook in hooks:
+            if hook is not None:
+                hook(report)
 
     return call

@@ -228,4 +228,4 @@ def test_reader_has_a_name(name):
         "get": readers.get("/x", matches=bool),
     }
 
-    assert made[name].name == f"readers.{name}"
+    assert made[name].__qualname__ == f"readers.{name}"

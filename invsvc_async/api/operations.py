@@ -85,7 +85,14 @@ class Operation(Struct, frozen=True, kw_only=True):
     reader: str | None = None  # the operation whose answer settles this write
     write_kind: str | None = None  # of a write: the key in reconcile.kinds.KINDS of what decides about it
     settled: str = ""  # in words, for the docs
-    section: str = ""  # of the specification
+
+    @property
+    def section(self) -> str:
+        """The section of the specification."""
+        resource = self.name.partition(".")[0]
+        if not self.listed:
+            return "" if resource == "client" else "not in the list of operations"
+        return f"Endpoints, {'Spreadsheet import' if resource == 'sheets' else resource.capitalize()}"
 
 
 _TEAM_ID = r"[A-Za-z0-9_-]{1,128}"
@@ -93,9 +100,15 @@ _WEBHOOK_ID = r"wh_[^/\s]+"
 _PAYMENT_ID = r"[A-Za-z0-9_-]{1,160}"
 _UUID4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _PERSON = ("person_token",)
-_NO_READ = "The specification has no read for it. The caller's reader decides; without one: unknown at once."
 
 Fields: TypeAlias = Any  # the other fields of a Parameter, each of its own type
+
+_WITHOUT_READ: dict[str, Any] = {
+    "kind": Kind.WRITE,
+    "write_kind": "write without a read",
+    "settled": "The specification has no read for it. The caller's reader decides; without one: unknown "
+    "at once.",
+}
 
 
 def _path(name: str, wire: str = "id", *, pattern: str | None = None, bearer: str | None = None) -> Parameter:
@@ -145,12 +158,10 @@ JOURNEYS_UPDATE = Operation(
     ),
     needs_field=True, reader="journeys.get", write_kind="update of a journey",
     settled="The journey is read back; its fields and its `last_updated` decide.",
-    section="Endpoints, Journeys",
 )
 JOURNEYS_GET = Operation(
     name="journeys.get", method="GET", path="/journeys/{id}", result="Journey", listed=False,
     parameters=(_path("journey_id"),),
-    section="not in the list of operations",
 )
 INVOICES_EGRESS = Operation(
     name="invoices.egress", method="GET", path="/invoices/egress", shape=Shape.LIST, result="Invoice",
@@ -165,19 +176,16 @@ INVOICES_EGRESS = Operation(
         Parameter(name="metadata", where="query", form=Form.METADATA, wire="metadata.<key>"),
         _unnamed("page", Form.INTEGER, minimum=1, constraint="only with metadata filters"),
     ),
-    section="Endpoints, Invoices",
 )
 INVOICES_PAYMENT_COMPLEMENTS = Operation(
     name="invoices.payment_complements", method="GET", path="/invoices/payment", shape=Shape.LIST,
     result="Invoice", many=True,
     parameters=_LISTING,
-    section="Endpoints, Invoices",
 )
 INVOICES_DOWNLOAD_STATUS = Operation(
     name="invoices.download_status", method="GET", path="/invoices/download/status/{request_id}",
     result="DownloadRequest",
     parameters=(_path("request_id", "request_id"),),
-    section="Endpoints, Invoices",
 )
 RETENTIONS_FILES = Operation(
     name="retentions.files", method="GET", path="/retentions/{id}/files", result="RetentionFile", many=True,
@@ -185,10 +193,9 @@ RETENTIONS_FILES = Operation(
         _path("retention_id"),
         _query("file_type", choices=("pdf", "xml"), constraint="both if left out"),
     ),
-    section="Endpoints, Retentions",
 )
 TEAMS_CREATE = Operation(
-    name="teams.create", method="POST", path="/teams", kind=Kind.WRITE, result="Team",
+    name="teams.create", method="POST", path="/teams", result="Team",
     authority="a plan with `multipleIssuerAccounts` (else 403) and suppliers (else 401)",
     parameters=(
         _body("legal_name"),
@@ -205,8 +212,7 @@ TEAMS_CREATE = Operation(
         _body("credit_limit", Form.NUMBER, nullable=True, constraint="documents per billing period"),
     ),
     extra=("body",), reserved=("team", "livemode", "owner"),
-    write_kind="write without a read", settled=_NO_READ,
-    section="Endpoints, Teams",
+    **_WITHOUT_READ,
 )
 TEAMS_DBTABLE_WEBHOOKS = Operation(
     name="teams.dbtable_webhooks", method="GET", path="/teams/{id}/integrations/dbtable/webhooks",
@@ -219,7 +225,7 @@ TEAMS_DBTABLE_WEBHOOKS = Operation(
         _unnamed("state", assumed="dbtable_state", choices=("active", "expired", "disabled")),
         _unnamed("limit", Form.INTEGER, assumed="dbtable_limit", **_PAGE_SIZE),
     ),
-    extra=("query",), section="Endpoints, Teams",
+    extra=("query",),
 )
 TEAMS_DBTABLE_TABLES = Operation(
     name="teams.dbtable_tables", method="GET", path="/teams/{id}/integrations/dbtable/bases/{baseId}/tables",
@@ -227,15 +233,14 @@ TEAMS_DBTABLE_TABLES = Operation(
     authority="a person's token, with current authority in the team",
     credentials=_PERSON,
     parameters=(_path("team_id", pattern=_TEAM_ID), _path("base_id", "baseId", pattern=_TEAM_ID)),
-    extra=("query",), section="Endpoints, Teams",
+    extra=("query",),
 )
 USERS_GET = Operation(
     name="users.get", method="GET", path="/users/{id}", result="User",
     parameters=(_path("user_id"),),
-    section="Endpoints, Users",
 )
 USERS_UPDATE_PREFERENCES = Operation(
-    name="users.update_preferences", method="PATCH", path="/users/me/preferences/{teamId}", kind=Kind.WRITE,
+    name="users.update_preferences", method="PATCH", path="/users/me/preferences/{teamId}",
     result="Preferences",
     authority="a person's token, with active membership in the team",
     credentials=_PERSON,
@@ -244,14 +249,12 @@ USERS_UPDATE_PREFERENCES = Operation(
         _body("testmode", Form.FLAG, required=True),
     ),
     extra=("body",),
-    write_kind="write without a read", settled=_NO_READ,
-    section="Endpoints, Users",
+    **_WITHOUT_READ,
 )
 PAYMENTS_LINK = Operation(
     name="payments.link", method="GET", path="/payments/links/{linkId}", result="PaymentLink",
     authority="the payment module",
     parameters=(_path("link_id", "linkId", pattern=r"plink[A-Za-z0-9_-]{1,155}"),),
-    section="Endpoints, Payments",
 )
 PAYMENTS_REMINDER_OPERATION = Operation(
     name="payments.reminder_operation", method="GET",
@@ -260,16 +263,15 @@ PAYMENTS_REMINDER_OPERATION = Operation(
         _path("payment_id", "paymentId", pattern=_PAYMENT_ID),
         _path("operation_id", "operationId", pattern=_UUID4),
     ),
-    extra=("query",), section="Endpoints, Payments",
+    extra=("query",),
 )
 SHEETS_SAVE_MAPPING = Operation(
-    name="sheets.save_mapping", method="PUT", path="/sheets/mapping", kind=Kind.WRITE,
+    name="sheets.save_mapping", method="PUT", path="/sheets/mapping",
     result="SheetConnection",
     authority="editor, and editor on the target module, in the selected team",
     parameters=(_body("fields", Form.OBJECT, required=True),),
     extra=("body",),
-    write_kind="write without a read", settled=_NO_READ,
-    section="Endpoints, Spreadsheet import",
+    **_WITHOUT_READ,
 )
 WEBHOOKS_LIST = Operation(
     name="webhooks.list", method="GET", path="/webhooks", result="Webhook", many=True,
@@ -278,12 +280,10 @@ WEBHOOKS_LIST = Operation(
         _query("limit", Form.INTEGER, constraint="the service's default is 10", **_PAGE_SIZE),
         _query("status", choices=_STATUS),
     ),
-    section="Endpoints, Webhooks",
 )
 WEBHOOKS_GET = Operation(
     name="webhooks.get", method="GET", path="/webhooks/{id}", result="Webhook",
     parameters=(_path("webhook_id", pattern=_WEBHOOK_ID),),
-    section="Endpoints, Webhooks",
 )
 WEBHOOKS_CREATE = Operation(
     name="webhooks.create", method="POST", path="/webhooks", kind=Kind.WRITE, result="Webhook",
@@ -295,7 +295,6 @@ WEBHOOKS_CREATE = Operation(
     ),
     extra=("body",), reader="webhooks.list", write_kind="create of a webhook",
     settled="The webhooks are listed; the tag decides, or equal content created at the time of the send.",
-    section="Endpoints, Webhooks",
 )
 WEBHOOKS_UPDATE = Operation(
     name="webhooks.update", method="PUT", path="/webhooks/{id}", kind=Kind.WRITE, shape=Shape.OPEN,
@@ -309,7 +308,6 @@ WEBHOOKS_UPDATE = Operation(
     ),
     extra=("body",), needs_field=True, reader="webhooks.get", write_kind="update of a webhook",
     settled="The webhook is read back and compared with its state before the write (the baseline).",
-    section="Endpoints, Webhooks",
 )
 WEBHOOKS_DELETE = Operation(
     name="webhooks.delete", method="DELETE", path="/webhooks/{id}", kind=Kind.WRITE, shape=Shape.OPEN,
@@ -317,11 +315,10 @@ WEBHOOKS_DELETE = Operation(
     parameters=(_path("webhook", pattern=_WEBHOOK_ID, bearer="Webhook"),),
     reader="webhooks.get", write_kind="delete of a webhook",
     settled="The webhook is read back; a 404 means that it was deleted.",
-    section="Endpoints, Webhooks",
 )
 WEBHOOKS_HEALTH = Operation(
     name="webhooks.health", method="GET", path="/webhooks/health", shape=Shape.BARE, result="Health",
-    credentials=(), connect=False, section="Endpoints, Webhooks",
+    credentials=(), connect=False,
 )
 
 # Requests that the specification does not list: method and path come with the request.
@@ -332,21 +329,11 @@ CLIENT_DOWNLOAD = Operation(
     name="client.download", method="GET", path="", shape=Shape.BARE, result="bytes", listed=False,
 )
 CLIENT_WRITE = Operation(
-    name="client.write", method="POST", path="", kind=Kind.WRITE, shape=Shape.OPEN, result="object",
+    name="client.write", method="POST", path="", shape=Shape.OPEN, result="object",
     listed=False,
-    write_kind="write without a read", settled=_NO_READ,
+    **_WITHOUT_READ,
 )
 
-TABLE: tuple[Operation, ...] = (
-    JOURNEYS_UPDATE, JOURNEYS_GET,
-    INVOICES_EGRESS, INVOICES_PAYMENT_COMPLEMENTS, INVOICES_DOWNLOAD_STATUS,
-    RETENTIONS_FILES,
-    TEAMS_CREATE, TEAMS_DBTABLE_WEBHOOKS, TEAMS_DBTABLE_TABLES,
-    USERS_GET, USERS_UPDATE_PREFERENCES,
-    PAYMENTS_LINK, PAYMENTS_REMINDER_OPERATION,
-    SHEETS_SAVE_MAPPING,
-    WEBHOOKS_LIST, WEBHOOKS_GET, WEBHOOKS_CREATE, WEBHOOKS_UPDATE, WEBHOOKS_DELETE, WEBHOOKS_HEALTH,
-    CLIENT_REQUEST, CLIENT_DOWNLOAD, CLIENT_WRITE,
-)
 # fmt: on
+TABLE: tuple[Operation, ...] = tuple(each for each in globals().values() if isinstance(each, Operation))
 BY_NAME: dict[str, Operation] = {operation.name: operation for operation in TABLE}

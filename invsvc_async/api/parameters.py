@@ -50,7 +50,8 @@ def _id(parameter: Parameter, value: Given, problems: Problems) -> str:
             problems.append(f"{parameter.name}: the {parameter.bearer}'s id cannot be read ({error.why})")
             return ""
     if not isinstance(value, str):
-        problems.append(f"{parameter.name}: is {kind_of(value)}, not {_wanted(parameter)}")
+        wanted = "an id" if parameter.bearer is None else f"a {parameter.bearer} or its id"
+        problems.append(f"{parameter.name}: is {kind_of(value)}, not {wanted}")
     elif _matcher(parameter.pattern)(value) is None:
         if parameter.pattern is None or re.fullmatch(parameter.pattern, value):
             wanted = f"1 to {_LONGEST} characters without slashes and control characters"
@@ -66,10 +67,6 @@ def _id(parameter: Parameter, value: Given, problems: Problems) -> str:
 def _matcher(pattern: str | None) -> Callable[[str], re.Match[str] | None]:
     """Return what matches an id: a segment that has the *pattern*."""
     return re.compile(f"(?={_SEGMENT}\\Z)(?:{pattern})" if pattern else _SEGMENT).fullmatch
-
-
-def _wanted(parameter: Parameter) -> str:
-    return "an id" if parameter.bearer is None else f"a {parameter.bearer} or its id"
 
 
 def is_segment(text: str) -> bool:

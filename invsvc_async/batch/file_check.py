@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_LINE", "BadLine", "Checkpoint", "FileWrites", "Line", "Met", "Readable", "Writes",
-    "check_line", "read_lines", "rereadable", "sound",
+    "check_file", "check_line", "read_lines", "rereadable", "sound",
 ]  # fmt: skip
 
 Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Path"  # Any: of any operation
@@ -361,6 +361,12 @@ class FileWrites:
                     if before is not None:
                         bad = BadLine(line.number, f"has the key {line.key!r}, as line {before}")
                 yield bad or line
+
+
+def check_file(writes: FileWrites, checkpoint: Checkpoint | None = None) -> None:
+    """Check every line of a file after *checkpoint*."""
+    for _ in writes.check(checkpoint):
+        pass
 
 
 @asynccontextmanager

@@ -18,8 +18,8 @@ import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from invsvc_async._version import __version__
-from invsvc_async.cli.option_groups import expanded
-from invsvc_async.cli.output import DONE, FAILED, USAGE, discard_output, errors_as_json, fail, note
+from invsvc_async.cli.options import expanded
+from invsvc_async.cli.output import Exit, discard_output, errors_as_json, fail, note
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.storage.private_file import errors_naming
 
@@ -32,38 +32,44 @@ _DOCTOR = (
     "Check what the specification leaves open in a deployment, with reads only, and print matching settings, "
     "or store them"
 )
-_EVENTS = "Show, handle again or drop the events in a receiver's store, which may be in use meanwhile"
-# Command name: module in `commands`, which has a function `command`, or an `app` with subcommands; first
-# sentence of its help.  Only the requested command is imported; the list of commands imports none.
+# Command name: module in `commands` with its function or group, and the first sentence of its help.
+# Only the requested command is imported; the list of commands imports none.
 COMMANDS = {
-    "demo": ("demo", "Run the same writes under faults through an ordinary client and through this one"),
-    "serve": ("serve", "Run the embedded service"),
-    "get": ("get", "Read one item"),
-    "list": ("list_", "List items"),
-    "write": ("write", "Send one write"),
-    "batch": ("batch", "Run the writes of a file, one per line"),
+    "demo": (
+        "demo.command",
+        "Run the same writes under faults through an ordinary client and through this one",
+    ),
+    "serve": ("serve.command", "Run the embedded service"),
+    "get": ("read.get", "Read one item"),
+    "list": ("read.list_", "List items"),
+    "write": ("write.command", "Send one write"),
+    "batch": ("batch.app", "Run the writes of a file, one per line"),
     "outbox": (
-        "outbox",
+        "outbox.app",
         "Send the writes that applications have committed to an outbox, and look after them",
     ),
     "journal": (
-        "journal",
+        "stores.journal",
         "Show, retry or delete the writes in the journal of a client, `Client(journal=…)`",
     ),
-    "settle": ("settle", "Find out whether a write was applied"),
-    "resume": ("settle", "Complete an interrupted write"),
+    "settle": ("write.settle", "Find out whether a write was applied"),
+    "resume": ("write.resume", "Complete an interrupted write"),
     "explain": (
-        "explain",
+        "write.explain",
         "Explain how a verdict was reached, and check that the current rules still reach it",
     ),
-    "listen": ("listen", "Receive events"),
-    "events": ("events", _EVENTS),
-    "trigger": ("trigger", "Send events"),
-    "export": ("export", "Export invoices"),
-    "reconcile": ("reconcile", "Compare your own rows with the service"),
-    "doctor": ("doctor", _DOCTOR),
-    "conformance": ("conformance", "Judge a client in any language"),
+    "listen": ("listen.command", "Receive events"),
+    "events": (
+        "events.app",
+        "Show, handle again or drop the events in a receiver's store, which may be in use meanwhile",
+    ),
+    "trigger": ("trigger.command", "Send events"),
+    "export": ("read.export", "Export invoices"),
+    "reconcile": ("reconcile.command", "Compare your own rows with the service"),
+    "doctor": ("doctor.command", _DOCTOR),
+    "conformance": ("demo.conformance", "Judge a client in any language"),
 }
+_SHORT = ("get", "write", "settle", "resume")  # make a few requests
 
 
 _HELP = SimpleNamespace(help_option_names=["-h", "--help"])
@@ -90,19 +96,19 @@ class Commands(TyperGroup):
         """Load a command; return ``None`` if the name is unknown."""
         if cmd_name not in COMMANDS:
             return None
-        name, summary = COMMANDS[cmd_name]
+        place, summary = COMMANDS[cmd_name]
         if self._lists_only:
             return TyperCommand(cmd_name, short_help=summary)
-        module = import_module(f"invsvc_async.cli.commands.{name}")
-        subcommands: typer.Typer | None = getattr(module, "app", None)
-        group = subcommands or typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        if subcommands is None:
-            command = module.resume if cmd_name == "resume" else module.command
-            group.command(cmd_name)(expanded(command))
+        module, _, name = place.partition(".")
+        group = getattr(import_module(f"invsvc_async.cli.commands.{module}"), name)
+        if not isinstance(group, typer.Typer):
+            command, group = group, typer.Typer(add_completion=False, rich_markup_mode="markdown")
+            group.command(cmd_name)(expanded(command, short=cmd_name in _SHORT))
         found = _for_people(typer.main.get_command(group))
         found.name = cmd_name
         for each in (found, *getattr(found, "commands", {}).values()):
-            each.short_help = _summary(each.help or "")  # click cuts a text that it shortens itself
+            words = " ".join((each.help or "").split())  # click cuts a text that it shortens itself
+            each.short_help = re.split(r"[.:;](?=\s|$)", words, maxsplit=1)[0]
         return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: the same
@@ -112,11 +118,6 @@ class Commands(TyperGroup):
 
             ctx.fail(f"No such command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}".rstrip())
         return super().resolve_command(ctx, args)
-
-
-def _summary(text: str) -> str:
-    """Return the first sentence of a command's help, without its examples."""
-    return re.split(r"[.:;](?=\s|$)", " ".join(text.split()), maxsplit=1)[0]
 
 
 def _for_people(command: Any) -> Any:  # Any: the same
@@ -206,7 +207,7 @@ def run(arguments: Sequence[str]) -> int:
             sys.stdout.flush()  # while errors can still be handled
     except BrokenPipeError:  # `invsvc list … | head`
         discard_output()
-        return FAILED
+        return Exit.FAILED
     except Exception as error:
         if words[:1] == ["--debug"]:
             raise
@@ -239,16 +240,16 @@ def _code_of(words: list[str]) -> int:
     try:
         code = command(args=words, prog_name="invsvc", standalone_mode=not errors_as_json.get())
     except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else FAILED
+        return ended.code if isinstance(ended.code, int) else Exit.FAILED
     except typer.Abort as error:  # the answer to a question was no, with --json
         fail("aborted", error)
-        return FAILED
+        return Exit.FAILED
     except Exception as error:
         if (message := getattr(error, "format_message", None)) is None:
             raise
         fail(message(), error)  # a usage error, with --json
-        return USAGE
-    return code if isinstance(code, int) else DONE
+        return Exit.USAGE
+    return code if isinstance(code, int) else Exit.DONE
 
 
 def _before_end(arguments: Sequence[str]) -> Sequence[str]:
@@ -269,7 +270,7 @@ def _report(error: Exception) -> int:
             return _report(error.exceptions[0])
         case ConfigurationError() | InvalidRequestError():
             fail(str(error), error)
-            return USAGE
+            return Exit.USAGE
         case InvsvcError():
             fail(str(error), error)
         case OSError(filename=str() | bytes() as name, strerror=str() as why):
@@ -278,4 +279,4 @@ def _report(error: Exception) -> int:
             fail(why, error)
         case _:
             fail(f"{type(error).__name__}: {error} (run with --debug for the traceback)", error)
-    return FAILED
+    return Exit.FAILED

@@ -24,27 +24,16 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Parameter
 
 __all__ = [
-    "arguments_of",
-    "complete_argument",
-    "complete_event",
-    "complete_operation",
-    "did_you_mean",
-    "operation_of",
-    "operations_of",
-]
+    "arguments_of", "complete_argument", "complete_event", "complete_operation", "did_you_mean",
+    "operation_of", "operations_of",
+]  # fmt: skip
 
 _WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL)
 _FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # arguments outside the table of operations
 
 
 def operation_of(name: str, kind: Kind, *, many: bool | None = None, short: str | None = None) -> Operation:
-    """
-    Return the operation called *name*; a resource name alone selects its method *short*.
-
-    Raises:
-        InvalidRequestError: No such operation of that kind; the message lists the known ones.
-
-    """
+    """Return the operation called *name*; a resource name alone selects its method *short*."""
     possible = operations_of(kind, many=many)
     found = possible.get(name) or possible.get(f"{name}.{short}")
     if found is None:
@@ -63,13 +52,7 @@ def operations_of(kind: Kind, *, many: bool | None = None) -> dict[str, Operatio
 
 
 def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]:  # Any: depends on the form
-    """
-    Return the arguments that *words* give.
-
-    Raises:
-        InvalidRequestError: Too many words, or a value that does not fit its argument.
-
-    """
+    """Return the arguments that *words* give; each value has the form of its argument."""
     rows = {row.name: row for row in operation.parameters}
     path_names = [row.name for row in operation.parameters if row.where == "path"]
     arguments: dict[str, Any] = {}
@@ -84,10 +67,12 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
         elif match["name"].startswith("metadata.") and "metadata" in rows:
             arguments.setdefault("metadata", {})[match["name"].removeprefix("metadata.")] = match["value"]
         else:
-            row = rows.get(match["name"])
-            form = row.form if row else _unlisted_form(match["name"], match["value"])
-            arguments[match["name"]] = _value(match["name"], match["value"], form)
-            _check_choice(operation, row, arguments[match["name"]])
+            name, text, row = match["name"], match["value"], rows.get(match["name"])
+            form = row.form if row else _FORMS.get(name, Form.TEXT)
+            if name == "tag" and text in ("true", "false"):  # it has no row, and may be a text of the user's
+                form = Form.FLAG
+            arguments[name] = _value(name, text, form)
+            _check_choice(operation, row, arguments[name])
     return arguments
 
 
@@ -103,13 +88,6 @@ def _check_choice(operation: Operation, row: Parameter | None, value: object) ->
             )
 
 
-def _names_of(operation: Operation) -> list[str]:
-    from invsvc_async.client import Client
-    from invsvc_async.transport.credentials import ApiKey
-
-    return names_of(Client("http://127.0.0.1:1/v2", ApiKey("never-sent")), operation.name)
-
-
 def complete_operation(kind: Kind, *, many: bool | None = None) -> Callable[[str], list[str]]:
     """Return the completion of an operation's name, for a shell."""
 
@@ -121,13 +99,17 @@ def complete_operation(kind: Kind, *, many: bool | None = None) -> Callable[[str
 
 def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete the name of an argument, and its value if the specification lists the possible ones."""
+    from invsvc_async.client import Client
+    from invsvc_async.transport.credentials import ApiKey
+
     words: Sequence[str] = ctx.params.get("words") or ()
     what = str(ctx.params.get("what") or "")
     within = (row for key, row in BY_NAME.items() if key.startswith(f"{what}."))
     found = BY_NAME.get(what) or next(within, None)
     if found is None:
         return []
-    names, (name, sign, value) = _names_of(found), incomplete.partition("=")
+    names = names_of(Client("http://127.0.0.1:1/v2", ApiKey("never-sent")), found.name)
+    name, sign, value = incomplete.partition("=")
     lead = f"{name}="
     if not sign and (split := _split_by_bash(words, incomplete, names)) is not None:
         name, value, lead = split, incomplete, ""
@@ -149,13 +131,6 @@ def _split_by_bash(words: Sequence[str], incomplete: str, names: Sequence[str]) 
 def complete_event(incomplete: str) -> list[str]:
     """Complete the name of an event type."""
     return [name for name in EVENT_TYPES if name.startswith(incomplete)]
-
-
-def _unlisted_form(name: str, text: str) -> Form:
-    """Return the form of an argument that has no row; a tag is a boolean or user-supplied text."""
-    if name == "tag" and text in ("true", "false"):
-        return Form.FLAG
-    return _FORMS.get(name, Form.TEXT)
 
 
 def _value(name: str, text: str, form: Form) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.output import console, emit_json, table, visible
+from invsvc_async.cli.output import console, emit_json, print_facts, table
 from invsvc_async.codec import unstructure
 from invsvc_async.errors import FieldError
 from invsvc_async.export.files import csv_row, escaped_formula, text_of
@@ -17,7 +17,7 @@ from invsvc_async.models.common import Model, wire_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Form", "Sink", "cell", "fields_of", "show", "text_of"]
+__all__ = ["Form", "Sink", "cell", "show"]
 
 Form = Literal["table", "json", "jsonl", "csv"]
 _NUMBERS = ("total", "subtotal", "discount", "taxes", "folio_number")
@@ -26,7 +26,7 @@ _NUMBERS = ("total", "subtotal", "discount", "taxes", "folio_number")
 def show(value: Any) -> None:  # Any: a model, or plain data
     """Print one item, one field a line.  Secrets are left out."""
     if isinstance(value, Model):
-        rows = [(name, cell(value, name)) for name in fields_of(type(value))]
+        rows = [(name, cell(value, name)) for name in wire_names(type(value))]
         rows += [(name, text_of(each)) for name, each in value.extra.items()]
     elif is_object(value):
         rows = [(name, text_of(each)) for name, each in value.items()]
@@ -34,17 +34,10 @@ def show(value: Any) -> None:  # Any: a model, or plain data
         rows = [("value", text_of(value))]
     rows = [row for row in rows if row[1] and row[0] != "secret"]
     out = console()
-    if not out.is_terminal:
+    if out.is_terminal:
+        print_facts(out, dict(rows))
+    else:
         table(("field", "value"), rows)
-        return
-    from invsvc_async.cli.terminal_table import print_fields
-
-    print_fields(out, [(visible(name), visible(text)) for name, text in rows])
-
-
-def fields_of(model: type[Model]) -> tuple[str, ...]:
-    """Return the names of a model's fields, in the order of the specification."""
-    return tuple(wire_names(model))
 
 
 def cell(item: Any, path: str) -> str:  # Any: a model, or plain data

@@ -1,21 +1,31 @@
-"""Options shared by the commands that talk to a service."""
+"""Options that commands share, and how a command gets them."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import re
 import signal
 import sys
 import threading
+from collections.abc import Coroutine
 from contextlib import contextmanager, suppress
+from copy import copy
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 from urllib.parse import urlsplit
 
 import attrs
 import typer
+from typer.core import TyperGroup
+from typer.models import OptionInfo
+
+from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+    from contextlib import AsyncExitStack
     from types import FrameType
 
     from invsvc_async.client import Client
@@ -24,14 +34,89 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Faults
 
 __all__ = [
-    "FAULTS", "Calling", "EscapeFormulas", "FaultPlan", "InsecureHttp", "IntentFile", "Json", "NoSecrets",
-    "Port", "Profile", "SameMode", "SecretsFile", "SecretsTo", "Story", "Team", "Yes", "check_outputs",
-    "check_url", "client_of", "confirm", "content_of", "fault_plan", "handled", "intent_in",
-    "interruptible", "is_insecure", "named", "number", "stop_signals", "unhandled",
+    "FAULTS", "Calling", "Concurrency", "EscapeFormulas", "FaultPlan", "InsecureHttp", "IntentFile", "Json",
+    "Port", "Profile", "SameMode", "SecretsTo", "Sending", "Story", "Yes", "check_outputs", "check_url",
+    "client_of", "confirm", "content_of", "existing_file", "expanded", "fault_plan", "group_of", "handled",
+    "intent_in", "interruptible", "is_insecure", "named", "number", "stop_signals", "unhandled",
 ]  # fmt: skip
 
 _SQLITE = b"SQLite format 3\0"
 _INFINITE = float("inf")
+_LAST = ("json_", "profile", "team")  # in the help
+
+
+def group_of(help_: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
+    """Return a group of commands."""
+    return typer.Typer(
+        cls=cls, add_completion=False, rich_markup_mode="markdown", no_args_is_help=True, help=help_
+    )
+
+
+def expanded(
+    command: Callable[..., Coroutine[Any, Any, int | None] | int | None], *, lacks: Collection[str] = (),
+    short: bool = False, **bound: object,
+) -> Callable[..., None]:  # fmt: skip
+    """
+    Return *command*, as typer takes it, with the fields of its parameters that are attrs classes.
+
+    What it returns is the exit code. If it is a coroutine function, it is run to its end; a *short* one makes
+    a few requests. It has none of the options that it *lacks*, and *bound* are arguments that are not given
+    by the user.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.name not in bound]
+    groups = {each.name: each.annotation for each in own if attrs.has(each.annotation)}
+
+    @wraps(command)
+    def call(**given: Any) -> None:  # Any: as the options
+        for name, group in groups.items():
+            names = {field.name for field in attrs.fields(group)} & {*given}
+            given[name] = group(**{each: given.pop(each) for each in names})
+        code = command(**bound, **given)
+        try:
+            if isinstance(code, Coroutine):
+                code = until_done(code, short=short)
+        except asyncio.CancelledError:  # a signal that ends processes interrupts it as Ctrl-C does
+            raise KeyboardInterrupt from None
+        if code:
+            raise typer.Exit(code)
+
+    shown = [each for parameter in own for each in _options_of(parameter) if each.name not in lacks]
+    shown.sort(key=lambda each: each.name in _LAST)
+    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    return call
+
+
+def _options_of(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    """Yield the parameters for the fields of *parameter*, or itself."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    if not attrs.has(parameter.annotation):
+        yield parameter.replace(kind=kind, annotation=_named(parameter.annotation, parameter.name))
+        return
+    for field in attrs.fields(attrs.resolve_types(parameter.annotation)):
+        default = inspect.Parameter.empty if field.default is attrs.NOTHING else field.default
+        annotation = _named(field.type, field.name)
+        yield inspect.Parameter(field.name, kind, default=default, annotation=annotation)
+
+
+def _named(annotation: Any, name: str) -> Any:  # Any: a type
+    """Name an option as its parameter; typer itself would give each flag another one that unsets it."""
+    of, described = get_args(annotation)
+    if not isinstance(described, OptionInfo) or described.default is not ...:  # it has names of its own
+        return annotation
+    described = copy(described)
+    described.default = f"--{name.rstrip('_').replace('_', '-')}"  # where typer keeps the first name
+    return Annotated[of, described]
+
+
+def option(help_: str, metavar: str | None = None, *, names: Sequence[str] = (), **settings: Any) -> Any:
+    """Return an option, which has the name of its parameter if *names* are not given."""
+    return typer.Option(*names, help=help_, metavar=metavar, **settings)
+
+
+def argument(help_: str, metavar: str | None = None, **settings: Any) -> Any:
+    """Return an argument."""
+    return typer.Argument(help=help_, metavar=metavar, **settings)
 
 
 def number(
@@ -57,11 +142,9 @@ def number(
 Port = Annotated[
     int, number(int, "A port of this machine; 0 selects a free one.", least=0, most=65_535, metavar="PORT")
 ]
-Profile = Annotated[str | None, typer.Option(help="A profile in invsvc.toml.", metavar="NAME")]
-Team = Annotated[str | None, typer.Option(help="Act on this team (Connect).", metavar="ID")]
-InsecureHttp = Annotated[
-    bool, typer.Option("--allow-insecure-http", help="Send events over plain HTTP to another machine.")
-]
+Profile = Annotated[str | None, option("A profile in invsvc.toml.", "NAME")]
+Concurrency = Annotated[int, number(int, "Maximum writes in flight in this process.", least=1)]
+InsecureHttp = Annotated[bool, option("Send events over plain HTTP to another machine.")]
 
 
 def _in_existing_folder(story: Path | None) -> Path | None:
@@ -73,33 +156,20 @@ def _in_existing_folder(story: Path | None) -> Path | None:
 
 Story = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "Write the history of the decision here, for `invsvc explain`.",
+        "FILE",
         dir_okay=False,
-        metavar="FILE",
         callback=_in_existing_folder,
-        help="Write the history of the decision here, for `invsvc explain`.",
     ),
 ]
 SecretsTo = Annotated[
-    Path,
-    typer.Option(
-        help="Write the secret of a new webhook here (mode 0600); it is never printed.", metavar="FILE"
-    ),
+    Path, option("Write the secret of a new webhook here (mode 0600); it is never printed.", "FILE")
 ]
-SecretsFile = Annotated[
-    Path | None, typer.Option(help="Write webhook secrets here (mode 0600).", metavar="FILE")
-]
-NoSecrets = Annotated[bool, typer.Option("--no-secrets", help="Throw the secrets of new webhooks away.")]
-SameMode = Annotated[
-    bool, typer.Option("--same-mode", help="Confirm that the credential has the intent's team and data mode.")
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a delete.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and errors as JSON on stderr.")]
-
-EscapeFormulas = Annotated[
-    bool,
-    typer.Option("--escape-formulas", help="In CSV, put ' before text that a spreadsheet would run."),
-]
+SameMode = Annotated[bool, option("Confirm that the credential has the intent's team and data mode.")]
+Yes = Annotated[bool, option("Do not ask before a delete.", names=("--yes", "-y"))]
+Json = Annotated[bool, option("Print the result as JSON, and errors as JSON on stderr.")]
+EscapeFormulas = Annotated[bool, option("In CSV, put ' before text that a spreadsheet would run.")]
 
 
 @attrs.frozen
@@ -108,11 +178,52 @@ class Calling:
 
     json_: Json = False
     profile: Profile = None
-    team: Team = None
+    team: Annotated[str | None, option("Act on this team (Connect).", "ID")] = None
 
     def client(self, **settings: Any) -> Client:  # Any: arguments of Client
         """Create the client that they describe."""
         return client_of(self.profile, self.team, **settings)
+
+
+@attrs.frozen
+class Sending(Calling):
+    """The options of commands that send stored writes."""
+
+    rate: Annotated[float | None, number(float, "Sends per second, evenly spaced.", least=0.001)] = None
+    secrets_to: Annotated[Path | None, option("Write webhook secrets here (mode 0600).", "FILE")] = None
+    no_secrets: Annotated[bool, option("Throw the secrets of new webhooks away.")] = False
+    same_mode: Annotated[bool, option("The credential is new, but has the same team and data mode.")] = False
+    restored: Annotated[bool, option("It is an older copy: settle what may have been sent first.")] = False
+    moved: Annotated[bool, option("It is complete, although it is in another place.")] = False
+
+    @property
+    def settings(self) -> dict[str, Any]:  # Any: as the parameters
+        """Those of ``Batch.open`` and ``Outbox.open``."""
+        return {name: getattr(self, name) for name in ("rate", "same_mode", "restored", "moved")}
+
+    def check_secrets(self, *, may_create: bool) -> None:
+        """Check, before anything is sent, that secrets of new webhooks have a place, or are not wanted."""
+        if self.secrets_to is not None and self.no_secrets:
+            raise typer.BadParameter("use either --secrets-to or --no-secrets")
+        if may_create and self.secrets_to is None and not self.no_secrets:
+            raise typer.BadParameter(
+                "nothing was sent. Writes may create webhooks, whose secrets are returned only once. Use "
+                "--secrets-to FILE to store them, or --no-secrets to throw them away."
+            )
+
+    def client_for(self, concurrency: int) -> Client:
+        """Return a client whose limit leaves room for settling reads beside the writes."""
+        return self.client(max_concurrency=concurrency + max(10, concurrency // 4))
+
+    async def secret_sink(self, stack: AsyncExitStack) -> Callable[[str, Any], Any]:  # Any: a Webhook
+        """Return the callback that receives the secrets of new webhooks."""
+        if self.secrets_to is None:  # checked before: there are none, or they are not wanted
+            from invsvc_async.batch.item import discard_secret
+
+            return discard_secret
+        from invsvc_async.cli.secrets_file import SecretsFile
+
+        return (await stack.enter_async_context(SecretsFile(self.secrets_to))).take
 
 
 def confirm(question: str) -> None:
@@ -156,8 +267,6 @@ def unhandled(*names: str) -> list[signal.Signals]:
 @contextmanager
 def handled(numbers: Sequence[signal.Signals], call: Callable[[], object]) -> Generator[None]:
     """Call *call* in the running event loop at each of these signals, until the block ends."""
-    import asyncio
-
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not the main thread
         for number in numbers:
@@ -172,10 +281,9 @@ def handled(numbers: Sequence[signal.Signals], call: Callable[[], object]) -> Ge
 
 def existing_file(file: Path | None) -> Path | None:
     """Check that an input file exists; ``-`` is standard input."""
-    if file is not None and str(file) != "-" and not (file.exists() and not file.is_dir()):
-        raise typer.BadParameter(
-            f"file {str(file)!r} {'is a directory' if file.is_dir() else 'does not exist'}"
-        )
+    if file is not None and str(file) != "-" and (file.is_dir() or not file.exists()):
+        why = "is a directory" if file.is_dir() else "does not exist"
+        raise typer.BadParameter(f"file {str(file)!r} {why}")
     return file
 
 
@@ -207,8 +315,7 @@ def is_insecure(url: str) -> bool:
 
 FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
 FaultPlan = Annotated[
-    str,
-    typer.Option(help="A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.", metavar="PLAN"),
+    str, option("A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.", "PLAN")
 ]
 
 
@@ -226,11 +333,7 @@ def check_outputs(outputs: Mapping[str, Path | None], **inputs: Path | str | Non
     """
     Check, before anything is done, that no output would replace, or be mixed with, another file in use.
 
-    *outputs* are the files of options, and *inputs* what else the command uses.
-
-    Raises:
-        typer.BadParameter: Two are the same file, or an output is a SQLite database, such as a journal.
-
+    *outputs* are the files of options, and *inputs* what else the command uses. No output may be a database.
     """
     used = {place: f"the {name}" for name, file in inputs.items() if (place := _place_of(file)) is not None}
     for option, file in outputs.items():
@@ -272,21 +375,12 @@ def content_of(file: Path) -> bytes:
 
 
 IntentFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="INTENT", callback=existing_file, help="The intent, as JSON; - is standard input."
-    ),
+    Path, argument("The intent, as JSON; - is standard input.", "INTENT", callback=existing_file)
 ]
 
 
 def intent_in(file: Path) -> Intent:
-    """
-    Return the intent in a file; ``-`` is standard input.
-
-    Raises:
-        InvalidRequestError: It contains no intent.
-
-    """
+    """Return the intent in a file; ``-`` is standard input."""
     from invsvc_async.errors import InvalidRequestError
     from invsvc_async.reconcile.intent import Intent
 
@@ -310,13 +404,7 @@ def named(error: InvalidRequestError, file: Path, expected: str) -> InvalidReque
 
 
 def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: arguments of Client
-    """
-    Create the client from the environment, or from a profile, with additional *settings*; without a journal.
-
-    Raises:
-        ConfigurationError: A setting is missing; the message says which one to set.
-
-    """
+    """Create the client of the environment, or of a profile, with more *settings*; without a journal."""
     from invsvc_async.client import Client
 
     client = Client.from_env(profile=profile, **{"journal": None, **settings})

@@ -6,44 +6,25 @@ import os
 import sys
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from enum import IntEnum
 from typing import TYPE_CHECKING, TextIO
 
 from invsvc_async.cli.visible_text import HIDDEN, visible
 
 # rich, and the codec, are imported when they are used: `invsvc --help` needs neither.
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from rich.console import Console
 
     from invsvc_async.codec.exact_json import Wire
 
 __all__ = [
-    "DONE",
-    "FAILED",
-    "INCOMPLETE",
-    "OVERTAKEN",
-    "UNKNOWN",
-    "USAGE",
-    "age",
-    "console",
-    "counted",
-    "discard_output",
-    "emit_json",
-    "errors_as_json",
-    "fail",
-    "is_terminal",
-    "note",
-    "print_facts",
-    "print_hanging",
-    "progress",
-    "reporting",
-    "table",
-    "told",
+    "Exit", "age", "console", "counted", "discard_output", "emit_json", "errors_as_json", "fail",
+    "is_terminal", "note", "print_facts", "print_hanging", "progress", "reporting", "table", "told",
     "visible",
-]
+]  # fmt: skip
 
-DONE, FAILED, USAGE, UNKNOWN, OVERTAKEN, INCOMPLETE = 0, 1, 2, 3, 4, 5
 _HANGING = 4  # columns
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
@@ -51,6 +32,18 @@ _ERROR_FACTS = ("operation", "status", "code", "request_id", "resume_token")  # 
 
 errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)  # with --json
 _shared: tuple[TextIO, Console] | None = None  # the console of stderr on a terminal
+
+
+class Exit(IntEnum):
+    """The exit codes of all commands."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    UNKNOWN = 3
+    OVERTAKEN = 4
+    INCOMPLETE = 5
+    INTERRUPTED = 130  # that of shells for SIGINT
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -103,11 +96,7 @@ def age(seconds: float | None) -> str:
 
 
 def fail(message: str, error: Exception | None = None) -> None:
-    """
-    Print an error to stderr: a line of text, or with ``--json`` a line of JSON with facts of *error*.
-
-    If stderr cannot be written to, the message is dropped.
-    """
+    """Print an error to stderr, if it can be: a line of text, or with ``--json`` of JSON with facts of it."""
     message = told(message, error)
     with suppress(OSError):
         if errors_as_json.get():
@@ -185,11 +174,7 @@ def _json_line(plain: object) -> str:
 def table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), wide: bool = False
 ) -> None:
-    """
-    Print *rows*: a table on a terminal (columns *right* right-aligned), tab-separated lines elsewhere.
-
-    *wide* rows may be longer than the terminal's.
-    """
+    """Print *rows*: a table on a terminal, which *wide* ones may exceed, or else tab-separated lines."""
     if is_terminal(sys.stdout):
         from invsvc_async.cli.terminal_table import print_table
 
@@ -216,14 +201,15 @@ def print_hanging(out: Console, text: str, *, style: str = "") -> None:
             indent = len(line) - len(words) + _HANGING
 
 
-def print_facts(out: Console, facts: Iterable[tuple[str, str]]) -> None:
-    """Print names with their values, aligned."""
+def print_facts(out: Console, facts: Mapping[str, object]) -> None:
+    """Print names with their texts, aligned; what is not a text is left out."""
+    told = [(visible(name), visible(text)) for name, text in facts.items() if isinstance(text, str)]
     if out.is_terminal:
         from invsvc_async.cli.terminal_table import print_fields
 
-        print_fields(out, [(name, visible(words)) for name, words in facts])
+        print_fields(out, told)
         return
-    for name, words in facts:
+    for name, words in told:
         out.print(f"  {name:<16} {words}", markup=False)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-__all__ = ["SecretsFile"]
+__all__ = ["SecretsFile", "end_line"]
 
 
 class SecretsFile:
@@ -37,7 +37,7 @@ class SecretsFile:
         try:
             self._number = own_private(self._path, os.O_APPEND)
             make_private(self._number, for_root=False)
-            _end_line(self._number)
+            end_line(self._number)
         except OSError as error:
             raise self._unusable(error) from error
         return self
@@ -49,15 +49,12 @@ class SecretsFile:
 
     async def take(self, key: str, webhook: Any) -> None:  # Any: a Webhook
         """Append the secret of *webhook*, which the write of *key* created."""
-        line = (
-            envelope.dumps({"key": key, "id": webhook.id, "url": webhook.url, "secret": webhook.secret})
-            + b"\n"
-        )
+        line = {"key": key, "id": webhook.id, "url": webhook.url, "secret": webhook.secret}
         try:
             if self._is_partial:
-                _end_line(self._number)
+                end_line(self._number)
             self._is_partial = True
-            _write_whole(self._number, line)
+            _write_whole(self._number, envelope.dumps(line) + b"\n")
             self._is_partial = False
             self._next = self._next or asyncio.create_task(self._flush())
             await asyncio.shield(self._next)
@@ -74,7 +71,7 @@ class SecretsFile:
             await asyncio.to_thread(os.fsync, self._number)
 
 
-def _end_line(number: int) -> None:
+def end_line(number: int) -> None:
     """End a line that was cut off by a full disk or a kill, so that the next one is not lost with it."""
     if os.fstat(number).st_size:
         os.lseek(number, -1, os.SEEK_END)

@@ -31,10 +31,6 @@ class Table:
 
     *maps* has texts ``ARGUMENT=COLUMN``, or ``ARGUMENT:=COLUMN`` for cells that are JSON. Without any, the
     columns have the names of arguments. *key* is the column of the keys.
-
-    Raises:
-        InvalidRequestError: There is no such operation, argument or column, or it is not CSV.
-
     """
 
     def __init__(

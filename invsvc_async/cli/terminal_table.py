@@ -52,7 +52,7 @@ def print_table(
     columns = [[_readable(row[number]) for row in rows] for number in used]
     whole = [all(map(_WHOLE.fullmatch, cells)) for cells in columns]
     widths = [
-        max(cell_len(title), *(_width(each) for each in cells), 0)
+        max(cell_len(title), *(cell_len(line) for each in cells for line in each.split("\n")), 0)
         for title, cells in zip(titles, columns, strict=True)
     ]
     least = [
@@ -140,7 +140,3 @@ def _readable(cell: str) -> str:
 
 def _longest_word(cell: str) -> int:
     return min(_LONG_WORD, max(map(cell_len, cell.split()), default=0))
-
-
-def _width(cell: str) -> int:
-    return max(map(cell_len, cell.split("\n")))

@@ -11,24 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from invsvc_async.codec.decoder import (
-        decode,
-        decode_items,
-        many,
-        member,
-        meta_of,
-        one,
-        structure,
-        with_meta,
-    )
-    from invsvc_async.codec.encode import enc_hook, unstructure
-
-__all__ = [
-    "decode", "decode_items", "enc_hook", "many", "member", "meta_of", "one", "structure",
-    "unstructure", "with_meta",
-]  # fmt: skip
-
-if not TYPE_CHECKING:
+    from invsvc_async.codec.decoder import *
+    from invsvc_async.codec.encode import *
+else:
+    _NAMES = "decode decode_items enc_hook many meta_of one structure unstructure with_meta"
+    __all__ = [*_NAMES.split()]
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

@@ -11,29 +11,27 @@ All of them reject an item with an invalid field.  It is decoded by ``decode_len
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Final, NoReturn, TypeAlias, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, Final, NoReturn, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, UnsetType
 
 from invsvc_async.codec.exact_json import EXACT_UNTIL, UNREADABLE, exact, salvage
-from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of, is_model
+from invsvc_async.codec.fields import blank_of, enum_in, fields_of, is_model
 from invsvc_async.codec.nesting import NestingError, check_depth
 from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.models.common import Model, Received, flaws_of, once
 
-__all__ = ["check", "decode_all", "decode_one"]
+__all__ = ["decode", "decode_all", "decode_one"]
 
 T = TypeVar("T", bound=Model)
-Allowed: TypeAlias = frozenset[str]  # UNKNOWN, perhaps with WITHIN, or MISSING, or all of them
 
-# As in msgspec's messages.  If it words them in another way, such items are decoded field by field.
-UNKNOWN: Final = "contains unknown field"
-WITHIN: Final = " - at `"  # and the path to an object within the item: unknown fields are allowed in all
-MISSING: Final = "missing required field"
-_NOTHING: Final[Allowed] = frozenset()
+UNKNOWN: Final = 1  # fields that may be there
+MISSING: Final = 2  # fields that may not be there
+
 _AROUND: Final = 2  # levels around an item of a list: the array and the envelope
 _WHOLE: Final = 2**53  # up to here, each integer has a float
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=EXACT_UNTIL)]
@@ -47,7 +45,7 @@ def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
         UnreadableResponseError: An item is nested too deeply.
     """
     made: list[T] = []
-    allowed = _NOTHING
+    allowed = 0
     decode = _decoder_of(cls, allowed)
     for raw in raws:
         content = bytes(raw)
@@ -56,8 +54,8 @@ def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
             made.append(decode(content))
         except NestingError as cause:
             raise _too_deep(cls, content, cause) from None
-        except UNREADABLE as refusal:
-            found, allowed = _retried(cls, content, allowed, refusal)
+        except UNREADABLE:
+            found, allowed = _retried(cls, content, allowed)
             decode = _decoder_of(cls, allowed)
             made.append(found)
     return tuple(made)
@@ -72,9 +70,9 @@ def decode_one(cls: type[T], raw: Raw | bytes) -> T:
     """
     content = bytes(raw)
     try:
-        found: T = _decoder_of(cls, _NOTHING)(content)
-    except UNREADABLE as refusal:
-        found, _ = _retried(cls, content, _NOTHING, refusal)
+        found: T = _decoder_of(cls, 0)(content)
+    except UNREADABLE:
+        found, _ = _retried(cls, content, 0)
         flaws = flaws_of(found)
         if flaws is not None and "" in flaws.problems:
             raise UnreadableResponseError(
@@ -83,17 +81,18 @@ def decode_one(cls: type[T], raw: Raw | bytes) -> T:
     return found
 
 
-def check(cls: type[Model], raw: Raw | bytes) -> None:
+def decode(cls: type[T], raw: Raw | bytes) -> T:
     """
-    Check the depth of an item.
+    Decode one JSON object to a model of *cls*.  An invalid field does not affect the others.
 
     Raises:
-        UnreadableResponseError: It is nested too deeply.
+        UnreadableResponseError: It is not a JSON object, or is nested too deeply.
     """
     try:
         check_depth(raw)
     except NestingError as cause:
         raise _too_deep(cls, bytes(raw), cause) from None
+    return decode_one(cls, raw)
 
 
 def _too_deep(cls: type[Model], content: bytes, cause: NestingError) -> UnreadableResponseError:
@@ -102,71 +101,55 @@ def _too_deep(cls: type[Model], content: bytes, cause: NestingError) -> Unreadab
     )
 
 
-def _retried(cls: type[T], content: bytes, allowed: Allowed, refusal: Exception) -> tuple[T, Allowed]:
-    """Decode an item that was rejected with *refusal*, and return what must be allowed for it."""
-    more, why = allowed, str(refusal)
-    if UNKNOWN in why:
-        more |= {UNKNOWN, WITHIN} if WITHIN in why else {UNKNOWN}
-    elif MISSING in why:
-        more |= {MISSING}
-    if more != allowed:
-        try:
-            return _decoder_of(cls, more)(content), more
-        except UNREADABLE as another:
-            return _retried(cls, content, more, another)
+def _retried(cls: type[T], content: bytes, allowed: int) -> tuple[T, int]:
+    """Decode an item that was rejected with what is *allowed*, and return what must be allowed for it."""
+    for more in (UNKNOWN, MISSING, UNKNOWN | MISSING):
+        with suppress(*UNREADABLE):
+            return _decoder_of(cls, allowed | more)(content), allowed | more
     from invsvc_async.codec.decode_lenient import structure_item
 
     return structure_item(cls, salvage(content)), allowed
 
 
 @once
-def _decoder_of(cls: type[Model], allowed: Allowed) -> Callable[[bytes], Any]:
+def _decoder_of(cls: type[Model], allowed: int) -> Callable[[bytes], Any]:
     """Generate the function that decodes an item to its model, or raises one of UNREADABLE."""
     mirror = msgspec.json.Decoder(_mirror_of(cls, allowed), float_hook=exact).decode
-    code = _Code(mirror=mirror, received=Received)
+    code = _Code(allowed, mirror=mirror, received=Received)
     code.write(0, "def decode(content):")
     code.write(1, "mirrored = mirror(content)")
-    if UNKNOWN in allowed:
+    if allowed & UNKNOWN:
         code.write(1, "content.decode()")  # the parser does not check what it skips
         code.write(1, "place = received(content)")
-    code.write(1, f"return {code.copy(cls, allowed, 'mirrored', 'place', 1)}")
+    code.write(1, f"return {code.copy(cls, 'mirrored', 'place', 1)}")
     compiled = compile("\n".join(code.lines), f"<invsvc_async: decoder of {cls.__name__}>", "exec")
     exec(compiled, code.names)  # noqa: S102 - the code contains only our own field names
     return cast("Callable[[bytes], Any]", code.names["decode"])
 
 
-def _within(allowed: Allowed) -> Allowed:
-    """Return what is allowed in the objects of an item."""
-    return allowed if WITHIN in allowed else allowed - {UNKNOWN}
-
-
 @once
-def _mirror_of(cls: type[Model], allowed: Allowed) -> type[msgspec.Struct]:
+def _mirror_of(cls: type[Model], allowed: int) -> type[msgspec.Struct]:
     fields: list[Any] = []
     for field in fields_of(cls):
         hint = _mirrored(field.type, allowed)
         if field.nullable:
             hint |= None
-        lacking = _may_lack(field, allowed)
+        lacking = field.nullable or allowed & MISSING
         fields.append((field.name, hint | UnsetType, msgspec.UNSET) if lacking else (field.name, hint))
     return msgspec.defstruct(
         f"{cls.__name__}Mirror",
         fields,
         rename={field.name: field.wire for field in fields_of(cls)},
-        forbid_unknown_fields=UNKNOWN not in allowed,
+        forbid_unknown_fields=not allowed & UNKNOWN,
         kw_only=True,
         gc=False,
     )
 
 
-def _may_lack(field: Field, allowed: Allowed) -> bool:
-    return field.nullable or MISSING in allowed
-
-
-def _mirrored(hint: Any, allowed: Allowed) -> Any:
+def _mirrored(hint: Any, allowed: int) -> Any:
     origin, args = get_origin(hint), get_args(hint)
     if is_model(hint):
-        return _mirror_of(hint, _within(allowed))
+        return _mirror_of(hint, allowed)
     if origin is tuple:
         return tuple[_mirrored(args[0], allowed), ...]  # type: ignore[misc]
     if origin is Mapping:
@@ -183,7 +166,8 @@ class _Code:
     The function makes all objects of an item itself: a function for each class would take 5 % longer.
     """
 
-    def __init__(self, **names: object) -> None:
+    def __init__(self, allowed: int, **names: object) -> None:
+        self.allowed: int = allowed
         self.lines: list[str] = []
         self.names: dict[str, object] = {
             "as_float": _float, "Decimal": Decimal, "moment": datetime.fromtimestamp, "unset": msgspec.UNSET,
@@ -199,15 +183,15 @@ class _Code:
         self.names[name] = value
         return name
 
-    def copy(self, cls: type[Model], allowed: Allowed, mirror: str, place: str, indent: int) -> str:
+    def copy(self, cls: type[Model], mirror: str, place: str, indent: int) -> str:
         """Write how *mirror*, at *place*, is copied to a model, and return the model's name."""
         made = self.name()
         self.write(indent, f"{made} = {self.name(blank_of(cls))}()")
-        if UNKNOWN in allowed:
+        if self.allowed & UNKNOWN:
             self.write(indent, f"{made}._rest = {place}")
         for field in fields_of(cls):
             value, at = f"{mirror}.{field.name}", indent
-            if _may_lack(field, allowed):
+            if field.nullable or self.allowed & MISSING:
                 held, at = self.name(), indent + 1
                 self.write(indent, f"{held} = {value}")
                 self.write(indent, f"if {held} is not unset:")
@@ -216,12 +200,12 @@ class _Code:
                 self.write(at, f"if {value} is None: {made}.{field.name} = None")
                 self.write(at, "else:")
                 at += 1
-            found = self.convert(field.type, allowed, value, f"{place}, {field.wire!r}", at)
+            found = self.convert(field.type, value, f"{place}, {field.wire!r}", at)
             self.write(at, f"{made}.{field.name} = {found}")
         self.write(indent, f"{made}.__class__ = {self.name(cls)}")
         return made
 
-    def convert(self, hint: Any, allowed: Allowed, value: str, place: str, indent: int) -> str:
+    def convert(self, hint: Any, value: str, place: str, indent: int) -> str:
         """Write how *value* of a mirror, at *place*, is converted to *hint*, and return the result."""
         if _stays(hint):
             return value
@@ -229,7 +213,7 @@ class _Code:
         if given != value:
             self.write(indent, f"{given} = {value}")
         if is_model(hint):
-            return self.copy(hint, _within(allowed), given, f"({place})", indent)
+            return self.copy(hint, given, f"({place})", indent)
         if known := enum_in(hint):
             return f"{self.name(known.get)}({given}, {given})"
         if hint in _CONVERTED:
@@ -238,13 +222,12 @@ class _Code:
         self.write(indent, f"{made} = {'{}' if is_mapping else '[]'}")
         if is_mapping:
             pairs = f"{at}, {each} in {given}.items()"
-        elif WITHIN in allowed:
-            pairs = f"{at}, {each} in enumerate({given})"
         else:
-            pairs = f"{each} in {given}"
+            is_kept = self.allowed & UNKNOWN
+            pairs = f"{at}, {each} in enumerate({given})" if is_kept else f"{each} in {given}"
         self.write(indent, f"for {pairs}:")
         inner = get_args(hint)[1 if is_mapping else 0]
-        found = self.convert(inner, allowed, each, f"{place}, {at}", indent + 1)
+        found = self.convert(inner, each, f"{place}, {at}", indent + 1)
         self.write(indent + 1, f"{made}[{at}] = {found}" if is_mapping else f"{made}.append({found})")
         return made if is_mapping else f"tuple({made})"
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from invsvc_async.codec import decode_fast
+from invsvc_async.codec.decode_fast import decode, decode_all, decode_one
 from invsvc_async.codec.envelope import Answer, split
-from invsvc_async.codec.exact_json import MEMBERS, UNREADABLE, utc
+from invsvc_async.codec.exact_json import UNREADABLE, utc
 from invsvc_async.codec.fields import is_model
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.models.common import Meta, Model
@@ -21,22 +21,11 @@ if TYPE_CHECKING:
     from invsvc_async.models.page import Page
 
 __all__ = [
-    "decode", "decode_items", "many", "member", "meta_of", "one", "page_from", "structure", "with_meta",
+    "decode", "decode_items", "many", "meta_of", "one", "page_from", "structure", "with_meta",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=Model)
 P = TypeVar("P", bound="Page[Any]")
-
-
-def decode(cls: type[T], raw: Raw | bytes, *, meta: Meta | None = None) -> T:
-    """
-    Decode one JSON object to a model of *cls*.  An invalid field does not affect the others.
-
-    Raises:
-        UnreadableResponseError: It is not a JSON object, or is nested too deeply.
-    """
-    decode_fast.check(cls, raw)
-    return with_meta(decode_fast.decode_one(cls, raw), meta)
 
 
 def decode_items(cls: type[T], raws: Sequence[Raw | bytes] | Raw) -> tuple[T, ...]:
@@ -50,14 +39,14 @@ def decode_items(cls: type[T], raws: Sequence[Raw | bytes] | Raw) -> tuple[T, ..
             nested too deeply.
     """
     if not isinstance(raws, Raw):
-        return decode_fast.decode_all(cls, raws)
+        return decode_all(cls, raws)
     try:
         items = split(raws)
     except UNREADABLE as cause:
         raise UnreadableResponseError(
             f"the answer is not a list of {cls.__name__} ({cause}). Look at .raw.", raw=bytes(raws)
         ) from cause
-    return decode_fast.decode_all(cls, items)
+    return decode_all(cls, items)
 
 
 def structure(cls: type[T], plain: object, *, meta: Meta | None = None) -> T:
@@ -91,21 +80,6 @@ def page_from(cls: type[P], plain: Mapping[str, Any], model: type[Model] | None)
     return cls(items=tuple(items), timestamp=None if stamp is None else utc(stamp), **given)
 
 
-def member(raw: Raw | bytes, name: str) -> Raw:
-    """
-    Return the JSON of one member of an object.
-
-    Raises:
-        UnreadableResponseError: It is not a JSON object, or has no such member.
-    """
-    try:
-        return MEMBERS.decode(raw)[name]
-    except (KeyError, *UNREADABLE) as cause:
-        raise UnreadableResponseError(
-            f"the answer has no {name!r} ({cause}). Look at .raw.", raw=bytes(raw)
-        ) from cause
-
-
 def with_meta(model: T, meta: Meta | None) -> T:
     """Set the ``meta`` of a *model* that was just created."""
     if meta is not None:
@@ -137,7 +111,7 @@ def one(cls: type[T], envelope: Envelope) -> T:
         raise UnreadableResponseError(
             f"the answer has no {cls.__name__}. Check the base URL. Look at .raw.", raw=envelope.content
         )
-    found = decode_fast.decode_one(cls, raw)  # checked as a part of the envelope
+    found = decode_one(cls, raw)  # checked as a part of the envelope
     object.__setattr__(found, "meta", meta_of(envelope))
     return found
 

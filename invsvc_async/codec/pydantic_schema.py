@@ -12,23 +12,23 @@ Input may have strings or numbers; a float with more digits than it can keep is 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from msgspec import Raw
 from pydantic_core import PydanticCustomError, SchemaSerializer, core_schema
 
 from invsvc_async.codec.encode import plain_of
 from invsvc_async.codec.exact_json import Wire, check, exact, is_array, is_object
-from invsvc_async.codec.fields import fields_of
 from invsvc_async.codec.nesting import DEEPEST
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.models.common import UNSET, Model, flaws_of, stored_value
+from invsvc_async.models.common import Model
 from invsvc_async.models.portable import Portable
 
 if TYPE_CHECKING:
@@ -134,6 +134,9 @@ def _by_part(convert: Callable[[Any, Wire], Wire], hint: Any, plain: Wire) -> Wi
     if is_array(plain) and get_origin(_without_null(hint)) is tuple:
         (item, *_) = get_args(_without_null(hint))
         return [convert(item, each) for each in plain]
+    if is_object(plain) and get_origin(_without_null(hint)) is Mapping:
+        inner = get_args(_without_null(hint))[1]
+        return {name: convert(inner, value) for name, value in plain.items()}
     types = _wire_types_of(hint)
     if types is None or not is_object(plain):
         return plain
@@ -164,7 +167,13 @@ def _schema_of(hint: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     if origin in (UnionType, Union):
         rest = [each for each in arguments if each is not NoneType]
         known = next((each for each in rest if isinstance(each, type) and issubclass(each, StrEnum)), None)
-        inner = _open_enum(known) if known else _schema_of(rest[0], handler)
+        inner = (
+            _schema_of(rest[0], handler)
+            if known is None
+            else core_schema.str_schema(
+                metadata={"pydantic_js_updates": {"examples": [member.value for member in known]}}
+            )
+        )
         return core_schema.nullable_schema(inner) if NoneType in arguments else inner
     if origin is Literal:
         return core_schema.literal_schema([*arguments])
@@ -174,11 +183,6 @@ def _schema_of(hint: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.dict_schema(core_schema.str_schema(), _schema_of(arguments[1], handler))
     scalar = _SCALARS.get(hint)
     return scalar() if scalar else handler.generate_schema(hint)
-
-
-def _open_enum(known: type[StrEnum]) -> CoreSchema:
-    examples = [member.value for member in known]
-    return core_schema.str_schema(metadata={"pydantic_js_updates": {"examples": examples}})
 
 
 def _decimal() -> CoreSchema:
@@ -226,42 +230,20 @@ def _exact(value: Wire, levels: int = DEEPEST) -> Wire:
 def jsonable(value: object, *, full: bool = False) -> Wire:
     """Return the wire form of *value* with numbers that pydantic's encoder writes without loss."""
     if isinstance(value, Model):
-        return _jsonable_model(value)
+        return _lossless(_declared(type(value), plain_of(value)))
     if isinstance(value, Portable):
         return _lossless(value._to_public(jsonable, full=full))
     return _lossless(plain_of(value))
 
 
-def _jsonable_model(model: Model) -> Wire:
-    flaws = flaws_of(model)
-    problems = flaws.problems if flaws else {}
-    if "" in problems:
-        return _lossless(problems[""].raw)
-    found: dict[str, Any] = {}
-    for field in fields_of(type(model)):
-        value = stored_value(model, field.name)
-        if value is not UNSET:
-            is_free = Any in (field.type, *get_args(field.type))
-            found[field.wire] = jsonable(value) if is_free else _declared(value)
-        elif field.name in problems:
-            found[field.wire] = _lossless(problems[field.name].raw)
-    return {**found, **{name: _lossless(value) for name, value in model.extra.items()}}
-
-
-def _declared(value: object) -> Wire:
-    """Return the JSON form of a value with a declared type.  Decimals are strings, whatever their digits."""
-    if isinstance(value, Model):
-        return _jsonable_model(value)
-    if isinstance(value, Decimal):
-        return _digits_of(value)
-    if isinstance(value, float):
-        check(value)
-        return value
-    if isinstance(value, tuple):
-        return [_declared(item) for item in cast("tuple[object, ...]", value)]
-    if isinstance(value, Mapping):
-        return {name: _declared(item) for name, item in cast("Mapping[str, object]", value).items()}
-    return _lossless(plain_of(value))
+def _declared(hint: Any, plain: Wire) -> Wire:
+    """Replace numbers of a declared type by floats, or by strings if it is a decimal, whatever its digits."""
+    kind = _without_null(hint)
+    if type(plain) in (int, Decimal):
+        if kind is Decimal:
+            return _digits_of(Decimal(plain))
+        return float(plain) if kind is float and abs(plain) <= sys.float_info.max else plain
+    return _by_part(_declared, hint, plain)
 
 
 def _lossless(plain: Wire) -> Wire:

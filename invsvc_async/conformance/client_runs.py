@@ -1,18 +1,17 @@
-"""The demo's runs: the same writes through each client."""
+"""Runs of writes against the embedded service, judged by its ledger, and those of the demo's two clients."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from contextlib import aclosing
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
 from invsvc_async.client import Client
 from invsvc_async.conformance.judge import Asked, Judgement, Report, judge, sender_of
-from invsvc_async.conformance.naive_client import NaiveClient
+from invsvc_async.conformance.naive_client import Answer, NaiveClient
 from invsvc_async.conformance.workload import request_of
 from invsvc_async.resources.by_name import called
 from invsvc_async.settings import CallOptions, ReconcilePolicy, Timeouts
@@ -21,12 +20,13 @@ from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from typing import Self
 
     from invsvc_async.conformance.service_process import Embedded
     from invsvc_async.conformance.workload import Step, Unit
     from invsvc_async.writes.write import Write
 
-__all__ = ["ATTEMPT_TIMEOUT", "POLICY", "ClientRun", "run_client"]
+__all__ = ["ATTEMPT_TIMEOUT", "POLICY", "ClientRun", "run_client", "send_all"]
 
 ATTEMPT_TIMEOUT = 1.5  # s, for both clients
 # The deadline is for a busy machine, on which a write waits for many reads that time out.
@@ -44,10 +44,17 @@ class ClientRun:
     left: int
     seconds: float
 
+    @classmethod
+    async def judged(cls, reports: Sequence[Report], service: Embedded, **more: Any) -> Self:  # Any: fields
+        """Wait until no more late effects can land, and judge *reports*; *more* are the other fields."""
+        record = await service.tell()
+        judgement = judge(reports, record.ledger, record.before)
+        return cls(judgement=judgement, reads=record.reads, left=record.left, **more)
+
 
 async def run_client(
     name: str,
-    units: Sequence[Unit],
+    units: Iterable[Unit],
     service: Embedded,
     *,
     concurrency: int,
@@ -63,66 +70,45 @@ async def run_client(
     naive = NaiveClient(
         service.base_url, service.api_key, concurrency=concurrency, attempt_timeout=ATTEMPT_TIMEOUT, seed=seed
     )
+
+    async def send(step: Step) -> Report:
+        """Send *step* as a batch does, with a tag on each create, or as a program without tags."""
+        options = CallOptions(headers={SENDER: sender_of(step.key)})
+        write: Write[Any] = called(client, step.operation, step.arguments, options=options)
+        if name == "sdk" and step.tagged:
+            write = write.tagged()
+        intent, began = write.intent, time.monotonic()
+        if name == "sdk":
+            outcome = await write.outcome()
+            made = getattr(outcome.value, "id", None)
+            answer = Answer(outcome.verdict, outcome.message, made, outcome.explain())
+        else:
+            write.close()
+            answer = await naive.write(request_of(intent, step.key))
+        ended = time.monotonic()
+        on_done()
+        made = answer.made if step.operation == "webhooks.create" else None
+        return Report(
+            key=step.key, asked=Asked.of(intent, home=service.team), verdict=answer.verdict,
+            reason=answer.reason, story=answer.story, made=made, began=began, ended=ended,
+        )  # fmt: skip
+
     begun = time.monotonic()
     async with client, aclosing(naive):
-        send = partial(_by_sdk if name == "sdk" else partial(_by_naive, naive), client, service.team)
-        reports = await _run(send, units, concurrency, on_done)
-    seconds = time.monotonic() - begun
-    record = await service.tell()
-    return ClientRun(
-        judgement=judge(reports, record.ledger, record.before),
-        reads=record.reads,
-        left=record.left,
-        seconds=seconds,
-    )
+        reports = await send_all(send, units, concurrency)
+    return await ClientRun.judged(reports, service, seconds=time.monotonic() - begun)
 
 
-async def _run(
-    send: Send, units: Iterable[Unit], concurrency: int, on_done: Callable[[], None]
-) -> list[Report]:
+async def send_all(send: Send, units: Iterable[Unit], concurrency: int) -> list[Report]:
+    """Send the writes of *units* with *send*, *concurrency* units at once."""
     waiting, reports = iter(units), list[Report]()
 
     async def work() -> None:
         for unit in waiting:
             for step in unit:
                 reports.append(await send(step))
-                on_done()
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(concurrency):
             tasks.create_task(work())
     return reports
-
-
-def _write(client: Client, step: Step) -> Write[Any]:
-    options = CallOptions(headers={SENDER: sender_of(step.key)})
-    write: Write[Any] = called(client, step.operation, step.arguments, options=options)
-    return write
-
-
-async def _by_sdk(client: Client, home: str, step: Step) -> Report:
-    """Send it as a batch does, with a tag on each create, or as a program without tags."""
-    write = _write(client, step)
-    if step.tagged:
-        write = write.tagged()
-    began = time.monotonic()
-    outcome = await write.outcome()
-    made = getattr(outcome.value, "id", None) if step.operation == "webhooks.create" else None
-    return Report(
-        key=step.key, asked=Asked.of(outcome.intent, home=home), verdict=outcome.verdict,
-        reason=outcome.message, story=outcome.explain(), made=made, began=began, ended=time.monotonic(),
-    )  # fmt: skip
-
-
-async def _by_naive(naive: NaiveClient, client: Client, home: str, step: Step) -> Report:
-    """Send it as the naive client does; *client* only makes the intent."""
-    write = _write(client, step)
-    intent = write.intent
-    write.close()
-    began = time.monotonic()
-    answer = await naive.write(request_of(intent, step.key))
-    made = answer.made if step.operation == "webhooks.create" else None
-    return Report(
-        key=step.key, asked=Asked.of(intent, home=home), verdict=answer.verdict,
-        reason=answer.reason, made=made, began=began, ended=time.monotonic(),
-    )  # fmt: skip

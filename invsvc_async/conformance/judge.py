@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.simulator import Entry
 
-__all__ = ["Asked", "Judgement", "Report", "Wrong", "judge", "sender_of"]
+__all__ = ["Asked", "Judgement", "Report", "States", "Wrong", "effect_at", "judge", "sender_of"]
 
 TICK = 0.02  # s: tolerance, since some systems advance the monotonic clock in steps of 16 ms
 _NO = (Verdict.NOT_APPLIED, Verdict.REFUSED)
@@ -127,7 +127,7 @@ def judge(reports: Iterable[Report], ledger: Sequence[Entry], before: Mapping[st
     Reports of one thing are in the order of its writes.  *before* has the things by id, at the start.
     """
     reports = list(reports)
-    states = _States(ledger, before)
+    states = States(ledger, before)
     own = _Own(reports, ledger, states)
     false = {each.key: why for each in reports if (why := _false(each, own, states, ledger))}
     inverted = _inverted(reports, own)
@@ -169,30 +169,34 @@ def _plain(value: Wire) -> Wire:
     return value
 
 
-def _at(entry: Entry) -> float:
+def effect_at(entry: Entry) -> float:
     """Return the time of the effect of *entry*."""
     return inf if entry.applied_at is None else entry.applied_at
 
 
-class _States:
-    """States of each thing over time, after the effects of all writers."""
+class States:
+    """States of each thing over time, after the effects of all writers; *before* has them at the start."""
 
     def __init__(self, ledger: Iterable[Entry], before: Mapping[str, Wire]) -> None:
         self._before = before
-        self._times: defaultdict[str, list[float]] = defaultdict(list)
+        self._effects: defaultdict[str, list[Entry]] = defaultdict(list)
         self._after: defaultdict[str, list[Wire]] = defaultdict(list)
-        for each in sorted((each for each in ledger if each.applied_at is not None), key=_at):
+        for each in sorted((each for each in ledger if each.applied_at is not None), key=effect_at):
             thing = each.target or ""
             past = self._after[thing][-1] if self._after[thing] else before.get(thing)
-            self._times[thing].append(_at(each))
+            self._effects[thing].append(each)
             self._after[thing].append(_changed(past, each))
 
     def between(self, thing: str, since: float, until: float) -> list[Wire]:
         """Return every state of *thing* from *since* to *until*; ``None`` means that it did not exist."""
-        times, after = self._times.get(thing, []), self._after.get(thing, [])
-        first, last = bisect_right(times, since), bisect_right(times, until)
+        effects, after = self._effects.get(thing, []), self._after.get(thing, [])
+        first, last = (bisect_right(effects, at, key=effect_at) for at in (since, until))
         past = after[first - 1] if first else self._before.get(thing)
         return [past, *after[first:last]]
+
+    def effects_on(self, thing: str, since: float = -inf, until: float = inf) -> list[Entry]:
+        """Return the effects of all writers on *thing* from *since* to *until*, in their order."""
+        return [each for each in self._effects.get(thing, []) if since <= effect_at(each) <= until]
 
 
 def _changed(past: Wire, entry: Entry) -> Wire:
@@ -212,7 +216,7 @@ class _Own:
     share effects in the way that suits their reports best; ``shared`` are their keys.
     """
 
-    def __init__(self, reports: Sequence[Report], ledger: Iterable[Entry], states: _States) -> None:
+    def __init__(self, reports: Sequence[Report], ledger: Iterable[Entry], states: States) -> None:
         self.effects: defaultdict[str, list[Entry]] = defaultdict(list)
         self.shared: set[str] = set()
         self.unasked = 0
@@ -234,7 +238,7 @@ class _Own:
         for asked, entries in rest.items():
             self._share(entries, by_asked.get(asked, []), states)
 
-    def _share(self, entries: list[Entry], equal: list[Report], states: _States) -> None:
+    def _share(self, entries: list[Entry], equal: list[Report], states: States) -> None:
         if not equal:
             self.unasked += len(entries)
             return
@@ -245,7 +249,7 @@ class _Own:
             self.effects[wanting[index if index < len(wanting) else 0].key].append(each)
 
 
-def _need(report: Report, states: _States) -> int:
+def _need(report: Report, states: States) -> int:
     """Return how much *report* depends on having an effect; 0 is the most."""
     if report.verdict is Verdict.APPLIED:
         return int(_was_so(report, states))
@@ -258,11 +262,11 @@ def _asked_by(entry: Entry) -> Asked:
     )
 
 
-def _false(report: Report, own: _Own, states: _States, ledger: Iterable[Entry]) -> str | None:
+def _false(report: Report, own: _Own, states: States, ledger: Iterable[Entry]) -> str | None:
     """Return why the ledger contradicts a verdict, or ``None``."""
     effects = own.effects.get(report.key, [])
     if report.verdict is Verdict.APPLIED:
-        if not any(_at(each) <= report.ended + TICK for each in effects):
+        if not any(effect_at(each) <= report.ended + TICK for each in effects):
             return None if _was_so(report, states) else "reported applied, but the ledger has no effect of it"
         if report.made is not None and all(each.target != report.made for each in effects):
             return f"reported applied, but {report.made} is not what it created"
@@ -273,7 +277,7 @@ def _false(report: Report, own: _Own, states: _States, ledger: Iterable[Entry]) 
     return None
 
 
-def _was_so(report: Report, states: _States) -> bool:
+def _was_so(report: Report, states: States) -> bool:
     """Return whether the thing matched while the write was in flight, no matter who changed it."""
     asked = report.asked
     if asked.path_id is None:
@@ -291,7 +295,7 @@ def _was_so(report: Report, states: _States) -> bool:
 def _has_rival(report: Report, effects: Iterable[Entry], ledger: Iterable[Entry]) -> bool:
     since = max(report.began - TICK, min((each.received_at for each in effects), default=-inf))
     return any(
-        each.by == "other" and each.target == report.asked.path_id and since <= _at(each) < inf
+        each.by == "other" and each.target == report.asked.path_id and since <= effect_at(each) < inf
         for each in ledger
     )
 
@@ -305,7 +309,7 @@ def _inverted(reports: Iterable[Report], own: _Own) -> dict[str, str]:
         if thing is None or not effects or report.key in own.shared:
             continue
         at, newer = first.get(thing, (inf, ""))
-        if max(map(_at, effects)) > at:
+        if max(map(effect_at, effects)) > at:
             found[report.key] = f"its effect came after that of the newer write {newer}"
-        first[thing] = min((at, newer), (min(map(_at, effects)), report.key))
+        first[thing] = min((at, newer), (min(map(effect_at, effects)), report.key))
     return found

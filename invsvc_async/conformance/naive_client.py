@@ -35,11 +35,12 @@ POLICY = (
 
 @attrs.frozen
 class Answer:
-    """What this client believes: a verdict, the reason, and the id in the answer."""
+    """What a client believes: a verdict, the reason, the id of what a create made, and perhaps the story."""
 
     verdict: Verdict
     reason: str
     made: str | None = None
+    story: str = ""
 
 
 class NaiveClient:

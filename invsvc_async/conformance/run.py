@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -17,16 +16,16 @@ from invsvc_async.api.json_values import is_object
 from invsvc_async.client import Client
 from invsvc_async.codec import envelope
 from invsvc_async.conformance.client_runs import ClientRun
-from invsvc_async.conformance.judge import Asked, Report, judge
+from invsvc_async.conformance.judge import Asked, Report
 from invsvc_async.conformance.service_process import embedded
-from invsvc_async.conformance.workload import Step, Unit, made_up, plan_for, request_of
+from invsvc_async.conformance.workload import Unit, made_up, plan_for, request_of
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.resources.by_name import as_write
 from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from invsvc_async.codec.exact_json import WireObject
 
@@ -115,14 +114,8 @@ async def conform(
             exit_code, out = await _ran(command, {**os.environ, **settings}, timeout)
         seconds = time.monotonic() - begun
         reports, unreported = read_reports(out, work)
-        record = await service.tell()
-        return Conformance(
-            judgement=judge(reports, record.ledger, record.before),
-            unreported=unreported,
-            left=record.left,
-            reads=record.reads,
-            seconds=seconds,
-            exit_code=exit_code,
+        return await Conformance.judged(
+            reports, service, seconds=seconds, unreported=unreported, exit_code=exit_code
         )
 
 
@@ -131,17 +124,16 @@ def tasks(units: Iterable[Unit], *, home: str) -> list[Task]:
     client = Client("http://127.0.0.1:1/v2", ApiKey("never-sent"))
     found: list[Task] = []
     for unit in units:
-        found.append(_task(client, unit[0], None, home))
-        found += [_task(client, step, previous.key, home) for previous, step in pairwise(unit)]
+        after = None
+        for step in unit:
+            write = as_write(client, step.operation, step.arguments)
+            intent = write.intent
+            write.close()
+            line = {"key": step.key, "after": after, "operation": intent.operation}
+            line |= request_of(intent, step.key)
+            found.append(Task(line=line, asked=Asked.of(intent, home=home)))
+            after = step.key
     return found
-
-
-def _task(client: Client, step: Step, after: str | None, home: str) -> Task:
-    write = as_write(client, step.operation, step.arguments)
-    intent = write.intent
-    write.close()
-    line = {"key": step.key, "after": after, "operation": intent.operation, **request_of(intent, step.key)}
-    return Task(line=line, asked=Asked.of(intent, home=home))
 
 
 async def _ran(
@@ -171,7 +163,12 @@ def read_reports(out: Iterable[bytes], work: Sequence[Task]) -> tuple[list[Repor
 
     The reports are in the order of *work*.  The ``id`` in the line of a create is judged as well.
     """
-    lines = {line["key"]: line for line in _objects(out) if isinstance(line.get("key"), str)}
+    lines: dict[str, Mapping[str, Any]] = {}
+    for text in out:
+        with suppress(InvsvcError):
+            line = envelope.loads(text)
+            if is_object(line) and isinstance(line.get("key"), str):
+                lines[line["key"]] = line
     reports = [_report(task, lines.get(task.key, {})) for task in work]
     return reports, sum(report.reason == _UNREPORTED for report in reports)
 
@@ -181,18 +178,5 @@ def _report(task: Task, line: Mapping[str, Any]) -> Report:
     if verdict is None:
         return Report(key=task.key, asked=task.asked, verdict=Verdict.UNKNOWN, reason=_UNREPORTED)
     made = line.get("id") if task.asked.thing is None and verdict is Verdict.APPLIED else None
-    return Report(
-        key=task.key,
-        asked=task.asked,
-        verdict=verdict,
-        reason=str(line.get("reason", "")),
-        made=made if isinstance(made, str) else None,
-    )
-
-
-def _objects(out: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:
-    for line in out:
-        with suppress(InvsvcError):
-            found = envelope.loads(line)
-            if is_object(found):
-                yield found
+    reason, made = str(line.get("reason", "")), made if isinstance(made, str) else None
+    return Report(key=task.key, asked=task.asked, verdict=verdict, reason=reason, made=made)

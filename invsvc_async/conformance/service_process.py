@@ -31,7 +31,7 @@ _ENTRY = tuple(Entry.__dataclass_fields__)
 _RECORD_REQUEST = b"tell\n"
 
 
-@attrs.frozen
+@attrs.frozen(order=True)
 class Thing:
     """A webhook or journey that exists before the first write."""
 

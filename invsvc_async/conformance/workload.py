@@ -175,27 +175,26 @@ def from_lines(lines: Iterable[Line]) -> list[Unit]:
     for line in lines:
         step = Step(key=_key_of(line), operation=line.operation, arguments=line.arguments)
         target = _target(step)
-        units.setdefault(
-            line.number if target is None else (target, step.arguments.get("team") or HOME), []
-        ).append(step)
+        of_one = line.number if target is None else (target, step.arguments.get("team") or HOME)
+        units.setdefault(of_one, []).append(step)
     return [tuple(unit) for unit in units.values()]
 
 
 def plan_for(units: Iterable[Unit], *, seed: int, faults: str, home: str = HOME) -> Plan:
     """Return the initial state that *units* need: every team, webhook and journey that they name."""
-    steps = [step for unit in units for step in unit]
     things = {
         (step.operation.partition(".")[0], _target(step), step.arguments.get("team") or home)
-        for step in steps
+        for unit in units
+        for step in unit
     }
-    named = sorted((resource, target, team) for resource, target, team in things if target is not None)
-    return Plan(
-        seed=seed,
-        faults=faults,
-        teams=tuple(sorted({team for _, _, team in things} - {home})),
-        webhooks=tuple(Thing(target, team) for resource, target, team in named if resource == "webhooks"),
-        journeys=tuple(Thing(target, team) for resource, target, team in named if resource == "journeys"),
-    )
+
+    def named(resource: str) -> tuple[Thing, ...]:
+        return tuple(
+            sorted(Thing(target, team) for kind, target, team in things if kind == resource and target)
+        )
+
+    teams = tuple(sorted({team for _, _, team in things} - {home}))
+    return Plan(seed=seed, faults=faults, teams=teams, webhooks=named("webhooks"), journeys=named("journeys"))
 
 
 def _target(step: Step) -> str | None:

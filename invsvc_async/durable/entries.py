@@ -106,7 +106,6 @@ class Entries:
 
         Raises:
             JournalError: It cannot be used, is of another version, or may lack sends that were made.
-
         """
         await self.store.open_for(self._session, same_mode=self._same_mode)
 
@@ -135,7 +134,6 @@ class Entries:
 
         Raises:
             JournalError: The application's file cannot be used.
-
         """
         await self.store.hear(woken)
 
@@ -326,7 +324,6 @@ class JournalEntries(Entries):
     Raises:
         ConfigurationError: The address is invalid, or the extra ``postgres`` is not installed.
         JournalError: The file does not exist.
-
     """
 
     def __init__(self, address: str, session: ClientState | None, *, reading: bool = False) -> None:
@@ -339,7 +336,6 @@ class JournalEntries(Entries):
 
         Raises:
             InvalidRequestError: Several namespaces have it.
-
         """
         found = [entry.key for entry in await self.store.entries(_NAMED, key)]
         if key not in found and len(found) > 1:

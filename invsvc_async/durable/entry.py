@@ -86,7 +86,6 @@ def entry_in(row: Sequence[Cell]) -> Entry:
 
     Raises:
         JournalError: A column contains a value of another type: the entry is damaged.
-
     """
     fields = dict(zip(_NAMES, row, strict=True))
     try:

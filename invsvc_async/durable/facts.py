@@ -59,7 +59,6 @@ class Facts:
 
         Raises:
             InvalidRequestError: It has another one; of credentials, *same_mode* asserts that they are alike.
-
         """
         base_url = await self.get_or("base_url", None if reading else session.base_url)
         if base_url not in (None, session.base_url):

@@ -101,7 +101,6 @@ class Commons:
         Raises:
             InvalidRequestError: It is damaged, or of a newer version.
             KeyError: It does not exist.
-
         """
         parts = self._parts.get(number)
         if parts is None:
@@ -126,7 +125,6 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
 
     Raises:
         JournalError: It is not a valid intent: the journal is damaged, or of a newer version.
-
     """
     try:
         scope, policy, timeouts = commons.parts_of(packed.common)

@@ -88,7 +88,6 @@ class ClientJournal:
 
     Raises:
         ConfigurationError: The address is invalid, or the extra ``postgres`` is not installed.
-
     """
 
     def __init__(self, address: str | Path) -> None:
@@ -146,7 +145,6 @@ class ClientJournal:
             JournalError: The file or database cannot be used; another process has the file, which is named;
                 it is damaged, no journal of a client, or of another version.
             ConfigurationError: It belongs to another event loop.
-
         """
         if self._closed:
             raise JournalError("journal: the client is closed, so nothing was sent. Open a new client.")
@@ -206,7 +204,6 @@ class ClientJournal:
 
         Raises:
             JournalError: It cannot be stored, or another process has taken it over; the send must not happen.
-
         """
         try:
             return await self._sending(intent)
@@ -350,7 +347,6 @@ class ClientJournal:
 
         Raises:
             JournalError: The database stayed away.
-
         """
         async with self._taking:
             lane = await self.own_lane()
@@ -422,7 +418,6 @@ class ClientJournal:
 
         Raises:
             ConfigurationError: It belongs to another event loop, which is not closed.
-
         """
         try:
             await asyncio.sleep(0)  # the application is about to get what was just returned

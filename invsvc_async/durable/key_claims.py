@@ -189,7 +189,6 @@ class Claims:
         Raises:
             LostLaneError: The lane belongs to another process.
             JournalError: The journal cannot be used.
-
         """
         while True:
             future: asyncio.Future[Found | _Made | None] = asyncio.get_running_loop().create_future()
@@ -266,7 +265,6 @@ class Claims:
 
         Raises:
             LostLaneError: The lane belongs to another process.
-
         """
         seq, before = found.entry.seq, found.entry.lane
         if before == lane.number and to is None:  # an earlier run of this process has not released it yet
@@ -310,7 +308,6 @@ class Claims:
 
         Raises:
             ConfigurationError: The client is closed, or was meanwhile.
-
         """
         session = self._journal.session
         assert session is not None

@@ -44,7 +44,6 @@ class Namespaces:
 
         Raises:
             ConfigurationError: Nothing shows that the credential is of the data mode of the keys there.
-
         """
         if team not in self._known:
             self._known[team] = self._named or await self._found(team, session)
@@ -102,7 +101,6 @@ class Doubts:
 
         Raises:
             JournalError: It may have been, after the copy was made.
-
         """
         if await self.any():
             raise JournalError(
@@ -160,7 +158,6 @@ def check_same(spec: WriteSpec, stored: str, mine: str) -> None:
 
     Raises:
         KeyConflictError: It is another one.
-
     """
     if stored == mine:
         return

@@ -96,7 +96,6 @@ class KeyedRun:
         Raises:
             LostLaneError: Another process has the entry, and its verdict counts.
             JournalError: It could not be stored. That is tried again while the journal is open.
-
         """
         session = self.options.session
         if outcome.secret == "returned" and (hook := session.on_secret) is not None:

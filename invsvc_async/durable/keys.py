@@ -155,7 +155,6 @@ class Keys:
             KeyConflictError: The key has another write.
             ConfigurationError: The namespace of its key is not certain, or the client is closed.
             JournalError: The journal cannot be used; nothing was sent.
-
         """
         return spec.options.session.tracked(partial(self._in_turn, spec))
 
@@ -174,7 +173,6 @@ class Keys:
 
         Raises:
             JournalError: It may have been sent, and has no verdict.
-
         """
         name = await self._name(key, team)
         if await self.claims.forget(name):
@@ -274,7 +272,6 @@ class Keys:
 
         Raises:
             ConfigurationError: The journal does not have it.
-
         """
         found, resumes = await self.claims.look(name), cast("Intent", spec.resumes)
         if found is None or (await self._intent(found.entry)).identity != resumes.identity:

@@ -109,7 +109,6 @@ def learn(writes: WriteRegister, rows: Iterable[LastWrite]) -> None:
 
     Raises:
         JournalError: A state cannot be read.
-
     """
     for row in rows:
         if row.state is None:

@@ -230,7 +230,6 @@ class Lane:
         Raises:
             LostLaneError: Another process has it for good.
             JournalError: The database is away for longer than a write of a client waits.
-
         """
         until = None
         while (now := self.leases.clock.now()) > self.until:

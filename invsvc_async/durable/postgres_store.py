@@ -184,7 +184,6 @@ class PostgresStore(Pool):
 
         Raises:
             JournalError: The database cannot be used, or its tables are of another version.
-
         """
         if session is None and self._kind != "batch":
             raise ConfigurationError(f"{self._kind}: belongs to no client. Pass it to one.")
@@ -257,7 +256,6 @@ class PostgresStore(Pool):
 
         Raises:
             JournalError: There is none, and none is to be made; or several others.
-
         """
         own = self._own_schema(base_url, mine)
         if (yield _IS_THERE, (f"{own}.facts",))[0][0]:
@@ -293,7 +291,6 @@ class PostgresStore(Pool):
 
         Raises:
             PlaceError: It does, or the server went back in time.
-
         """
         # Once it ends, the next one may find an older copy of the database.
         connection.add_termination_listener(lambda _: self._stored_commons.clear())
@@ -317,7 +314,6 @@ class PostgresStore(Pool):
         Raises:
             PlaceError: The store may lack sends that were made.
             JournalError: The database stayed away.
-
         """
         try:
             self._place = await self.ask(self._checked_place)
@@ -543,7 +539,6 @@ def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
 
     Raises:
         ConfigurationError: One of them is invalid.
-
     """
     what = f"the {kind}'s address"
     for other in ({"batch", "journal", "outbox"} - {kind}) & {*query}:

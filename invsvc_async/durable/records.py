@@ -26,11 +26,12 @@ from invsvc_async.errors import (
     InvsvcError,
     JournalError,
     ServiceError,
+    without_secrets,
 )
 from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Evidence, Reading, Resumed, Secret, Verdict
 from invsvc_async.reconcile.intent import SentEnd
-from invsvc_async.reconcile.json_form import error_of, plain_error, without_secrets
+from invsvc_async.reconcile.json_form import error_of, plain_error
 from invsvc_async.reconcile.outcome import OutcomeBase, read_back
 from invsvc_async.writes.results import result_of
 
@@ -127,7 +128,6 @@ def verdict_and_record(entry: Entry) -> tuple[Verdict, Record]:
 
     Raises:
         JournalError: The entry is damaged.
-
     """
     try:
         return Verdict(str(entry.verdict)), _decode(entry.outcome or "{}")
@@ -175,7 +175,6 @@ def intent_of(entry: Entry, commons: Commons) -> Intent:
 
     Raises:
         JournalError: The entry is damaged.
-
     """
     if entry.common is None or entry.intent is None:
         raise unreadable(entry.key, "it has no intent")
@@ -191,7 +190,6 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
 
     Raises:
         JournalError: The entry is damaged.
-
     """
     if entry.outcome is None:
         raise unreadable(entry.key, "it has no outcome")

@@ -114,7 +114,6 @@ async def place_of(connection: Connection, entries: str) -> dict[str, str]:
 
     Raises:
         ConnectionError: The server is a standby, or still recovers, so its timeline is not decided.
-
     """
     place = dict(await connection.fetchrow(_PLACE, entries))
     if place["timeline"] is None:
@@ -215,7 +214,6 @@ class Epoch:
         Raises:
             JournalError: It may lack sends that were made, and people must be asked; or the file beside it
                 cannot be used.
-
         """
         try:
             self._begin(connection)

@@ -50,7 +50,6 @@ class Consumer:
 
         Raises:
             JournalError: The store cannot be used.
-
         """
         await self.save()
         leases, due = self._leases, list[int]()

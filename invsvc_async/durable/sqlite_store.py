@@ -118,7 +118,6 @@ class SqliteStore:
         Raises:
             JournalError: Another process owns it; it is damaged, not of this kind, or of another version; the
                 folder is not writable.
-
         """
         del session, same_mode  # of each entry that is settled
         if self._starting is None:

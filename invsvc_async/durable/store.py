@@ -40,7 +40,6 @@ def store_at(
         ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed; or an
             address of another form.
         JournalError: A file does not exist, and *create* is false or *reading* is true.
-
     """
     if is_postgres(str(place)):
         return database_at(str(place), kind, create=create, reading=reading, **start)
@@ -61,7 +60,6 @@ def database_at(address: str, kind: str, **settings: Any) -> PostgresStore:  # A
 
     Raises:
         ConfigurationError: The address is malformed, or the extra ``postgres`` is not installed.
-
     """
     try:
         from invsvc_async.durable.postgres_store import PostgresStore
@@ -85,7 +83,6 @@ def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
 
     Raises:
         ConfigurationError: One of them is invalid.
-
     """
     place, mark, query = str(address).partition("?")
     asked = parse_qsl(query, keep_blank_values=True)

@@ -171,7 +171,6 @@ def check_lanes(name: str, found: int, wanted: int) -> None:
 
     Raises:
         JournalError: It has others, so nobody would send some of its writes.
-
     """
     if wanted and found != wanted:
         raise JournalError(

@@ -6,24 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from invsvc_async.models.address import *
     from invsvc_async.models.common import *
-    from invsvc_async.models.dbtable import *
+    from invsvc_async.models.imports import *
     from invsvc_async.models.invoices import *
     from invsvc_async.models.journeys import *
     from invsvc_async.models.page import *
     from invsvc_async.models.payments import *
     from invsvc_async.models.retentions import *
-    from invsvc_async.models.sheets import *
     from invsvc_async.models.teams import *
-    from invsvc_async.models.users import *
     from invsvc_async.models.webhooks import *
     from invsvc_async.models.webhooks import EventType as EventType
 else:
     _NAMES = {
-        "address": "Address",
         "common": "UNSET Meta Model Unset",
-        "dbtable": "DbtableConnection DbtableScope DbtableTables DbtableWebhooks",
+        "imports": "DbtableConnection DbtableScope DbtableTables DbtableWebhooks SheetConnection SheetMapping"
+        " SyncSummary SyncTotals",
         "invoices": "Customer DownloadPackage DownloadRequest Efos Invoice InvoiceItem InvoiceStamp"
         " InvoiceStatus RelatedDocuments",
         "journeys": "ClonedFrom Edge Journey JourneyGraph JourneyOrigin JourneyStats JourneyStatus Node"
@@ -31,9 +28,8 @@ else:
         "page": "Page",
         "payments": "Automation HistoricalReferences MethodType PaymentLink ReminderOperation",
         "retentions": "RetentionFile",
-        "sheets": "SheetConnection SheetMapping SyncSummary SyncTotals",
-        "teams": "Brand EmailSettings Integration Member Periodicity SatState Team TeamSettings",
-        "users": "Preferences User",
+        "teams": "Address Brand EmailSettings Integration Member Periodicity Preferences SatState Team"
+        " TeamSettings User",
         "webhooks": "Deleted EventType Health Webhook WebhookList WebhookStatus",
     }
     _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
-from invsvc_async.models.address import Address
 from invsvc_async.models.common import ABSENT, Model
+from invsvc_async.models.teams import Address
 
 __all__ = [
     "Customer", "DownloadPackage", "DownloadRequest", "Efos", "Invoice", "InvoiceItem", "InvoiceStamp",
@@ -41,11 +41,7 @@ class Efos(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Customer(Model):
-    """
-    The recipient of an invoice: the *Client* resource of the specification.
-
-    Spec: Client.
-    """
+    """The recipient of an invoice: the *Client* resource of the specification.  Spec: Client."""
 
     id: str = ABSENT
     name: str = ABSENT
@@ -69,11 +65,7 @@ class Customer(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class InvoiceItem(Model):
-    """
-    One line of an invoice; ``unit_price`` is in the invoice's currency.
-
-    Spec: Invoice.
-    """
+    """One line of an invoice; ``unit_price`` is in the invoice's currency.  Spec: Invoice."""
 
     id: str = ABSENT
     description: str = ABSENT
@@ -85,11 +77,7 @@ class InvoiceItem(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class InvoiceStamp(Model):
-    """
-    The fiscal stamp of an invoice: its seal and its time.
-
-    Spec: Invoice.
-    """
+    """The fiscal stamp of an invoice: its seal and its time.  Spec: Invoice."""
 
     sello: str = ABSENT
     stamp_at: datetime = ABSENT

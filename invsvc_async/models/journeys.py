@@ -44,11 +44,7 @@ class PausedReason(StrEnum):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Position(Model):
-    """
-    The position of a node on the canvas, in the canvas's units.
-
-    Spec: Journey.
-    """
+    """The position of a node on the canvas, in the canvas's units.  Spec: Journey."""
 
     x: float = ABSENT
     y: float = ABSENT
@@ -56,22 +52,14 @@ class Position(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class NodeData(Model):
-    """
-    The settings of a node; ``config`` has no fixed form.
-
-    Spec: Journey.
-    """
+    """The settings of a node; ``config`` has no fixed form.  Spec: Journey."""
 
     config: Mapping[str, Any] | None = ABSENT
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Node(Model):
-    """
-    One step of a journey.  All four fields are required in a request.
-
-    Spec: Journey.
-    """
+    """One step of a journey.  All four fields are required in a request.  Spec: Journey."""
 
     id: str = ABSENT
     type: str = ABSENT
@@ -81,11 +69,7 @@ class Node(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Edge(Model):
-    """
-    A connection from node ``source`` to node ``target`` (ids).
-
-    Spec: Journey.
-    """
+    """A connection from node ``source`` to node ``target`` (ids).  Spec: Journey."""
 
     id: str = ABSENT
     source: str = ABSENT
@@ -95,11 +79,7 @@ class Edge(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Viewport(Model):
-    """
-    The part of the canvas that was last displayed.
-
-    Spec: Journey.
-    """
+    """The part of the canvas that was last displayed.  Spec: Journey."""
 
     x: float = ABSENT
     y: float = ABSENT
@@ -108,11 +88,7 @@ class Viewport(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class JourneyGraph(Model):
-    """
-    The nodes and edges of a journey.  The service refuses extra keys at any level.
-
-    Spec: Journey.
-    """
+    """The nodes and edges of a journey.  The service refuses extra keys at any level.  Spec: Journey."""
 
     nodes: tuple[Node, ...] = ABSENT
     edges: tuple[Edge, ...] = ABSENT
@@ -121,11 +97,7 @@ class JourneyGraph(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class ClonedFrom(Model):
-    """
-    The journey from which this one was copied; its ids are optional.
-
-    Spec: Journey.
-    """
+    """The journey from which this one was copied; its ids are optional.  Spec: Journey."""
 
     journey_id: str | None = attrs.field(default=ABSENT, metadata=wire("journeyId"))
     group_id: str | None = attrs.field(default=ABSENT, metadata=wire("groupId"))
@@ -135,11 +107,7 @@ class ClonedFrom(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class JourneyStats(Model):
-    """
-    How often a journey ran and failed, and when it last ran.
-
-    Spec: Journey.
-    """
+    """How often a journey ran and failed, and when it last ran.  Spec: Journey."""
 
     runs: int = ABSENT
     errors: int = ABSENT

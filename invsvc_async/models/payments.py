@@ -30,11 +30,7 @@ class HistoricalReferences(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Automation(Model):
-    """
-    What a payment through a link triggers.
-
-    Spec: Payment link.
-    """
+    """What a payment through a link triggers.  Spec: Payment link."""
 
     type: str = ABSENT
     from_: str = ABSENT
@@ -44,11 +40,7 @@ class Automation(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class MethodType(Model):
-    """
-    A payment method (``card`` in the specification's example).
-
-    Spec: Payment link.
-    """
+    """A payment method (``card`` in the specification's example).  Spec: Payment link."""
 
     id: str = ABSENT
 

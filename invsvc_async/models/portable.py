@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
@@ -175,7 +176,7 @@ class Portable:
 
         made = handler(schema)
         found = handler.resolve_ref_schema(made)
-        found.setdefault("description", cleandoc(cls.__doc__ or "").partition("\n\n")[0])
+        found.setdefault("description", re.split(r"\n\n|  Spec: ", cleandoc(cls.__doc__ or ""))[0])
         required = [name for name, (_, is_required) in cls._wire_types(()).items() if is_required]
         # Not of input: the service may leave out a field, and what was stored must be readable again.
         if handler.mode == "serialization" and required:

@@ -1,4 +1,4 @@
-"""Teams, which are the issuers of invoices."""
+"""Teams, which are the issuers of invoices, users, and postal addresses."""
 
 from __future__ import annotations
 
@@ -9,22 +9,30 @@ from typing import Any
 
 import attrs
 
-from invsvc_async.models.address import Address
 from invsvc_async.models.common import ABSENT, Model
 
 __all__ = [
-    "Brand", "EmailSettings", "Integration", "Member", "Periodicity", "SatState", "Team",
-    "TeamSettings",
+    "Address", "Brand", "EmailSettings", "Integration", "Member", "Periodicity", "Preferences", "SatState",
+    "Team", "TeamSettings", "User",
 ]  # fmt: skip
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
-class Brand(Model):
-    """
-    The branding of a team; colours are hex strings, ``logo`` is a URL.
+class Address(Model):
+    """A postal address; ``country`` is a 3-letter code.  Spec: Client, Team."""
 
-    Spec: Team.
-    """
+    street: str = ABSENT
+    exterior: str = ABSENT
+    neighborhood: str = ABSENT
+    city: str = ABSENT
+    state: str = ABSENT
+    zip: str = ABSENT
+    country: str = ABSENT
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class Brand(Model):
+    """The branding of a team; colours are hex strings, ``logo`` is a URL.  Spec: Team."""
 
     alias: str = ABSENT
     primary_color: str = ABSENT
@@ -34,11 +42,7 @@ class Brand(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class EmailSettings(Model):
-    """
-    Which emails a team sends, and who gets a blind copy of its invoices.
-
-    Spec: Team.
-    """
+    """Which emails a team sends, and who gets a blind copy of its invoices.  Spec: Team."""
 
     invoices_bcc: tuple[str, ...] = ABSENT
     avoid_invoice_emails: bool = ABSENT
@@ -48,11 +52,7 @@ class EmailSettings(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Periodicity(Model):
-    """
-    How often a global invoice is issued.
-
-    Spec: Team.
-    """
+    """How often a global invoice is issued.  Spec: Team."""
 
     label: str = ABSENT
     value: str = ABSENT
@@ -60,11 +60,7 @@ class Periodicity(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class TeamSettings(Model):
-    """
-    A team's defaults for its invoices.
-
-    Spec: Team.
-    """
+    """A team's defaults for its invoices.  Spec: Team."""
 
     default_description: str | None = ABSENT
     emails: EmailSettings = ABSENT
@@ -75,11 +71,7 @@ class TeamSettings(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Member(Model):
-    """
-    A user in a team; known roles are ``admin``, ``editor`` and ``viewer``.
-
-    Spec: Team.
-    """
+    """A user in a team; known roles are ``admin``, ``editor`` and ``viewer``.  Spec: Team."""
 
     id: str = ABSENT
     email: str = ABSENT
@@ -88,11 +80,7 @@ class Member(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class SatState(Model):
-    """
-    A team's connection to the tax authority.  Its times are missing until it is connected.
-
-    Spec: Team.
-    """
+    """A team's connection to the tax authority.  Its times are missing until it is connected.  Spec: Team."""
 
     completed: bool = ABSENT
     connected_at: datetime | None = ABSENT
@@ -101,11 +89,7 @@ class SatState(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Integration(Model):
-    """
-    The state of one integration of a team.
-
-    Spec: Team.
-    """
+    """The state of one integration of a team.  Spec: Team."""
 
     completed: bool = ABSENT
     category: str | None = ABSENT
@@ -142,3 +126,32 @@ class Team(Model):
     status: str = ABSENT
     scheduled_deletion: Any = ABSENT
     onboarding_url: str | None = ABSENT
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class User(Model):
+    """A person; ``teams`` has the ids of their teams.  Spec: User."""
+
+    id: str = ABSENT
+    email: str = ABSENT
+    first_name: str = ABSENT
+    last_name: str = ABSENT
+    phone: str = ABSENT
+    teams: tuple[str, ...] = ABSENT
+    created_at: datetime = ABSENT
+    company_role: str = ABSENT
+    address: Address = ABSENT
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class Preferences(Model):
+    """
+    A person's preferences for one team.  ``testmode`` sets the data mode of their tokens from then on.
+
+    Spec: User preferences for a team.
+    """
+
+    team_id: str = ABSENT
+    testmode: bool = ABSENT
+    search_collection: str = ABSENT
+    invoices_order_by: str = ABSENT

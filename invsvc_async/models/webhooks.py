@@ -24,11 +24,7 @@ class WebhookStatus(StrEnum):
 
 
 class EventType(StrEnum):
-    """
-    The events that a webhook can subscribe to.
-
-    Spec: Subscribable event types.
-    """
+    """The events that a webhook can subscribe to.  Spec: Subscribable event types."""
 
     PAYMENT_CREATED = "payment.created"
     PAYMENT_UPDATED = "payment.updated"
@@ -101,11 +97,7 @@ class WebhookList(Items[Webhook]):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Deleted(Model):
-    """
-    The result of a delete: the deleted ``id`` and the service's message.
-
-    Spec: Endpoints, Webhooks.
-    """
+    """The result of a delete: the deleted ``id`` and the service's message.  Spec: Endpoints, Webhooks."""
 
     id: str = ABSENT
     message: str | None = ABSENT
@@ -113,11 +105,7 @@ class Deleted(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Health(Model):
-    """
-    The answer of the health probe: ``status`` "ok", ``module`` "webhooks".
-
-    Spec: Endpoints, Webhooks.
-    """
+    """The answer of the health probe: ``status`` "ok", ``module`` "webhooks".  Spec: Endpoints, Webhooks."""
 
     status: str = ABSENT
     module: str = ABSENT

@@ -66,7 +66,6 @@ async def run(connection: object, database: Database, script: Script[T]) -> T:
     Raises:
         InvalidRequestError: It is not such a connection. Nothing was executed.
         Exception: An error of the driver, as it is.
-
     """
     kind, connection = _checked(connection, database, _AWAITED, _TO_AWAIT)
     return await await_script(script, partial(_awaited, kind, connection))

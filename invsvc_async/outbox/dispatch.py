@@ -67,7 +67,6 @@ async def dispatch(
         JournalError: The database stayed away.
         BatchStoppedError: The service refuses the credential.
         TransportError: The outbox was restored from a copy, and the service cannot be reached.
-
     """
     restored = sending.restored = await restored_of(entries.facts, sending.client)
     if restored is not None:

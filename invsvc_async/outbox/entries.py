@@ -67,7 +67,6 @@ class OutboxEntries(Entries, ABC):
 
         Raises:
             JournalError: It is not there.
-
         """
 
     @abstractmethod
@@ -84,7 +83,6 @@ class OutboxEntries(Entries, ABC):
         Raises:
             KeyConflictError: The key has another write.
             JournalError: The rights of the role do not suffice to read what is there.
-
         """
         for _ in range(_TRIES):
             if (yield self._insertion(place, new)):

@@ -130,7 +130,6 @@ class Outbox:
 
         Raises:
             ConfigurationError: A setting cannot work.
-
         """
         store = outbox_at(
             path, options_of(client).session, same_mode=same_mode, create=create, restored=restored,
@@ -149,7 +148,6 @@ class Outbox:
         Raises:
             JournalError: The database cannot be used, or its schema is of another version.
             ConfigurationError: It is open already.
-
         """
         if self._loop is not None:  # what the first opening has would never be closed
             raise ConfigurationError("outbox: it is open already. Enter it once.")
@@ -198,7 +196,6 @@ class Outbox:
             JournalError: The outbox is not open, or its own connection failed. Nothing was inserted.
             ConfigurationError: It belongs to another event loop. Nothing was inserted.
             Exception: An error of the driver, as it is.
-
         """
         spec = self._accepted(write)
         self._check_open()
@@ -221,7 +218,6 @@ class Outbox:
             JournalError: The database has no such outbox, or this one was opened with ``reading=True``.
                 Nothing was inserted.
             Exception: An error of the driver, as it is.
-
         """
         spec = self._accepted(write)
         self._check_writing()
@@ -245,7 +241,6 @@ class Outbox:
             WriteError, ServiceError: As awaiting it does.
             InvalidRequestError: As :meth:`enqueue`.
             JournalError: The outbox is not open, or was closed meanwhile, or the database stayed away.
-
         """
         spec = self._accepted(write)
         self._check_open()
@@ -310,7 +305,6 @@ class Outbox:
             ConfigurationError: This outbox is dispatching already, or its client belongs to another event
                 loop.
             JournalError: It is not open.
-
         """
         self._check_open()
         if self._dispatching:
@@ -410,7 +404,6 @@ class Outbox:
 
         Raises:
             JournalError: The database stayed away.
-
         """
         return self._verdicts(Counter())
 
@@ -476,7 +469,6 @@ class Outbox:
         Raises:
             DeadlineExceededError: There was none within *timeout* seconds. The write stays as it is.
             JournalError: The outbox is not open, or was closed meanwhile, or the database stayed away.
-
         """
         self._check_loop()
         try:
@@ -500,7 +492,6 @@ class Outbox:
 
         Raises:
             JournalError: The database stayed away, or the entry is damaged.
-
         """
         self._check_loop()
         entry = await self._store.entry(key)
@@ -518,7 +509,6 @@ class Outbox:
 
         Raises:
             JournalError: The database stayed away.
-
         """
         self._check_open()
         return await self._store.do_again(keys)
@@ -531,7 +521,6 @@ class Outbox:
 
         Raises:
             JournalError: The database stayed away.
-
         """
         self._check_open()
         self._note_untold(key, None)
@@ -548,7 +537,6 @@ class Outbox:
         Raises:
             InvalidRequestError: *older_than* is negative.
             JournalError: The database stayed away.
-
         """
         self._check_open()
         if not older_than >= 0:

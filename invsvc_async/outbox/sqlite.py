@@ -103,7 +103,6 @@ class SqliteOutbox(OutboxEntries):
             JournalError: Another process has it, one of the files cannot be used, or the table is of another
                 version.
             InvalidRequestError: It was begun with another credential, and *same_mode* is false.
-
         """
         if not self._create and not self._path.exists():
             raise JournalError(f"outbox {self._path}: the file does not exist. Check the path.")

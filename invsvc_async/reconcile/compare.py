@@ -49,12 +49,9 @@ def _exact(number: float | Decimal) -> int | Decimal:
 
 def same_journey_field(name: str, one: Wire, other: Wire) -> bool:
     """Return whether one field of two journeys is equal."""
-    return same_graph(one, other) if name == "graph" else same(one, other)
-
-
-def same_graph(one: Wire, other: Wire) -> bool:
-    """Return whether two graphs are equal.  A null ``viewport``, ``sourceHandle`` or ``config`` is absent."""
-    return same(_without_nulls(one, "graph"), _without_nulls(other, "graph"))
+    if name == "graph":  # a null ``viewport``, ``sourceHandle`` or ``config`` is absent
+        return same(_without_nulls(one, "graph"), _without_nulls(other, "graph"))
+    return same(one, other)
 
 
 def rounded(value: Wire) -> Wire:

@@ -75,6 +75,7 @@ BASELINE_PAUSES = (0.1, 0.5)  # s before the read of baseline and clock is retri
 READ_PAUSES = (0.5, 1.0, 2.0, 4.0, 5.0)  # s between settling reads; the last one repeats
 LIMITED_PAUSE = 0.1  # s: minimum wait before a rate-limited write is sent again; doubled each time
 
+_ANSWERED_AGAIN = "the service answered so to a re-send"
 ANSWERED = Done(
     verdict=Verdict.APPLIED, reason="the service answered so", evidence=Evidence(basis="answered")
 )
@@ -117,30 +118,20 @@ def decide(known: Known) -> Decision:
     history = known.history
     decision = _settle(known) if known.in_doubt else _first(known)
     if history and isinstance(history[-1], Closed) and not isinstance(decision, Done):
-        return _closed(known)
+        if known.in_doubt:
+            return unknown(known, "the client was closed before the outcome was known", "client closed")
+        reason = "the client was closed before the write could be sent; no earlier send had an effect"
+        return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="client closed")
     if isinstance(decision, Send) and known.resumed is not None:
         return _held_back(known, known.resumed) or decision
     return decision
-
-
-def _closed(known: Known) -> Done:
-    if known.in_doubt:
-        return unknown(known, "the client was closed before the outcome was known", "client closed")
-    reason = "the client was closed before the write could be sent; no earlier send had an effect"
-    return not_applied(known, "never sent", reason, cause="client closed")
-
-
-def _may_be_overtaken(known: Known, resumed: Resumed, reading: Reading | None) -> bool:
-    """Return whether a newer write to the same resource may have been sent, as far as this process knows."""
-    if resumed.journaled or resumed.newest is not None or known.method == "POST":
-        return False
-    return reading is None or not known.is_newest(reading)
 
 
 def _held_back(known: Known, resumed: Resumed) -> Done | None:
     """Return NOT_APPLIED if a resumed write must not be sent; ``None`` if it may be sent."""
     last = known.history[-1]
     reading = last if isinstance(last, Reading) else None
+    may_be_newest = resumed.journaled or resumed.newest is not None or known.method == "POST"
     cause: Cause
     if known.is_overtaken:
         cause = "overtaken"
@@ -148,7 +139,7 @@ def _held_back(known: Known, resumed: Resumed) -> Done | None:
     elif resumed.reads_only:
         cause = "only read"
         reason = "not sent again, because settling only reads"
-    elif _may_be_overtaken(known, resumed, reading):
+    elif not may_be_newest and (reading is None or not known.is_newest(reading)):
         cause = "perhaps overtaken"
         reason = (
             "not sent again, because a newer write of this program to the same resource may have been sent. "
@@ -157,7 +148,7 @@ def _held_back(known: Known, resumed: Resumed) -> Done | None:
     else:
         return None
     basis: Basis = "absence" if known.in_doubt else "never sent"
-    return not_applied(known, basis, reason, cause=cause, reading=reading)
+    return done(known, Verdict.NOT_APPLIED, reason, basis, reading, cause=cause)
 
 
 # --- Nothing is ambiguous: there was no attempt, or each one ended in a definite no.
@@ -168,7 +159,7 @@ def _first(known: Known) -> Decision:
     if last is None:
         return _before_first(known)
     if kind_of(last) == "applied":
-        return applied(known, last.value, "answered", "the service answered so")
+        return done(known, Verdict.APPLIED, "the service answered so", "answered", value=last.value)
     if last.end is End.NOT_SENT:
         return _never_left(known)
     if last.status == 401 and last.token_renewed and sum(each.token_renewed for each in known.attempts) == 1:
@@ -218,7 +209,7 @@ def _never_left(known: Known) -> Decision:
     out_of_time = known.attempts[0].started + known.intent.timeouts.call - _spent_before(known)
     if tries > NOT_SENT_TRIES:
         reason = f"the request never left this machine, in {tries} attempts"
-        return not_applied(known, "never sent", reason, cause="never left")
+        return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="never left")
     usual = _send(known).attempt_timeout
     least = min(SHORTEST_TRY, usual / 2)
     again = _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time - least)
@@ -228,7 +219,7 @@ def _never_left(known: Known) -> Decision:
     if again is not None and left >= least:
         return Send(attempt_timeout=min(usual, left))
     reason = "the request never left this machine before the call's timeout"
-    return not_applied(known, "never sent", reason, cause="never left")
+    return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="never left")
 
 
 def _spent_before(known: Known) -> float:
@@ -280,8 +271,8 @@ def _answered_before(known: Known, last: object) -> Decision:
     value = finding.value if isinstance(finding, (Applied, Holds)) else None
     reason = "the service had answered so before the restart"
     if value is None or not known.kind.creates or is_unique(known.intent.tag):
-        return applied(known, value, "answered", reason)
-    return applied(known, None, "answered", reason, candidates=(value,))
+        return done(known, Verdict.APPLIED, reason, "answered", value=value)
+    return done(known, Verdict.APPLIED, reason, "answered", candidates=(value,))
 
 
 def _answered(known: Known) -> Decision | None:
@@ -291,7 +282,7 @@ def _answered(known: Known) -> Decision | None:
     last = known.attempts[-1]
     kind = kind_of(last)
     if kind == "applied" and not _needs_audit(known):
-        return applied(known, last.value, "answered", "the service answered so to a re-send")
+        return done(known, Verdict.APPLIED, _ANSWERED_AGAIN, "answered", value=last.value)
     if kind == "not applied" and last.end is End.ANSWERED:
         return refused(known, last)
     return None
@@ -331,7 +322,7 @@ def _by_state(
     match finding:
         case Holds(value):
             reason = "the state matches the write (it may have matched before)"
-            return applied(known, value, "equal", reason, reading)
+            return done(known, Verdict.APPLIED, reason, "equal", reading, value=value)
         case Superseded(reason):
             return done(known, Verdict.SUPERSEDED, reason, "baseline", reading, cause="changed since")
         case CannotTell(reason, candidates, cause):
@@ -352,7 +343,7 @@ def _absent(known: Known, reading: Reading) -> Decision:
         again = "settling only reads"
     reason = "a read after the settle window shows that the write was not applied"
     reason = f"{reason}; not sent again, because {again}"
-    return not_applied(known, "absence", reason, cause="absent", reading=reading)
+    return done(known, Verdict.NOT_APPLIED, reason, "absence", reading, cause="absent")
 
 
 def _resend(known: Known, reading: Reading) -> Send | str:
@@ -394,12 +385,8 @@ def _positive(known: Known) -> Done | None:
         return None
     for event in reversed(known.history):
         if isinstance(event, Attempt) and kind_of(event) == "applied":
-            return applied(
-                known,
-                event.value,
-                "answered",
-                "the service answered so to a re-send",
-                duplicates=None,
+            return done(
+                known, Verdict.APPLIED, _ANSWERED_AGAIN, "answered", value=event.value, duplicates=None
             )
         if isinstance(event, Reading) and is_evidence(known, event):
             finding = find(known, event)
@@ -414,7 +401,11 @@ def _positive(known: Known) -> Done | None:
 def _next_read(known: Known) -> Decision:
     readings = known.readings
     if known.now > known.deadline or (readings and readings[-1].started >= known.deadline):
-        return _positive(known) or out_of_time(known)
+        reason = "time ran out: reads after the settle window were not conclusive"
+        if known.now < known.over:
+            left = known.over - known.now
+            reason = f"time ran out while the settle window was open for another {left:.1f} s"
+        return _positive(known) or unknown(known, reason, "out of time")
     due = min(_due(known), known.deadline)
     reader = _reader(known)
     assert reader is not None
@@ -490,23 +481,6 @@ def done(
     return Done(verdict=verdict, reason=reason, value=value, evidence=evidence)
 
 
-def applied(
-    known: Known,
-    value: Wire,
-    basis: Basis,
-    reason: str,
-    reading: Reading | None = None,
-    *,
-    candidates: tuple[Wire, ...] = (),
-    duplicates: tuple[Wire, ...] | None = (),
-) -> Done:
-    """Return APPLIED."""
-    return done(
-        known, Verdict.APPLIED, reason, basis, reading,
-        value=value, candidates=candidates, duplicates=duplicates,
-    )  # fmt: skip
-
-
 def shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
     """Return APPLIED because *reading* shows the write; the basis is how it was recognised."""
     basis: Basis = "tag"
@@ -514,8 +488,8 @@ def shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
         basis = "reader"
     elif not known.kind.creates or known.intent.tag is None:
         basis = known.kind.basis
-    reason = "a read of the state shows the write"
-    return applied(known, finding.value, basis, reason, reading, duplicates=finding.duplicates)
+    reason, value = "a read of the state shows the write", finding.value
+    return done(known, Verdict.APPLIED, reason, basis, reading, value=value, duplicates=finding.duplicates)
 
 
 def refused(known: Known, refusal: Attempt | ErrorFacts, reading: Reading | None = None) -> Done:
@@ -524,13 +498,6 @@ def refused(known: Known, refusal: Attempt | ErrorFacts, reading: Reading | None
     if reading is not None:
         reason = f"the answer was HTTP {refusal.status}, and a read shows that no send had an effect"
     return done(known, Verdict.REFUSED, reason, "answered", reading)
-
-
-def not_applied(
-    known: Known, basis: Basis, reason: str, *, cause: Cause, reading: Reading | None = None
-) -> Done:
-    """Return NOT_APPLIED: the write provably did not happen, and is not sent."""
-    return done(known, Verdict.NOT_APPLIED, reason, basis, reading, cause=cause)
 
 
 def unknown(
@@ -543,12 +510,3 @@ def unknown(
 ) -> Done:
     """Return UNKNOWN.  *candidates* may be effects of the write."""
     return done(known, Verdict.UNKNOWN, reason, "none", reading, candidates=candidates, cause=cause)
-
-
-def out_of_time(known: Known) -> Done:
-    """Return UNKNOWN, because the deadline passed before a read was conclusive."""
-    reason = "time ran out: reads after the settle window were not conclusive"
-    if known.now < known.over:
-        left = known.over - known.now
-        reason = f"time ran out while the settle window was open for another {left:.1f} s"
-    return unknown(known, reason, "out of time")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision, Event, History
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["from_json", "replay", "story_of", "tell", "to_json", "to_plain"]
+__all__ = ["from_json", "replay", "story_of", "tell", "to_plain"]
 
 
 def tell(intent: Intent, history: History, verdict: str, reason: str) -> str:
@@ -84,18 +84,12 @@ def to_plain(intent: Intent, history: History, verdict: str, reason: str) -> dic
     }
 
 
-def to_json(intent: Intent, history: History, verdict: str, reason: str) -> str:
-    """Encode the intent as it was at the start, the history, and the verdict as JSON."""
-    return envelope.dumps(to_plain(intent, history, verdict, reason)).decode()
-
-
 def from_json(text: str | bytes) -> tuple[Intent, History, str]:
     """
-    Decode the JSON of :func:`to_json` to the intent, its history, and the verdict.
+    Decode the JSON of :func:`to_plain` to the intent, its history, and the verdict.
 
     Raises:
         InvalidRequestError: The text is damaged, of a newer version, or something else.
-
     """
     plain = parsed(text, "a story")
     if "history" not in plain:
@@ -109,7 +103,6 @@ def story_of(plain: dict[str, Wire], what: str) -> tuple[Intent, History, str]:
 
     Raises:
         InvalidRequestError: One of them is missing or not valid.  The message names *what* it is not.
-
     """
     check_version(plain, what)
     events, intent, verdict = plain.get("history", []), plain.get("intent"), plain.get("verdict")

@@ -109,14 +109,14 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding:
         reason = f"only nulls were sent, for fields that are never null in a {kind.thing}"
         return CannotTell(reason, cause="not visible")
     placed = known.when(seen.get("last_updated"), reading)
-    if _shows(kind, seen, wanted):
+    if _same(kind, seen, wanted, wanted):
         written = placed == "after" or _is_written(known, reading, wanted, placed)
         return Applied(seen) if written else Holds(seen)
     if placed == "before" or (baseline is not None and _is_unchanged(kind, seen, baseline, wanted)):
         return Absent()
-    if _shows(kind, rounded(seen), rounded(wanted)):
-        known_before = baseline is not None and _known_of(rounded(wanted), baseline)
-        if known_before and not _shows(kind, rounded(baseline), known_before):
+    if _same(kind, rounded(seen), rounded(wanted), wanted):
+        known_before = baseline is not None and _known_of(wanted, baseline)
+        if known_before and not _same(kind, rounded(baseline), rounded(wanted), known_before):
             return Holds(seen)
     if not known.is_newest(reading):
         return CannotTell(
@@ -135,8 +135,8 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding:
     )
 
 
-def _shows(kind: Kind, state: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
-    return all(kind.same_field(name, value, state.get(name)) for name, value in wanted.items())
+def _same(kind: Kind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]) -> bool:
+    return all(kind.same_field(name, one.get(name), other.get(name)) for name in names)
 
 
 def _is_written(known: Known, reading: Reading, wanted: dict[str, Wire], placed: str) -> bool:
@@ -149,29 +149,31 @@ def _is_written(known: Known, reading: Reading, wanted: dict[str, Wire], placed:
         if after < before or placed == "before":  # a read that lags, or a change by somebody else
             return False
         return placed == "band" or _is_current(known, reading)
-    return _is_current(known, reading) and not _shows(known.kind, baseline, _known_of(wanted, baseline))
+    names = _known_of(wanted, baseline)
+    return _is_current(known, reading) and not _same(known.kind, baseline, wanted, names)
 
 
-def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> dict[str, Wire]:
-    """Return the fields that *baseline* has.  A stored state may lack a large graph."""
-    return {name: value for name, value in wanted.items() if name in baseline}
+def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> list[str]:
+    """Return the names of the fields that *baseline* has.  A stored state may lack a large graph."""
+    return [name for name in wanted if name in baseline]
 
 
 def _is_unchanged(
     kind: Kind, seen: dict[str, Wire], baseline: dict[str, Wire], wanted: dict[str, Wire]
 ) -> bool:
     """Return whether *seen* is still the state *baseline*.  A null ``last_updated`` equals no other."""
-    last = seen.get("last_updated")
-    fields = {name: baseline[name] for name in _known_of(wanted, baseline)}
-    return last is not None and same(last, baseline.get("last_updated")) and _shows(kind, seen, fields)
+    last, names = seen.get("last_updated"), _known_of(wanted, baseline)
+    return (
+        last is not None and same(last, baseline.get("last_updated")) and _same(kind, seen, baseline, names)
+    )
 
 
 def _is_changed(kind: Kind, before: Wire, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
     """Return whether two reads show different states."""
     if not isinstance(before, dict) or before.get("status") != seen.get("status"):
         return False
-    fields = {name: seen.get(name) for name in wanted}
-    return not same(before.get("last_updated"), seen.get("last_updated")) or not _shows(kind, before, fields)
+    changed = not same(before.get("last_updated"), seen.get("last_updated"))
+    return changed or not _same(kind, before, seen, wanted)
 
 
 # --- A create
@@ -295,8 +297,8 @@ def _by_baseline(known: Known, reading: Reading) -> Finding:
     sent = kind.visible(body)
     if not sent:
         return CannotTell(f"none of the fields sent is visible in a {thing}", cause="not visible")
-    if _agrees(kind, reading.seen, body, sent):
-        differed = baseline is not None and not _agrees(kind, baseline, body, sent)
+    if _same(kind, reading.seen, body, sent):
+        differed = baseline is not None and not _same(kind, baseline, body, sent)
         return Applied(reading.seen) if differed and _is_current(known, reading) else Holds(reading.seen)
     if not known.is_newest(reading):
         return CannotTell(
@@ -307,15 +309,15 @@ def _by_baseline(known: Known, reading: Reading) -> Finding:
         reason = f"the {thing} does not match the write, and its state before the write is not known"
         return CannotTell(reason, cause="no baseline")
     seen_before = [before.seen for before in known.earlier(reading) if isinstance(before.seen, dict)]
-    if not _agrees(kind, reading.seen, baseline, sent):
-        if any(_agrees(kind, before, baseline, sent) for before in seen_before):
+    if not _same(kind, reading.seen, baseline, sent):
+        if any(_same(kind, before, baseline, sent) for before in seen_before):
             return Superseded(f"somebody else changed the {thing} after the write was sent")
         return CannotTell(
             f"the {thing} matches neither the write nor its state before the write: somebody else changed "
             "it; whether the write was applied first is unknown",
             cause="changed since",
         )
-    if any(not _agrees(kind, before, baseline, sent) for before in seen_before):
+    if any(not _same(kind, before, baseline, sent) for before in seen_before):
         return CannotTell(
             f"the {thing} is as before the write, but an earlier read showed another state; whether the "
             "write was applied first is unknown",
@@ -338,10 +340,6 @@ def _gone(known: Known, reading: Reading) -> Finding:
 def _is_current(known: Known, reading: Reading) -> bool:
     """Return whether *reading*, which shows the write, shows no state from before it.  Reads may lag."""
     return reading.started >= known.current_from
-
-
-def _agrees(kind: Kind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]) -> bool:
-    return all(kind.same_field(name, one.get(name), other.get(name)) for name in names)
 
 
 # --- A delete

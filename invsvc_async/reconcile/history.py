@@ -17,32 +17,10 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
 
 __all__ = [
-    "Absent",
-    "Applied",
-    "Attempt",
-    "Bounds",
-    "CannotTell",
-    "Cause",
-    "Closed",
-    "Decision",
-    "Done",
-    "End",
-    "ErrorFacts",
-    "Event",
-    "Evidence",
-    "Finding",
-    "History",
-    "Holds",
-    "Read",
-    "Reading",
-    "Resumed",
-    "Secret",
-    "Send",
-    "Superseded",
-    "Tick",
-    "Verdict",
-    "Wait",
-]
+    "Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Cause", "Closed", "Decision", "Done", "End",
+    "ErrorFacts", "Event", "Evidence", "Finding", "History", "Holds", "Read", "Reading", "Resumed", "Secret",
+    "Send", "Superseded", "Tick", "Verdict", "Wait",
+]  # fmt: skip
 
 T_co = TypeVar("T_co", covariant=True)
 

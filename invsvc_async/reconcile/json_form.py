@@ -12,7 +12,6 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
-from msgspec import Raw
 
 from invsvc_async import errors, settings
 from invsvc_async.api.operations import BY_NAME
@@ -25,8 +24,10 @@ from invsvc_async.errors import (
     ServiceError,
     TransportError,
     service_error_class,
+    without_secrets,
 )
 from invsvc_async.reconcile import history
+from invsvc_async.reconcile.compare import is_time
 from invsvc_async.reconcile.intent import Intent, SentEnd
 from invsvc_async.reconcile.kinds import kind_of_write
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMA", "check_version", "error_of", "event_from_wire", "event_to_wire", "intent_from_json",
-    "intent_to_json", "misfit", "parsed", "plain_error", "structured", "unstructured", "without_secrets",
+    "intent_to_json", "misfit", "parsed", "plain_error", "structured", "unstructured",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -186,15 +187,6 @@ def event_from_wire(plain: Wire) -> Event:
     return event
 
 
-def without_secrets(value: Wire) -> Wire:
-    """Return plain data without the members called ``secret``, and what could not be decoded."""
-    if isinstance(value, dict):
-        return {name: without_secrets(inner) for name, inner in value.items() if name != "secret"}
-    if isinstance(value, (list, tuple)):
-        return [without_secrets(each) for each in value]
-    return None if isinstance(value, Raw) else value  # it may contain one
-
-
 # --- errors
 
 
@@ -218,6 +210,7 @@ def error_of(plain: Wire) -> InvsvcError | None:
     if kind is not None or type(status) is not int:
         return (kind or InvsvcError)(text)
     details, code, message = plain.get("details"), plain.get("code"), plain.get("message")
+    pause = plain.get("retry_after")
     if isinstance(details, list) and all(isinstance(each, str) for each in details):
         details = tuple(details)
     return service_error_class(status)(
@@ -226,15 +219,9 @@ def error_of(plain: Wire) -> InvsvcError | None:
         message=message if isinstance(message, str) else None,
         details=details,
         operation=plain.get("operation"),
-        retry_after=_seconds(plain.get("retry_after")),
+        retry_after=float(pause) if is_time(pause) and 0 <= pause <= _LONGEST_PAUSE else None,
         own_envelope=plain.get("own_envelope") is True,
     )
-
-
-def _seconds(plain: Wire) -> float | None:
-    if isinstance(plain, bool) or not isinstance(plain, (int, float, Decimal)):
-        return None
-    return float(plain) if 0 <= plain <= _LONGEST_PAUSE else None
 
 
 # --- conversion
@@ -272,7 +259,10 @@ def _converter() -> Converter:
     converter.register_structure_hook(history.End, lambda value, _: history.End(value))
     special: dict[type[Any], dict[str, Any]] = {
         settings.ReconcilePolicy: {
-            "journey_reader": override(struct_hook=_reader, unstruct_hook=_reader_by_name)
+            "journey_reader": override(
+                struct_hook=_reader,
+                unstruct_hook=lambda reader: settings.JOURNEY_READER if callable(reader) else reader,
+            )
         },
         settings.Timeouts: {},
         history.Reading: {
@@ -322,10 +312,6 @@ def _reader(value: object, _: object) -> str | None:
     if value is not None and value not in ("journeys.get", settings.JOURNEY_READER):
         raise TypeError("expected the name of a reader")
     return str(value) if value is not None else None
-
-
-def _reader_by_name(reader: object) -> str | None:
-    return settings.JOURNEY_READER if callable(reader) else reader  # type: ignore[return-value]  # a name, or none
 
 
 def _finding_to_wire(finding: Finding | None) -> Wire:

@@ -26,7 +26,7 @@ replaces what those before it wrote.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import Basis
     from invsvc_async.settings import ReconcilePolicy
 
 __all__ = ["KINDS", "Kind", "ShownBy", "kind_of_write", "replaces"]
@@ -54,6 +53,11 @@ def _may_be_published(policy: ReconcilePolicy, journey: Wire) -> bool:
     """Return whether a read may have shown the published snapshot of a journey, not its draft."""
     is_draft = isinstance(journey, dict) and journey.get("status") == "draft"
     return not is_draft and not policy.journey_reads_show_drafts
+
+
+def _follows(of: Callable[[Kind], object]) -> Any:  # Any: as `attrs.field`
+    """Return a field that follows from how the write is recognised."""
+    return attrs.field(init=False, default=attrs.Factory(of, takes_self=True))
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -99,26 +103,14 @@ class Kind:
     may_lack_read: bool = False
     answer_shows_thing: bool = True
 
-    creates: bool = attrs.field(init=False)
-    deletes: bool = attrs.field(init=False)
-    shows_change: bool = attrs.field(init=False)  # the time of its last change
-    needs_baseline: bool = attrs.field(init=False)
-    gone_is_evidence: bool = attrs.field(init=False)  # a 404 of the read says that the thing is gone
-    basis: Basis = attrs.field(init=False)  # of the verdict APPLIED, if a read shows the write
-
-    def __attrs_post_init__(self) -> None:
-        """Set what follows from how the write is recognised."""
-        creates, deletes = self.shown_by == "list", self.shown_by == "absence"
-        derived: dict[str, object] = {
-            "creates": creates,
-            "deletes": deletes,
-            "shows_change": self.shown_by == "time of change",
-            "needs_baseline": self.shown_by == "baseline",
-            "gone_is_evidence": deletes or self.shown_by == "baseline",
-            "basis": "match" if creates else "gone" if deletes else "equal",
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)  # as attrs advises for frozen classes
+    creates: bool = _follows(lambda kind: kind.shown_by == "list")
+    deletes: bool = _follows(lambda kind: kind.shown_by == "absence")
+    shows_change: bool = _follows(lambda kind: kind.shown_by == "time of change")
+    needs_baseline: bool = _follows(lambda kind: kind.shown_by == "baseline")
+    gone_is_evidence: bool = _follows(lambda kind: kind.deletes or kind.needs_baseline)  # a 404 of the read
+    basis: Literal["match", "gone", "equal"] = _follows(  # of the verdict APPLIED, if a read shows the write
+        lambda kind: "match" if kind.creates else "gone" if kind.deletes else "equal"
+    )
 
     def visible(self, body: Mapping[str, Wire]) -> dict[str, Wire]:
         """Return the fields of a body that a read can show."""
@@ -190,7 +182,6 @@ def kind_of_write(operation: Operation) -> Kind:
 
     Raises:
         LookupError: Its row names none, or one that does not exist.
-
     """
     try:
         return KINDS[operation.write_kind or ""]

@@ -9,10 +9,10 @@ import attrs
 from invsvc_async import models
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import structure
-from invsvc_async.errors import InvalidRequestError, InvsvcError, ServiceError
+from invsvc_async.errors import InvalidRequestError, InvsvcError, ServiceError, without_secrets
 from invsvc_async.models.portable import Portable, keep_arguments
 from invsvc_async.reconcile.explain import story_of, tell, to_plain
-from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.facts import Known, stored
 from invsvc_async.reconcile.history import Evidence, Secret, Verdict
 from invsvc_async.reconcile.json_form import (
     SCHEMA,
@@ -22,9 +22,7 @@ from invsvc_async.reconcile.json_form import (
     plain_error,
     structured,
     unstructured,
-    without_secrets,
 )
-from invsvc_async.reconcile.stored_intent import stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,7 +192,6 @@ class OutcomeBase(Portable, Generic[T_co]):
             ServiceError: The service refused the write.
             WriteNotAppliedError, WriteSupersededError, AmbiguousWriteError: According to the verdict.
             SecretLostError: Applied, but the answer with the webhook's secret was lost.
-
         """
         if self.verdict is Verdict.APPLIED:
             if self.secret_lost:
@@ -339,7 +336,6 @@ def _arguments_of(plain: dict[str, Wire]) -> dict[str, Any]:  # Any: the fields 
 
     Raises:
         InvalidRequestError: It is not the form of an outcome.
-
     """
     if "intent" not in plain:
         raise InvalidRequestError(_NO_INTENT)

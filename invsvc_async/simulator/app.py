@@ -8,21 +8,22 @@ write gets a 2xx only after its effect.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.simulator import replies
 from invsvc_async.simulator.auth import Caller, Credential, Refusal
-from invsvc_async.simulator.calls import Answer, Call, Malformed, error_body
-from invsvc_async.simulator.faults import Faults, Step, digits, parse_for, parse_step
+from invsvc_async.simulator.calls import Answer, Call, error_body
+from invsvc_async.simulator.faults import TRUTHFUL, Faults, Step, digits, parse_step
 from invsvc_async.simulator.json_records import read_json
 from invsvc_async.simulator.ledger import SENDER, Entry
 from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN, Route
 from invsvc_async.simulator.state import Book, seeded
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable
 
     from aiohttp import web
@@ -78,22 +79,6 @@ class Application:
             app.router.add_route(route.method, f"/v2{route.path}", partial(self._arrive, route))
         app.router.add_route("*", UNKNOWN.path, partial(self._arrive, UNKNOWN))
 
-    def script(self, operation: str, *steps: str) -> None:
-        """
-        Set the steps of the next arrivals of *operation*, one each.
-
-        Raises:
-            ValueError: The operation or a step is unknown.
-
-        """
-        route = BY_OPERATION.get(operation)
-        if route is None:
-            raise ValueError(
-                f"unknown operation {operation!r}; expected one of {', '.join(sorted(BY_OPERATION))}"
-            )
-        parsed = [parse_for(operation, words, write=route.write) for words in steps]
-        self.scripts.setdefault(operation, deque()).extend(parsed)
-
     async def settled(self) -> None:
         """Wait until no effect is pending, neither a late one nor that of a slow exchange."""
         while self._pending:
@@ -115,36 +100,37 @@ class Application:
         protocol = request.protocol
         self._busy.add(protocol)
         exchange = self._note(route, request, raw)
-        entry = exchange.entry
+        ended = partial(self._end, exchange.entry)
         try:
             response = await self._play(self._next_step(route), request, exchange)
         except BaseException:
-            self._end(entry)
+            ended()
             raise
         finally:
             self._busy.discard(protocol)
         if isinstance(response, replies.Broken):
-            response.on_end = partial(self._end, entry)
+            response.on_end = ended
         else:
-            self._end(entry)
+            ended()
         return response
 
     def _end(self, entry: Entry) -> None:
         entry.ended_at = self._ledger.steady()
 
     def _note(self, route: Route, request: web.Request, raw: bytes) -> Exchange:
-        body = None
+        """Record the arrival, and find out who sent it."""
+        body, noted = None, None
         if route.write and raw:
             try:
-                body = read_json(raw)
+                body = noted = read_json(raw)
             except ValueError as error:
-                body = Malformed(str(error))
+                body, noted = error, raw.decode(errors="replace")
         query = dict(request.query) if request.query_string else {}
         entry = Entry(
             operation=route.operation,
             path_id=next(reversed(request.match_info.values()), None),
             query=query,
-            body=raw.decode(errors="replace") if isinstance(body, Malformed) else body,
+            body=noted,
             sender=request.headers.get(SENDER),
         )
         self._ledger.add(entry, write=route.write)
@@ -174,7 +160,7 @@ class Application:
             if step.end == "stale":
                 exchange.call.past = self._state.clock.steady() - (step.number or 0)
             outcome = self._perform(exchange)
-            if step.truthful:
+            if step.end in TRUTHFUL:
                 return await self._tell(step, request, _true_answer(step, exchange.entry, outcome))
         if step.end == "hang":
             return replies.Broken(replies.hang(self._released, step.number))
@@ -203,21 +189,19 @@ class Application:
         if step.end == "slow" and step.number:
             await asyncio.sleep(step.number)
         elif step.end == "idle-close":
-            pause = IDLE_CLOSE_AFTER if step.number is None else step.number
-            asyncio.get_running_loop().call_later(pause, self._close_if_idle, request.protocol)
-        return whole
+            protocol, pause = request.protocol, IDLE_CLOSE_AFTER if step.number is None else step.number
 
-    def _close_if_idle(self, protocol: web.RequestHandler) -> None:
-        if protocol not in self._busy:
-            protocol.force_close()
+            def close_if_idle() -> None:
+                if protocol not in self._busy:
+                    protocol.force_close()
+
+            asyncio.get_running_loop().call_later(pause, close_if_idle)
+        return whole
 
     async def _work(self, more: float) -> None:
         self._await_effect(asyncio.current_task())
-        if self.places is None:
+        async with self.places or nullcontext():
             await asyncio.sleep(self.latency + more)
-        else:
-            async with self.places:
-                await asyncio.sleep(self.latency + more)
 
     def _apply_later(self, seconds: float, exchange: Exchange) -> None:
         async def land() -> None:
@@ -250,24 +234,18 @@ def _true_answer(step: Step, entry: Entry, outcome: Answer | Refusal) -> web.Res
 
 def _false_answer(step: Step, entry: Entry, clock: Clock) -> web.Response:
     """Return the answer of the step, whether or not the effect happened."""
-    entry.answered = step.status or 200
-    if step.end == "status":
-        entry.refused = 400 <= step.status < 500 and step.own and step.effect == "none"
-        return _with_status(step, clock)
+    status = entry.answered = step.status or 200
     if step.end == "success false":
         return replies.answer(200, error_body(clock, "internal_server_error", "The operation failed"))
-    body, headers = replies.UNREADABLE[step.end]
-    return replies.answer(200, body, headers)
-
-
-def _with_status(step: Step, clock: Clock) -> web.Response:
-    status = step.status
+    if step.end != "status":
+        return replies.answer(200, *replies.UNREADABLE[step.end])
+    entry.refused = status < 500 and step.own and step.effect == "none"
     if not step.own:
         return replies.gateway_page(status)
     if step.variant == "raw":
         return replies.answer(status, {"message": "Unauthorized"})
     code = CODES.get(status, "operation_not_allowed" if status < 500 else "internal_server_error")
-    message, headers = f"Answered {status} as it was told to", None
+    message, headers = f"Answered {status} as it was told to", dict[str, str]()
     if step.variant == "credits":
         code, message = "document_credits_exhausted", "No document credits are left"
     elif status == 429:

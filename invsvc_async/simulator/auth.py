@@ -20,6 +20,16 @@ Role = Literal["viewer", "editor", "admin"]
 RANK: dict[Role, int] = {"viewer": 0, "editor": 1, "admin": 2}
 MODULES = frozenset({"payments"})
 UNAUTHORIZED = "Unauthorized"
+EXPIRED, REVOKED = "Access token has expired. Please refresh your token.", "Access token has been revoked"
+# What a credential gets that is not active any more: status, message, and OAuth's error.
+ENDED: dict[tuple[str, str], tuple[int, str, str | None]] = {
+    ("key", "revoked"): (403, "La llave fue revocada", None),
+    ("key", "expired"): (401, UNAUTHORIZED, None),
+    ("oauth", "revoked"): (401, REVOKED, "token_revoked"),
+    ("oauth", "expired"): (401, EXPIRED, "token_expired"),
+    ("person", "revoked"): (401, REVOKED, None),
+    ("person", "expired"): (401, EXPIRED, None),
+}
 
 
 @dataclass(slots=True)
@@ -80,7 +90,9 @@ class Keyring:
 
         """
         credential = self._credential(header)
-        _check_standing(credential)
+        if credential.standing != "active":
+            status, message, error = ENDED[credential.kind, credential.standing]
+            raise _denied(status, message, error=error, details="Invalid API Key" if status == 403 else None)
         selected = self._selected_team(credential, team)
         if not self.state.accounts[selected].api_access:
             raise _denied(403, "The plan does not include API access")
@@ -91,14 +103,12 @@ class Keyring:
 
     def _credential(self, header: str | None) -> Credential:
         prefix, _, token = (header or "").partition(" ")
-        if prefix != "Bearer" or not token:
-            raise _denied(401, UNAUTHORIZED)
-        credential = self.issued.get(token)
-        if credential is not None:
-            return credential
-        if token.startswith("oat_"):
+        known = self.issued.get(token) if prefix == "Bearer" else None
+        if known is None and prefix == "Bearer" and token.startswith("oat_"):
             raise _denied(401, "Invalid access token", error="invalid_token")
-        raise _denied(401, UNAUTHORIZED)
+        if known is None:
+            raise _denied(401, UNAUTHORIZED)
+        return known
 
     def _selected_team(self, credential: Credential, team: str | None) -> str:
         own = credential.team
@@ -106,13 +116,9 @@ class Keyring:
             raise _denied(401, "Unauthorized, missing team in token")
         if team is None or team == own:
             return own
-        if credential.kind == "oauth":
-            raise _denied(403, "Team mismatch with OAuth token")
-        if credential.kind == "person":
-            raise _denied(403, "Team mismatch with the current authenticated team")
-        return self._connected_team(own, team)
-
-    def _connected_team(self, own: str, team: str) -> str:
+        if credential.kind != "key":
+            with_what = "OAuth token" if credential.kind == "oauth" else "the current authenticated team"
+            raise _denied(403, f"Team mismatch with {with_what}")
         master, target = self.state.accounts[own], self.state.accounts.get(team)
         if not master.connect:
             raise _denied(401, "Unauthorized, not a master team")
@@ -121,19 +127,6 @@ class Keyring:
         if "multipleIssuerAccounts" not in master.features:
             raise _denied(403, "El plan no incluye multipleIssuerAccounts")
         return team
-
-
-def _check_standing(credential: Credential) -> None:
-    if credential.standing == "active":
-        return
-    if credential.kind == "key":
-        if credential.standing == "revoked":
-            raise _denied(403, "La llave fue revocada", details="Invalid API Key")
-        raise _denied(401, UNAUTHORIZED)
-    error = f"token_{credential.standing}" if credential.kind == "oauth" else None
-    if credential.standing == "expired":
-        raise _denied(401, "Access token has expired. Please refresh your token.", error=error)
-    raise _denied(401, "Access token has been revoked", error=error)
 
 
 def _denied(status: int, message: str, *, error: str | None = None, details: str | None = None) -> Refusal:

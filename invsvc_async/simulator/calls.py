@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.validate import Check, Query
 
 
-class Malformed:
-    """The body of a request that is not JSON."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-
 @dataclass(slots=True)
 class Answer:
     """A 2xx: the body as JSON, or bytes without an envelope."""
@@ -41,7 +34,7 @@ class Call:
     caller: Caller
     path: Mapping[str, str]
     query: Mapping[str, str]
-    body: Json | Malformed
+    body: Json | ValueError  # an error if it is not JSON
     past: float | None = None  # a monotonic time: the operation shows the state as it was then
 
     @property
@@ -98,9 +91,8 @@ class Call:
             Refusal: 400, ``invalid_request_body`` or ``validation_failed`` with every problem.
 
         """
-        if isinstance(self.body, Malformed):
-            message, why = "The body is not valid JSON", self.body.reason
-            raise self.refusal(400, "invalid_request_body", message, why)
+        if isinstance(self.body, ValueError):
+            raise self.refusal(400, "invalid_request_body", "The body is not valid JSON", str(self.body))
         if not is_object(self.body):
             raise self.refusal(400, "invalid_request_body", "The body must be a JSON object")
         if problems := [*check(self.body, "")]:

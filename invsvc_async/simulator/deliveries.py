@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -116,33 +115,29 @@ class Post:
         sent = {"Content-Type": "application/json"}
         if event in SIGNED:
             sent["X-Service-Event"] = event
+        elif not body.get("test"):
+            sent |= headers or {}
         if secret is not None and (signed or event in SIGNED):
             sent["X-Service-Signature"] = signature(text, secret)
-        if event not in SIGNED and not body.get("test"):
-            sent |= headers or {}
         if body.get("test"):
             sent["X-Service-Test"] = "true"
         return Delivery(event, url, text, sent)
-
-    def to_webhook(
-        self, event: str, book: Book, hook: Record, resource: Mapping[str, Json] | None
-    ) -> Delivery:
-        """Build the delivery of *event* to one webhook, with its version, secret and headers."""
-        version: Version = book.delivery_versions.get(hook["id"], "v1")
-        body = body_of(self._state, event, book, version=version, webhook=hook["id"], resource=resource)
-        headers = book.delivery_headers.get(hook["id"])
-        return self.prepare(event, body, hook["url"], secret=book.secrets.get(hook["id"]), headers=headers)
 
     def emit(
         self, event: str, book: Book, resource: Mapping[str, Json] | None = None
     ) -> list[asyncio.Task[Delivery]]:
         """Start the delivery of *event* to every active webhook of *book* that subscribes to it."""
-        hooks = [
-            hook
-            for hook in book.webhooks.items.values()
-            if hook["status"] == "active" and event in hook["events"]
-        ]
-        return [self._start(self.to_webhook(event, book, hook, resource)) for hook in hooks]
+        started: list[asyncio.Task[Delivery]] = []
+        for known_as, hook in book.webhooks.items.items():
+            if hook["status"] != "active" or event not in hook["events"]:
+                continue
+            version: Version = book.delivery_versions.get(known_as, "v1")
+            body = body_of(self._state, event, book, version=version, webhook=known_as, resource=resource)
+            secret, headers = book.secrets.get(known_as), book.delivery_headers.get(known_as)
+            started.append(
+                self._start(self.prepare(event, body, hook["url"], secret=secret, headers=headers))
+            )
+        return started
 
     def on_effect(self, operation: str, book: Book, answer: Answer) -> None:
         """Emit the events that a write of the service causes."""
@@ -235,21 +230,39 @@ def body_of(
     resource: Mapping[str, Json] | None = None, test: bool = False, connected_team: str | None = None,
 ) -> dict[str, Json]:  # fmt: skip
     """Make the body of one delivery about *resource*.  For a signed event, that is fields of ``data``."""
+    marked = {"test": True} if test else {}
     if event in SIGNED:
-        body = _signed(state, event, book, resource or {})
-    else:
-        shown = resource or made_up(state, event, book)
-        if version == "v2":
-            body = {
-                "id": state.new_id("del_"),
-                "type": event,
-                "created": state.clock.now_ms(),
-                "livemode": book.livemode,
-                "data": {"object": shown},
-            }
-        else:
-            body = _v1(state, event, book, shown, webhook, connected_team, version=version, test=test)
-    return {**body, "test": True} if test else body
+        return _signed(state, event, book, resource or {}) | marked
+    shown = resource or _made_up(state, event, book)
+    if version == "v2":
+        known_as, created = state.new_id("del_"), state.clock.now_ms()
+        body: dict[str, Json] = {"id": known_as, "type": event, "created": created}
+        return {**body, "livemode": book.livemode, "data": {"object": shown}} | marked
+    body = {"event": event}
+    if not test:
+        body |= {"team": book.team, "webhook": webhook, "livemode": book.livemode}
+    if connected_team is not None:
+        body["connectedTeam"] = connected_team
+        if metadata := state.teams.items[connected_team]["metadata"]:
+            body["connectedTeamMetadata"] = _internal(metadata, "metadata")
+    body["data"] = internal = _internal(shown)
+    if version == "v1":
+        return body | marked
+    if event == "invoice.created":
+        internal |= {"customer": internal.get("client"), "date": internal["date"] - SIX_HOURS}
+    return {"payload": body} | marked
+
+
+def _internal(value: Json, name: str = "") -> Json:
+    """Return the internal form of v1: camelCase names, and the values in *name* "metadata" as strings."""
+    if is_object(value) and name == "metadata":
+        return {key: str(item) for key, item in value.items()}
+    if is_object(value):
+        return {
+            re.sub(r"_([a-z])", lambda found: found[1].upper(), key): _internal(item, key)
+            for key, item in value.items()
+        }
+    return [_internal(item) for item in value] if is_array(value) else value
 
 
 def changed(body: Mapping[str, Json], path: str, value: Json) -> dict[str, Json]:
@@ -268,7 +281,7 @@ def changed(body: Mapping[str, Json], path: str, value: Json) -> dict[str, Json]
     return {**body, name: changed(inner, rest, value)}
 
 
-def made_up(state: State, event: str, book: Book) -> Record:
+def _made_up(state: State, event: str, book: Book) -> Record:
     """Make a resource of the event's kind, in the form in which the API returns it."""
     kind = event.partition(".")[0]
     if kind == "invoice":
@@ -276,88 +289,18 @@ def made_up(state: State, event: str, book: Book) -> Record:
         return samples.new_invoice(state, book, {"status": status, "metadata": {"order_id": 17}})
     if kind == "customer":
         return samples.new_client(state, book)
-    return Record({
-        "id": state.new_id(f"{kind}_"), "status": event.rpartition(".")[2],
-        "currency": "MXN", "total": Decimal("1160.00"), "created_at": state.clock.now_ms(),
-        "metadata": {"order_id": 17}, "livemode": book.livemode, "team": book.team,
-    })  # fmt: skip
-
-
-def _v1(
-    state: State,
-    event: str,
-    book: Book,
-    resource: Mapping[str, Json],
-    webhook: str,
-    connected_team: str | None,
-    *,
-    version: Version,
-    test: bool,
-) -> dict[str, Json]:
-    internal = in_camel_case(resource)
-    body: dict[str, Json] = {"event": event}
-    if not test:
-        body |= {"team": book.team, "webhook": webhook, "livemode": book.livemode}
-    if connected_team is not None:
-        body["connectedTeam"] = connected_team
-        metadata = state.teams.items[connected_team]["metadata"]
-        if metadata:
-            body["connectedTeamMetadata"] = _as_texts(metadata)
-    if version == "v1.1":
-        if event == "invoice.created":
-            internal |= {"customer": internal.get("client"), "date": internal["date"] - SIX_HOURS}
-        return {"payload": {**body, "data": internal}}
-    return {**body, "data": internal}
-
-
-def in_camel_case(resource: Mapping[str, Json]) -> dict[str, Json]:
-    """Turn a resource into the internal form of v1: camelCase names, metadata values as strings."""
-    return {
-        re.sub(r"_([a-z])", lambda found: found[1].upper(), name): _as_texts(value)
-        if name == "metadata"
-        else _inner(value)
-        for name, value in resource.items()
-    }
-
-
-def _inner(value: Json) -> Json:
-    if is_object(value):
-        return in_camel_case(value)
-    return [_inner(item) for item in value] if is_array(value) else value
-
-
-def _as_texts(metadata: Mapping[str, Json]) -> dict[str, str]:
-    return {name: str(value) for name, value in metadata.items()}
+    fields = {"status": event.rpartition(".")[2], "created_at": state.clock.now_ms()}
+    return samples.sample("event", book, fields, id=state.new_id(f"{kind}_"))
 
 
 def _signed(state: State, event: str, book: Book, fields: Mapping[str, Json]) -> dict[str, Json]:
-    inner = _synced(state, book) if event == "sat.invoice.synced" else _batch(state, book)
-    return {
-        "id": f"evt_{state.random.getrandbits(64):016x}",
-        "event": event,
-        "created_at": state.clock.now_ms() // 1000,
-        "data": inner | dict(fields),
-    }
-
-
-def _synced(state: State, book: Book) -> dict[str, Json]:
-    return {
-        "uuid": state.new_folio(),
-        "direction": "received",
-        "resource_status": "ready",
-        "issuer": {"rfc": samples.new_tax_id(state), "name": "ACEROS DEL NORTE"},
-        "receiver": {"rfc": samples.new_tax_id(state), "name": "EMPRESA DE EJEMPLO"},
-        "total": Decimal("1234567890.123456789"),
-        "currency": "MXN",
-        "issue_date": "2026-05-04T10:20:30",
-        "invoice_type": "I",
-        "status": "Vigente",
-        "team": book.team,
-        "credit_charged": True,
-    }
-
-
-def _batch(state: State, book: Book) -> dict[str, Json]:
-    counts = {"queued": 0, "stamped": 2, "failed": 0, "duplicate": 0, "needs_review": 0}
-    told = {"total": 3, "accepted": 2, "rejected": 1, "counts": counts, "result": "partially_completed"}
-    return {"id": state.new_id("batch_"), "livemode": book.livemode, **told}
+    if event == "sat.invoice.synced":
+        uuid, issuer, receiver = state.new_folio(), samples.new_tax_id(state), samples.new_tax_id(state)
+        data = samples.sample(event, uuid=uuid, team=book.team) | {
+            "issuer": {"rfc": issuer, "name": "ACEROS DEL NORTE"},
+            "receiver": {"rfc": receiver, "name": "EMPRESA DE EJEMPLO"},
+        }
+    else:
+        data = samples.sample(event, id=state.new_id("batch_"), livemode=book.livemode)
+    known_as, created = f"evt_{state.random.getrandbits(64):016x}", state.clock.now_ms() // 1000
+    return {"id": known_as, "event": event, "created_at": created, "data": data | dict(fields)}

@@ -19,22 +19,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable
 
-KINDS = (
-    "500",
-    "502",
-    "503",
-    "504",
-    "408",
-    "reset",
-    "close",
-    "hang",
-    "truncate",
-    "garbage",
-    "html",
-    "empty",
-    "half-head",
-    "idle-close",
-)
+STATUSES = ("500", "502", "503", "504", "408")
+LOST = ("reset", "close", "hang", "truncate", "garbage", "html", "empty", "half-head", "idle-close")
+KINDS = (*STATUSES, *LOST)
 PHASES = ("before", "after", "late")
 GATEWAY = frozenset({408, 502, 503, 504})  # answered by a gateway, in HTML, unless the step says "own"
 
@@ -57,11 +44,6 @@ class Step:
     number: float | None = None  # seconds of "slow", "hang", "idle-close", "stale"; Retry-After of 429
     own: bool = True  # the service's own envelope, not a gateway's page
     variant: str = ""
-
-    @property
-    def truthful(self) -> bool:
-        """Whether the answer is that of the operation."""
-        return self.end in TRUTHFUL
 
 
 _SECONDS = r"(?P<number>[0-9]+(?:\.[0-9]+)?)"
@@ -96,29 +78,22 @@ def parse_step(words: str) -> Step:
     effect: Literal["none", "now", "late"] = "none"
     late, rest = 0.0, words
     if prefix := _EFFECT.fullmatch(words):
-        effect, rest = ("now", prefix["end"]) if prefix["now"] else ("late", prefix["end"])
-        late = float(prefix["number"] or 0)
+        effect, rest, late = "now" if prefix["now"] else "late", prefix["end"], float(prefix["number"] or 0)
     match = next((match for pattern in _ENDS if (match := pattern.fullmatch(rest))), None)
     if match is None:
         raise ValueError(f"step not understood: {words!r}; expected {WORDS}")
     parts = match.groupdict()
-    end = {"head then close": "half-head", None: "status"}.get(parts.get("end"), parts.get("end"))
-    if effect == "late" and end in TRUTHFUL:
-        raise ValueError(f"{words!r}: a true answer cannot come before its effect")
+    end = "half-head" if parts.get("end") == "head then close" else parts.get("end") or "status"
+    if end in TRUTHFUL:
+        if effect == "late":
+            raise ValueError(f"{words!r}: a true answer cannot come before its effect")
+        effect = "now"
     seconds = float(parts["number"]) if parts.get("number") else None
-    wait = seconds if end == "slow" and not prefix else None
     status, variant = int(parts.get("status") or 0), parts.get("variant") or ""
-    return Step(
-        words=words,
-        end=str(end),
-        effect="now" if end in TRUTHFUL else effect,
-        late=late,
-        status=status,
-        wait=wait or 0.0,
-        number=None if wait else seconds,
-        own=variant != "gateway" and (variant == "own" or status not in GATEWAY),
-        variant=variant,
-    )
+    own = variant != "gateway" and (variant == "own" or status not in GATEWAY)
+    if end == "slow" and not prefix:  # the service works for so long, and then answers
+        return Step(words, end, effect, wait=seconds or 0.0)
+    return Step(words, end, effect, late, status, number=seconds, own=own, variant=variant)
 
 
 def parse_for(operation: str, words: str, *, write: bool) -> Step:
@@ -159,8 +134,7 @@ def _is_number_up_to(value: object, high: float) -> bool:
 def _check_known(name: str, chosen: Iterable[str], known: Iterable[str]) -> None:
     if isinstance(chosen, str):
         raise ValueError(f"{name} takes several, such as {(chosen,)!r}, not one text")  # noqa: TRY004 - what is promised
-    unknown = sorted(set(chosen) - set(known)) if chosen else ["nothing"]
-    if unknown:
+    if unknown := sorted(set(chosen) - set(known)) if chosen else ["nothing"]:
         raise ValueError(f"{name}: {', '.join(unknown)} is not among {', '.join(known)}")
 
 
@@ -241,19 +215,15 @@ class Faults:
     def draw(self, chance: random.Random, operation: str, *, write: bool) -> Step | None:
         """Draw the step of one arrival; `None` means no fault."""
         rate = self.rate if write or self.reads is None else self.reads
-        if not rate or (self.operations is not None and operation not in self.operations):
-            return None
-        if chance.random() >= rate:
+        met = self.operations is None or operation in self.operations
+        if not rate or not met or chance.random() >= rate:
             return None
         kind = chance.choice(self.kinds)
+        if kind == "idle-close":
+            return parse_step(f"idle-close {chance.randrange(1, 50) / 1000}")
         if kind == "hang" and self.hang is not None:
             kind = f"hang {digits(self.hang)}"
-        elif kind == "idle-close":
-            return parse_step(f"idle-close {chance.randrange(1, 50) / 1000}")
-        return parse_step(f"{self._phase(chance)}{kind}" if write else kind)
-
-    def _phase(self, chance: random.Random) -> str:
-        phase = chance.choice(self.phases)
+        phase = chance.choice(self.phases) if write else "before"
         if phase == "late":
-            return f"late {chance.random() * self.late_up_to:.3f}, then "
-        return "apply, then " if phase == "after" else ""
+            kind = f"late {chance.random() * self.late_up_to:.3f}, then {kind}"
+        return parse_step(f"apply, then {kind}" if phase == "after" else kind)

@@ -14,10 +14,9 @@ from heapq import merge
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator import replies
 from invsvc_async.simulator.faults import KINDS, Faults, digits
 from invsvc_async.simulator.json_records import json_text, read_json
-from invsvc_async.simulator.loopback_page import local, mount_page
+from invsvc_async.simulator.loopback_page import answering, local, mount_page
 from invsvc_async.simulator.operations import BY_OPERATION
 
 if TYPE_CHECKING:
@@ -56,36 +55,28 @@ def mount_admin(app: web.Application, service: Simulator) -> None:
     They have no authentication, and answer only this machine.
     """
 
-    async def ledger(_request: web.Request) -> web.Response:
-        return replies.answer(200, [asdict(entry) for entry in service.ledger.entries])
+    async def ledger(_: web.Request) -> Json:
+        return [asdict(entry) for entry in service.ledger.entries]
 
-    async def arrivals(request: web.Request) -> web.Response:
-        return replies.answer(200, {"arrivals": service.arrivals(request.query.get("operation"))})
+    async def arrivals(request: web.Request) -> Json:
+        return {"arrivals": service.arrivals(request.query.get("operation"))}
 
-    async def settled(_request: web.Request) -> web.Response:
+    async def settled(_: web.Request) -> Json:
         await service.settled()
-        return replies.answer(200, {"settled": True})
+        return {"settled": True}
 
-    async def script(request: web.Request) -> web.Response:
-        try:
-            asked = read_json(await request.read())
-            service.script(asked["operation"], *asked["steps"])
-        except (ValueError, TypeError, KeyError) as error:
-            return replies.answer(400, {"problem": str(error)})
-        return replies.answer(200, {"scripted": len(asked["steps"])})
+    async def script(request: web.Request) -> Json:
+        asked = read_json(await request.read())
+        service.script(asked["operation"], *asked["steps"])
+        return {"scripted": len(asked["steps"])}
 
-    async def faults(request: web.Request) -> web.Response:
-        try:
-            service.faults = Faults.parse((await request.read()).decode())
-        except ValueError as error:
-            return replies.answer(400, {"problem": str(error)})
-        return replies.answer(200, asdict(service.faults))
+    async def faults(request: web.Request) -> Json:
+        service.faults = Faults.parse((await request.read()).decode())
+        return asdict(service.faults)
 
-    app.router.add_get("/_simulator/ledger", local(ledger))
-    app.router.add_get("/_simulator/arrivals", local(arrivals))
-    app.router.add_get("/_simulator/settled", local(settled))
-    app.router.add_post("/_simulator/script", local(script))
-    app.router.add_post("/_simulator/faults", local(faults))
+    for method, acts in (("GET", (ledger, arrivals, settled)), ("POST", (script, faults))):
+        for act in acts:
+            app.router.add_route(method, f"/_simulator/{act.__name__}", local(answering(act)))
 
 
 def plan_text(plan: Faults) -> str:

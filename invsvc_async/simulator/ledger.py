@@ -64,7 +64,7 @@ class Ledger:
         self.reads: list[Entry] = []
         self._numbers = itertools.count(1)
         self._arrived: Counter[str] = Counter()
-        self._awaited: list[tuple[str, int, asyncio.Future[None]]] = []
+        self._news = asyncio.Event()
 
     def arrivals(self, operation: str | None = None) -> int:
         """Return how many requests of *operation*, or of all, arrived completely (head and body)."""
@@ -72,11 +72,7 @@ class Ledger:
 
     def effects(self, operation: str | None = None) -> list[Entry]:
         """Return the entries whose effect has happened, including those of somebody else."""
-        return [
-            entry
-            for entry in self.entries
-            if entry.applied_at is not None and (operation is None or entry.operation == operation)
-        ]
+        return [each for each in self.entries if each.applied and operation in (None, each.operation)]
 
     def find(self, operation: str, matches: Callable[[Json], bool] = lambda _body: True) -> list[Entry]:
         """Return the writes of *operation* whose parsed body *matches*."""
@@ -84,10 +80,9 @@ class Ledger:
 
     async def arrived(self, operation: str, n: int = 1) -> None:
         """Wait until at least *n* requests of *operation* have arrived since the start."""
-        if self._arrived[operation] < n:
-            future = asyncio.get_running_loop().create_future()
-            self._awaited.append((operation, n, future))
-            await future
+        while self._arrived[operation] < n:
+            self._news.clear()
+            await self._news.wait()
 
     def add(self, entry: Entry, *, write: bool) -> None:
         """Record a request that has been read completely, or a change by somebody else."""
@@ -95,12 +90,4 @@ class Ledger:
         (self.entries if write else self.reads).append(entry)
         if entry.by == "client":
             self._arrived[entry.operation] += 1
-            if self._awaited:
-                self._wake(entry.operation)
-
-    def _wake(self, operation: str) -> None:
-        count = self._arrived[operation]
-        for waiting in [one for one in self._awaited if one[0] == operation and one[1] <= count]:
-            self._awaited.remove(waiting)
-            if not waiting[2].done():
-                waiting[2].set_result(None)
+            self._news.set()

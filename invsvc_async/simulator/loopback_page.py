@@ -58,14 +58,33 @@ def mount_page(
         text = _text_of(*page).replace("NONCE", nonce)
         return web.Response(text=text, content_type="text/html", headers=headers)
 
-    async def read(request: web.Request) -> web.Response:
+    async def read(request: web.Request) -> Json:
+        return await data(request.query)
+
+    def opened(handler: Handler) -> Handler:
+        async def open_or_not(request: web.Request) -> web.Response:
+            if is_open():
+                return await handler(request)
+            return replies.answer(404, {"problem": "The page is not enabled."})
+
+        return open_or_not
+
+    app.router.add_get(path, opened(local(show)))
+    app.router.add_get(f"{path}data", opened(local(answering(read, HEADERS))))
+
+
+def answering(
+    ask: Callable[[web.Request], Awaitable[Json]], headers: dict[str, str] | None = None
+) -> Handler:
+    """Return a handler that answers what *ask* returns, as JSON; an error about the request is a 400."""
+
+    async def answer(request: web.Request) -> web.Response:
         try:
-            return replies.answer(200, await data(request.query), HEADERS)
-        except ValueError as error:
+            return replies.answer(200, await ask(request), headers)
+        except (ValueError, TypeError, KeyError) as error:
             return replies.answer(400, {"problem": str(error)})
 
-    for name, handler in (("", show), ("data", read)):
-        app.router.add_get(path + name, _opened(local(handler), is_open))
+    return answer
 
 
 @asynccontextmanager
@@ -95,15 +114,6 @@ async def serving_page(page: tuple[str, str], data: Data, *, port: int = 0) -> A
 def _text_of(package: str, name: str) -> str:
     style = files("invsvc_async.simulator").joinpath("loopback_page.css").read_text(encoding="utf-8")
     return files(package).joinpath(name).read_text(encoding="utf-8").replace("SHARED_STYLE", style)
-
-
-def _opened(handler: Handler, is_open: Callable[[], bool]) -> Handler:
-    async def opened(request: web.Request) -> web.Response:
-        if is_open():
-            return await handler(request)
-        return replies.answer(404, {"problem": "The page is not enabled."})
-
-    return opened
 
 
 # --- who may open it

@@ -92,34 +92,30 @@ def journey(call: Call) -> Answer:
 @_route("invoices.egress", "GET", "/invoices/egress")
 def egress(call: Call) -> Answer:
     """List invoices of type E.  A metadata filter changes the envelope to numbered pages."""
-    query, names = call.query, call.state.names
-    by_metadata = {
-        name[len("metadata.") :]: wanted
-        for name, wanted in query.items()
-        if name.startswith(("metadata.", "metadata_")) and len(name) > len("metadata.")
+    names, wanted = call.state.names, dict[tuple[str, ...], str]()
+    places = {
+        "series": ("series",),
+        "folio": ("folio_number",),
+        "status": ("status",),
+        names["client_id"]: ("client", "id"),
+        names["client_tax_id"]: ("client", "tax_id"),
     }
-    filters = [_has_metadata(name, wanted) for name, wanted in by_metadata.items()]
-    for parameter, name in (("series", "series"), ("folio", "folio_number")):
-        if parameter in query:
-            filters.append(_equals(name, query[parameter]))
-    for parameter, name in ((names["client_id"], "id"), (names["client_tax_id"], "tax_id")):
-        if parameter in query:
-            filters.append(_of_client(name, query[parameter]))
-    if "status" in query:
-        status = query["status"]
-        filters.append(_equals("status", "canceled" if status == "cancelled" else status))
-    return _invoices(call, "E", filters, is_numbered=bool(by_metadata))
+    for name, value in call.query.items():
+        if name in places:
+            wanted[places[name]] = "canceled" if (name, value) == ("status", "cancelled") else value
+        elif name.startswith(("metadata.", "metadata_")) and len(name) > len("metadata."):
+            wanted["metadata", name[len("metadata.") :]] = value
+    return _invoices(call, "E", wanted)
 
 
 @_route("invoices.payment_complements", "GET", "/invoices/payment")
 def payment_complements(call: Call) -> Answer:
     """List invoices of type P."""
-    return _invoices(call, "P", [])
+    return _invoices(call, "P", {})
 
 
-def _invoices(
-    call: Call, kind: str, filters: list[Callable[[Record], bool]], *, is_numbered: bool = False
-) -> Answer:
+def _invoices(call: Call, kind: str, wanted: dict[tuple[str, ...], str]) -> Answer:
+    """List invoices of type *kind* that have the *wanted* texts, each at the path of its field."""
     names, query = call.state.names, Query(call.query)
     limit = query.whole(names["limit"], 10, 100)
     page = query.whole(names["page"], 1)
@@ -130,15 +126,15 @@ def _invoices(
         query.choice("status", "valid", "canceled", "cancelled")
     call.check_query(query)
     if "idempotency_key" in call.query:
-        filters.append(_equals("idempotency_key", call.query["idempotency_key"]))
+        wanted["idempotency_key",] = call.query["idempotency_key"]
+    is_numbered = any(path[0] == "metadata" for path in wanted)
 
     def shown(invoice: Record) -> bool:
-        created = invoice["created_at"]
         return (
             invoice["invoice_type"] == kind
-            and (after is None or created >= after)
-            and (before is None or created <= before)
-            and all(keep(invoice) for keep in filters)
+            and (after is None or invoice["created_at"] >= after)
+            and (before is None or invoice["created_at"] <= before)
+            and all(_text_at(invoice, path) == value for path, value in wanted.items())
         )
 
     def place(invoice: Record) -> tuple[Json, str]:
@@ -146,19 +142,25 @@ def _invoices(
 
     rows = sorted(filter(shown, call.rows(call.book.invoices).values()), key=place, reverse=descending)
     start = (page - 1) * limit if is_numbered else _start(call, rows)
-    more = start + limit < len(rows)
-    body: dict[str, Json] = {
-        "success": True,
-        "message": "Invoices found",
-        "data": rows[start : start + limit],
-    }
-    if not is_numbered:
-        last = json_text([rows[start + limit - 1]["uuid"]]) if more else None
-        body["next"] = None if last is None else base64.urlsafe_b64encode(last.encode()).decode()
-    body |= {"has_more": more, "total_results": len(rows)}
+    data, more = rows[start : start + limit], start + limit < len(rows)
+    counts: dict[str, Json] = {"has_more": more, "total_results": len(rows)}
     if is_numbered:
-        body |= {"page": page, "per_page": limit}
-    return Answer({**body, "timestamp": call.state.clock.now_ms()})
+        pages = {**counts, "page": page, "per_page": limit}
+    else:
+        last = base64.urlsafe_b64encode(json_text([data[-1]["uuid"]]).encode()).decode() if more else None
+        pages = {"next": last, **counts}
+    found = {"success": True, "message": "Invoices found", "data": data, **pages}
+    return Answer({**found, "timestamp": call.state.clock.now_ms()})
+
+
+def _text_at(invoice: Record, path: tuple[str, ...]) -> str | None:
+    """Return the value at *path* as text.  A null is a value in metadata only."""
+    *outer, name = path
+    holder = invoice[outer[0]] if outer else invoice
+    value = holder.get(name)
+    if value is None and not (outer == ["metadata"] and name in holder):
+        return None
+    return value if isinstance(value, str) else json_text(value)
 
 
 def _start(call: Call, rows: list[Record]) -> int:
@@ -170,22 +172,6 @@ def _start(call: Call, rows: list[Record]) -> int:
         return next(index for index, row in enumerate(rows) if row["uuid"] == last) + 1
     except (ValueError, TypeError, StopIteration):
         raise call.invalid([f"{name}: is not a cursor of this list"]) from None
-
-
-def _equals(name: str, wanted: str) -> Callable[[Record], bool]:
-    return lambda invoice: invoice[name] is not None and str(invoice[name]) == wanted
-
-
-def _of_client(name: str, wanted: str) -> Callable[[Record], bool]:
-    return lambda invoice: invoice["client"][name] == wanted
-
-
-def _has_metadata(name: str, wanted: str) -> Callable[[Record], bool]:
-    def has(invoice: Record) -> bool:
-        value = invoice["metadata"].get(name, ...)  # null is a value
-        return value is not ... and (value if isinstance(value, str) else json_text(value)) == wanted
-
-    return has
 
 
 @_route("invoices.download_status", "GET", "/invoices/download/status/{request_id}")
@@ -212,13 +198,8 @@ def income_batch(call: Call) -> Answer:
         told = {"idempotency_key": each.get("idempotency_key"), "metadata": each.get("metadata", {})}
         invoice = samples.new_invoice(call.state, call.book, {**told, "from": "api"})
         issued.append(call.book.invoices.put(invoice["uuid"], invoice)["uuid"])
-    batch: dict[str, Json] = {
-        "id": call.state.new_id("batch_"),
-        "total": len(issued),
-        "accepted": issued,
-        "rejected": [],
-    }
-    return call.success(batch, status=201, target=batch["id"])
+    batch = {"id": call.state.new_id("batch_"), "total": len(issued), "accepted": issued, "rejected": []}
+    return call.success(batch, status=201, target=str(batch["id"]))
 
 
 @_route("retentions.files", "GET", "/retentions/{id}/files")
@@ -263,25 +244,11 @@ def dbtable_webhooks(call: Call) -> Answer:
     scope = query.choice("scope", "mode", "shared") or "mode"
     wanted = query.choice(names["dbtable_state"], "active", "expired", "disabled")
     call.check_query(query)
-    mappings = call.state.book(team, livemode=call.caller.livemode).mappings
+    livemode, manages = call.caller.livemode, call.caller.credential.role == "admin"
+    mappings = call.state.book(team, livemode=livemode).mappings
     rows = [row for row in mappings if wanted is None or row["state"] == wanted]
-    listing: dict[str, Json] = {
-        **_listing(call, rows, limit),
-        "scope": scope,
-        "livemode": call.caller.livemode,
-        "can_manage": call.caller.credential.role == "admin",
-        "can_recover_registration": False,
-        "blocking_operation_id": None,
-        "connection": {
-            "connected": True,
-            "restricted": False,
-            "recovery_session_id": None,
-            "identity_verification": None,
-            "effect_scope": "team_provider_connection",
-            "oauth_credentials_retained": True,
-        },
-    }
-    return call.success(listing)
+    about = samples.sample("mappings", scope=scope, livemode=livemode, can_manage=manages)
+    return call.success({**_listing(call, rows, limit), **about})
 
 
 @_route("teams.dbtable_tables", "GET", "/teams/{id}/integrations/dbtable/bases/{baseId}/tables")
@@ -302,12 +269,9 @@ def _listing(call: Call, rows: list[Record], limit: int) -> dict[str, Json]:
         raise call.invalid([f"{name}: is not a cursor of this list"])
     start = 0 if cursor is None else ids.index(cursor) + 1
     more = start + limit < len(rows)
-    return {
-        "data": rows[start : start + limit],
-        "has_more": more,
-        "next_cursor": ids[start + limit - 1] if more else None,
-        "provider_environment": "production",
-    }
+    following = ids[start + limit - 1] if more else None
+    page = {"data": rows[start : start + limit], "has_more": more, "next_cursor": following}
+    return {**page, "provider_environment": "production"}
 
 
 @_route("users.get", "GET", "/users/{id}")

@@ -7,6 +7,7 @@ By default it listens only on the loopback interface.  It imports nothing of the
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
@@ -16,8 +17,9 @@ from invsvc_async.simulator import inspector
 from invsvc_async.simulator.app import Application
 from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
 from invsvc_async.simulator.deliveries import ATTEMPTS, Post, body_of, changed
-from invsvc_async.simulator.faults import Faults, check_seconds
+from invsvc_async.simulator.faults import Faults, check_seconds, parse_for
 from invsvc_async.simulator.ledger import Ledger
+from invsvc_async.simulator.operations import BY_OPERATION
 from invsvc_async.simulator.seed_methods import Seeding, seed_all
 from invsvc_async.simulator.state import Clock, State, seeded
 from invsvc_async.simulator.validate import EVENTS
@@ -164,7 +166,12 @@ class Simulator(Seeding):
             ValueError: The operation or a step is unknown (the message lists the valid ones).
 
         """
-        self._app.script(operation, *steps)
+        route = BY_OPERATION.get(operation)
+        if route is None:
+            known = ", ".join(sorted(BY_OPERATION))
+            raise ValueError(f"unknown operation {operation!r}; expected one of {known}")
+        parsed = [parse_for(operation, words, write=route.write) for words in steps]
+        self._app.scripts.setdefault(operation, deque()).extend(parsed)
 
     @property
     def deliveries(self) -> list[Delivery]:

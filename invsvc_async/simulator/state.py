@@ -11,10 +11,9 @@ import time
 import uuid
 from collections import deque
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from invsvc_async.simulator.json_records import Json, Record
+from invsvc_async.simulator.json_records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,26 +91,21 @@ class Shelf:
         self._undo.append((now, key, self.items.get(key)))
 
 
-@dataclass(slots=True)
 class Book:
     """Everything that one team has in one data mode."""
 
-    team: str
-    livemode: bool
-    journeys: Shelf = field(default_factory=Shelf)
-    published: dict[str, Record] = field(default_factory=dict[str, Record])
-    webhooks: Shelf = field(default_factory=Shelf)
-    secrets: dict[str, str] = field(default_factory=dict[str, str])
-    delivery_headers: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
-    delivery_versions: dict[str, Version] = field(default_factory=dict[str, Version])
-    invoices: Shelf = field(default_factory=Shelf)
-    downloads: Shelf = field(default_factory=Shelf)
-    packages: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    retentions: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])
-    links: Shelf = field(default_factory=Shelf)
-    reminders: dict[tuple[str, str], Record] = field(default_factory=dict[tuple[str, str], Record])
-    sheets: Shelf = field(default_factory=Shelf)
-    mappings: list[Record] = field(default_factory=list[Record])
+    def __init__(self, team: str, steady: Callable[[], float], *, livemode: bool) -> None:
+        self.team, self.livemode = team, livemode
+        self.journeys, self.webhooks, self.invoices = Shelf(steady), Shelf(steady), Shelf(steady)
+        self.downloads, self.links, self.sheets = Shelf(steady), Shelf(steady), Shelf(steady)
+        self.published: dict[str, Record] = {}
+        self.secrets: dict[str, str] = {}
+        self.delivery_headers: dict[str, dict[str, str]] = {}
+        self.delivery_versions: dict[str, Version] = {}
+        self.packages: dict[str, bytes] = {}
+        self.retentions: dict[str, list[Record]] = {}
+        self.reminders: dict[tuple[str, str], Record] = {}
+        self.mappings: list[Record] = []
 
 
 @dataclass(slots=True)
@@ -127,10 +121,8 @@ class Account:
 class State:
     """The whole state of the service, in memory."""
 
-    def __init__(
-        self, *, seed: int, names: Mapping[str, str], journey_reads: str, clock: Clock | None = None
-    ) -> None:
-        self.clock: Clock = clock or Clock()
+    def __init__(self, *, seed: int, names: Mapping[str, str], journey_reads: str, clock: Clock) -> None:
+        self.clock = clock
         self.names: dict[str, str] = dict(names)
         self.journey_reads = journey_reads
         self.random: random.Random = seeded(seed, "state")
@@ -144,14 +136,9 @@ class State:
     def book(self, team: str, *, livemode: bool) -> Book:
         """Return the book of *team* in one data mode, made at first use."""
         key = (team, livemode)
-        book = self._books.get(key)
-        if book is None:
-            shelf = partial(Shelf, self.clock.steady)
-            book = self._books[key] = Book(
-                team, livemode, journeys=shelf(), webhooks=shelf(), invoices=shelf(), downloads=shelf(),
-                links=shelf(), sheets=shelf(),
-            )  # fmt: skip
-        return book
+        if key not in self._books:
+            self._books[key] = Book(team, self.clock.steady, livemode=livemode)
+        return self._books[key]
 
     def book_of(self, webhook_id: str) -> Book:
         """Return the book that has a webhook."""
@@ -170,10 +157,5 @@ class State:
 
     def preference(self, user: str, team: str) -> Record:
         """Return the preferences of *user* for *team*, by default live mode."""
-        fresh: dict[str, Json] = {
-            "team_id": team,
-            "testmode": False,
-            "search_collection": "invoices",
-            "invoices_order_by": "timestamp",
-        }
-        return self.preferences.get((user, team)) or Record(fresh)
+        usual = {"testmode": False, "search_collection": "invoices", "invoices_order_by": "timestamp"}
+        return self.preferences.get((user, team)) or Record(team_id=team, **usual)

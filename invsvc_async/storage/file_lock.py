@@ -51,7 +51,6 @@ def _ask(number: int, command: str, kind: str, start: int, length: int = 1) -> b
 
     Raises:
         OSError: It is in the way (EACCES or EAGAIN), or the file system has no such locks.
-
     """
     if sys.platform != "linux":  # pragma: no cover - the other branch is tested
         raise OSError(errno.ENOTSUP, "only Linux has such locks")
@@ -132,7 +131,6 @@ class FileLock:
 
         Raises:
             JournalError: Another process has it, which is named; or one of the files cannot be opened.
-
         """
         with suppress(OSError):  # it does not exist, or opening it says what is wrong
             _check_kind(self._path.stat(), self._name)
@@ -167,7 +165,6 @@ class FileLock:
         Raises:
             JournalError: It is in use under another name, or it has hard links.
             OSError: It cannot be opened.
-
         """
         check_names(self._path, self._name)
         real = self._path.resolve()
@@ -274,7 +271,6 @@ class WhileOpen:
 
         Raises:
             OSError: The file cannot be created.
-
         """
         while True:
             number = open_private(str(self._path), os.O_RDWR | os.O_CREAT)
@@ -319,7 +315,6 @@ def check_names(path: Path, name: str) -> None:
     Raises:
         JournalError: It has hard links.  SQLite's log is beside one of them, and its entries would be missed
             under the others.  Or it is no file.
-
     """
     found = path.stat()
     _check_kind(found, name)

@@ -112,7 +112,6 @@ class Pool:
 
         Raises:
             JournalError: The database cannot be used.
-
         """
         self._loop = loop = asyncio.get_running_loop()
         limit, until = min(self.patience, _ANSWER), loop.time() + min(self.patience, self.to_open)
@@ -155,7 +154,6 @@ class Pool:
 
         Raises:
             ConfigurationError: It belongs to another event loop, which is not closed.
-
         """
         if self._pool is not None and self._loop is not None and not self._loop.is_closed():
             self._check_loop()
@@ -200,7 +198,6 @@ class Pool:
 
         Raises:
             JournalError: The database stayed away, or refused a statement.
-
         """
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -240,7 +237,6 @@ class Pool:
 
         Raises:
             JournalError: The time was too short.
-
         """
         try:
             async with asyncio.timeout(_TO_LEAVE):

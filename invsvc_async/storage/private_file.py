@@ -63,7 +63,6 @@ def own_private(path: Path, flags: int = 0) -> int:
 
     Raises:
         OSError: It cannot be opened, or it is something else, such as a device, whose mode is not changed.
-
     """
     number = open_private(str(path), os.O_RDWR | os.O_CREAT | flags)
     try:

@@ -88,7 +88,6 @@ def check_file(connection: sqlite3.Connection, name: str) -> None:
 
     Raises:
         JournalError: They differ: the file is damaged.
-
     """
     found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if found != "ok":

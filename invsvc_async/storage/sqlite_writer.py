@@ -131,7 +131,6 @@ class Writer:
 
         Raises:
             JournalError: It cannot be opened.
-
         """
         self.start_thread()
         await self.opened()
@@ -142,7 +141,6 @@ class Writer:
 
         Raises:
             JournalError: It cannot be opened.
-
         """
         await asyncio.shield(self._opened)
 

@@ -19,7 +19,6 @@ def check_version(name: str, found: object, advice: str = BEGIN_ANEW) -> None:
 
     Raises:
         JournalError: It is another one, or there is none. *advice* says what to do.
-
     """
     if str(found) != str(VERSION):
         version = "no version" if found is None else f"version {found}"

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from invsvc_async.errors import ConfigurationError, InvsvcError
 from invsvc_async.reconcile.decide import ANSWERED, answered_at_once, decide
 from invsvc_async.reconcile.enums import NO_EFFECT
-from invsvc_async.reconcile.facts import Known, began_at
+from invsvc_async.reconcile.facts import Known, began_at, stored
 from invsvc_async.reconcile.findings import no_such_read
 from invsvc_async.reconcile.history import (
     Attempt,
@@ -42,7 +42,6 @@ from invsvc_async.reconcile.history import (
     Verdict,
     Wait,
 )
-from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.transport.session import DecisionReport
 from invsvc_async.transport.transport import CLOSED
 from invsvc_async.writes.new_intent import (

@@ -20,10 +20,9 @@ from invsvc_async.reconcile.decide import sent_at_once
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Resumed
-from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
+from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope, revised
 from invsvc_async.reconcile.kinds import KINDS, kind_of_write
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
-from invsvc_async.reconcile.stored_intent import revised
 from invsvc_async.settings import CallOptions
 from invsvc_async.transport.session import Request
 from invsvc_async.writes.register import milliseconds, sound, version_of

@@ -18,7 +18,9 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from benchmarks.bench_journal import client_for, memory, service, writes
+from benchmarks.bench_journal import client_for, writes
+from benchmarks.harness import resident
+from benchmarks.service import service
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 
@@ -37,7 +39,7 @@ async def write(path: Path, url: str, items: int) -> list[float]:
         async for _ in batch.run(writes(client, items)):
             done += 1
             if done % max(items // 10, 1) == 0:
-                used.append(memory())
+                used.append(resident() / 2**20)
                 print(f"{done:>9,} done, {used[-1]:.0f} MB", flush=True)  # noqa: T201 - a session's output
         summary = await batch.summary()
     assert summary.verdicts == {Verdict.APPLIED: items}, summary
@@ -57,7 +59,7 @@ async def main(items: int = 1_000_000) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.db"
         started = time.perf_counter()
-        async with service(0.0) as url:
+        with service() as url:
             used = await write(path, url, items)
         took = time.perf_counter() - started
         size = bytes_beside_bodies(path, items)

@@ -8,8 +8,9 @@ import aiosqlite
 import pytest
 
 from invsvc_async import Batch, Intent, Outbox, Outcome, SecretLostError
+from invsvc_async.batch.reports.not_applied import plain_result
 from invsvc_async.batch.reports.summary import report_of
-from invsvc_async.cli.commands.report import line_of, plain
+from invsvc_async.cli.commands.report import plain
 from tests.batch.conftest import HOOK
 from tests.batch.writing import all_of, creates, run_all
 from tests.outbox.conftest import outbox_at, verdict_of
@@ -76,7 +77,7 @@ async def test_batch_whose_callback_takes_them(service, client, tmp_path):
     [lost] = [key for key, says in said.items() if says == "lost"]
     assert {key for key, says in said.items() if says == "delivered"} == kept.keys() == said.keys() - {lost}
     assert {key: each.secret for key, each in later.items()} == said
-    assert {json.loads(line_of(each))["secret"] for each in later.values()} == {"lost", "delivered"}
+    assert {plain_result(each)["secret"] for each in later.values()} == {"lost", "delivered"}
     told = plain(report)
     assert (told["secrets_lost"], [each["key"] for each in told["lost_secrets"]]) == (1, [lost])
 

@@ -7,6 +7,7 @@ import json
 import signal
 import sqlite3
 import webbrowser
+from contextlib import nullcontext
 from types import SimpleNamespace
 from unittest.mock import AsyncMock
 
@@ -18,7 +19,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.reports import live
 from invsvc_async.batch.reports.live import Watch
 from invsvc_async.batch.run_status import note_status
-from invsvc_async.cli.commands import batch as commands
+from invsvc_async.cli.commands import stores as commands
 from invsvc_async.cli.commands.stores import BATCH, At
 from invsvc_async.simulator.loopback_page import local
 from tests.batch.conftest import client_of
@@ -228,7 +229,7 @@ async def test_browser_is_opened(client, tmp_path, monkeypatch, capsys):
     async with Batch.open(tmp_path / "run.db", client) as batch:
         await all_of(batch, creates(client, 1))
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setattr(commands, "_interrupted", AsyncMock())
+    monkeypatch.setattr(commands, "handled", lambda _, stop: nullcontext(stop()))
     for display, many in (("", 0), (":0", 1)):
         monkeypatch.setenv("DISPLAY", display)
         await commands.watch(BATCH, At(str(tmp_path / "run.db")))

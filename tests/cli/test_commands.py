@@ -699,15 +699,16 @@ def test_interrupted_write(served, here, number):
 
 _SIGNALLED_AT_ITS_VERDICT = """
 import os
-from invsvc_async.cli import main, outcome_output
+from invsvc_async.cli import main
+from invsvc_async.cli.commands import write
 
-shown = outcome_output.print_outcome
+shown = write._print_outcome
 
 def signalled(*arguments, **options):
     os.kill(os.getpid(), int(os.environ["NUMBER"]))
-    shown(*arguments, **options)
+    return shown(*arguments, **options)
 
-outcome_output.print_outcome = signalled
+write._print_outcome = signalled
 main()
 """
 

@@ -8,7 +8,7 @@ import re
 import attrs
 import pytest
 
-from invsvc_async.cli.commands.demo_report import _coloured, failures, show
+from invsvc_async.cli.commands.demo import _coloured, failures, show
 from invsvc_async.conformance.client_runs import ClientRun, run_client
 from invsvc_async.conformance.judge import Asked, Judgement, Report, Wrong
 from invsvc_async.conformance.service_process import embedded

@@ -18,7 +18,7 @@ from yarl import URL
 
 from invsvc_async import ConfigurationError, events
 from invsvc_async.cli.app import run
-from invsvc_async.cli.commands.listen_app import Listener, lines_of, listening, replayed
+from invsvc_async.cli.commands.listen import Listener, listening, replayed
 from tests.support.hostile import endless, once
 from tests.support.raw_server import RawServer, obliging
 
@@ -138,7 +138,9 @@ async def test_file_whose_last_line_was_cut_off(tmp_path, capsys):
     (tmp_path / "events.jsonl").write_bytes(b'{"received_at":"2026-05')
     await listener_of(tmp_path).handle(events.parse(body))
 
-    assert await replayed(Listener(), tmp_path / "events.jsonl", lines_of(tmp_path / "events.jsonl")) == 1
+    assert (
+        await replayed(Listener(), tmp_path / "events.jsonl", (tmp_path / "events.jsonl").read_bytes()) == 1
+    )
     assert "line 1: not a stored event: it is not JSON" in capsys.readouterr().err
     *_, line = (tmp_path / "events.jsonl").read_text().splitlines()
     assert json.loads(line)["body"] == body.decode()
@@ -164,7 +166,7 @@ async def test_application_that_answers_elsewhere(service, tmp_path, capsys):
     listener = listener_of(tmp_path, f"http://127.0.0.1:{runner.addresses[0][1]}/in")
     async with at(listener) as here:
         await service.deliver("sat.invoice.synced", url=here, secret="s3cret")
-    assert await replayed(listener, listener.store, lines_of(listener.store)) == 1
+    assert await replayed(listener, listener.store, listener.store.read_bytes()) == 1
     await runner.cleanup()
 
     assert gone == []
@@ -195,7 +197,7 @@ async def test_test_event_of_the_dashboard(service, tmp_path):
         listener = listener_of(tmp_path, address)
         async with at(listener) as here:
             await service.deliver("invoice.created", url=here, test=True)
-        await replayed(listener, listener.store, lines_of(listener.store))
+        await replayed(listener, listener.store, listener.store.read_bytes())
 
     assert told == [("true", False)] * 2
 
@@ -210,8 +212,8 @@ async def test_replay_of_stored_events(service, tmp_path, capsys):
         file.write("[1]\n")
 
     async with application() as (url, taken):
-        failed = await replayed(listener_of(tmp_path, url), store, lines_of(store))
-    nobody = await replayed(listener_of(tmp_path, url), store, lines_of(store))
+        failed = await replayed(listener_of(tmp_path, url), store, store.read_bytes())
+    nobody = await replayed(listener_of(tmp_path, url), store, store.read_bytes())
 
     assert (failed, nobody) == (1, 3)
     assert taken == ["invoice.created", "invoice_batch.completed"]
@@ -239,7 +241,7 @@ def stored(tmp_path):
 async def test_application_that_answers_no_http(said, stored, tmp_path, capsys):
     """Each event that it was sent counts as failed, and the next one is tried."""
     async with RawServer(once(GARBLED[said])) as application:
-        failed = await replayed(listener_of(tmp_path, str(application.url)), stored, lines_of(stored))
+        failed = await replayed(listener_of(tmp_path, str(application.url)), stored, stored.read_bytes())
 
         assert (failed, len(application.arrivals)) == (3, 3)
     assert capsys.readouterr().err.count("not reachable") == 3
@@ -247,10 +249,10 @@ async def test_application_that_answers_no_http(said, stored, tmp_path, capsys):
 
 async def test_application_that_answers_byte_by_byte(stored, tmp_path, monkeypatch, capsys):
     """Each event has its time, the whole answer included."""
-    monkeypatch.setattr("invsvc_async.cli.commands.listen_app.FORWARD_TIMEOUT", 0.2)
+    monkeypatch.setattr("invsvc_async.cli.commands.listen.FORWARD_TIMEOUT", 0.2)
     async with RawServer(endless(b"HTTP/1.1 200 OK\r\nX: ", b"y", 0.05)) as application:
         async with asyncio.timeout(30):
-            failed = await replayed(listener_of(tmp_path, str(application.url)), stored, lines_of(stored))
+            failed = await replayed(listener_of(tmp_path, str(application.url)), stored, stored.read_bytes())
 
     assert failed == 3
     assert "no answer within 0.2 s" in capsys.readouterr().err
@@ -263,7 +265,7 @@ async def test_proxy_of_the_environment(stored, tmp_path, monkeypatch):
     async with RawServer(obliging) as proxy, application() as (url, taken):
         monkeypatch.setenv("http_proxy", str(proxy.url.origin()))
 
-        assert await replayed(listener_of(tmp_path, url), stored, lines_of(stored)) == 0
+        assert await replayed(listener_of(tmp_path, url), stored, stored.read_bytes()) == 0
         assert (len(taken), proxy.connections) == (3, 0)
 
 
@@ -314,7 +316,7 @@ def test_command_until_ctrl_c(tmp_path):
 
 async def test_stored_line_that_is_no_event(tmp_path, capfd):
     """The error shows how it begins; nobody on a command line has its `.raw`."""
-    lines = [(1, json.dumps({"body": '{"type": "nothing"}'}).encode())]
+    lines = json.dumps({"body": '{"type": "nothing"}'}).encode()
     assert await replayed(listener_of(tmp_path), Path("a file"), lines) == 1
     said = capfd.readouterr().err
     assert """It begins with '{"type": "nothing"}'""" in said
@@ -324,7 +326,7 @@ async def test_stored_line_that_is_no_event(tmp_path, capfd):
 async def test_password_in_the_address_of_the_application(tmp_path, capfd):
     """It is in no error, whether the application is away, answers an error or the address cannot be used."""
     body = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
-    lines = [(1, json.dumps({"body": json.dumps(body)}).encode())]
+    lines = json.dumps({"body": json.dumps(body)}).encode()
 
     async def refuse(_request):
         return web.Response(status=500)

@@ -151,7 +151,7 @@ def test_text_that_looks_like_a_picture(stream):
     """What some programs show as a picture, such as ":id:", is a part of a key or an address."""
     screen = stream()
     with contextlib.redirect_stdout(screen):
-        print_facts(console(), [("key", "row:id:17")])
+        print_facts(console(), {"key": "row:id:17"})
         console().print("urn:key:1", markup=False)
 
     assert "row:id:17" in screen.getvalue()

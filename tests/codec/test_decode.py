@@ -237,19 +237,10 @@ def test_array_that_is_none_is_unreadable(text):
         codec.decode_items(Webhook, Raw(text.encode()))
 
 
-def test_member_of_an_object_is_its_json():
-    """A payload within the payload is found by name; otherwise the answer is unreadable."""
-    assert bytes(codec.member(b'{"connection": {"a": 1}}', "connection")) == b'{"a": 1}'
-    for other in (b'{"data": 1}', b"[]", b"x"):
-        with pytest.raises(UnreadableResponseError, match="connection"):
-            codec.member(other, "connection")
-
-
 def test_meta_is_carried():
     """The model's meta has the rest of the answer."""
     meta = Meta(message="ok")
 
-    assert codec.decode(Webhook, b"{}", meta=meta).meta is meta
     assert codec.structure(Webhook, {}, meta=meta).meta is meta
 
 

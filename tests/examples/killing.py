@@ -25,7 +25,7 @@ import attrs
 
 from invsvc_async import ApiKey, Client, Outbox, Verdict
 from invsvc_async.simulator import Faults, Simulator
-from tests.examples.serving import KEY, fresh_database, served
+from tests.examples.serving import EVENT, KEY, fresh_database, served
 
 WORKERS = 4
 SENDERS = 6  # of requests, and as many of deliveries
@@ -104,14 +104,7 @@ class Load:
 
     async def _deliver(self) -> None:
         for key in self._keys:
-            event = {
-                "id": key,
-                "type": "invoice.created",
-                "created": 1,
-                "livemode": True,
-                "data": {"object": {}},
-            }
-            while (got := await self._answer("/events", event)) != 200:
+            while (got := await self._answer("/events", {**EVENT, "id": key})) != 200:
                 self.answers[f"delivery {got}"] += 1
                 await asyncio.sleep(0.05)
             self.acknowledged.add(key)

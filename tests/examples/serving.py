@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 from contextlib import asynccontextmanager, suppress
@@ -17,6 +18,7 @@ from tests.support.database import database
 
 ROOT = Path(__file__).parents[2]
 KEY = "a secret of the dashboard"
+EVENT = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
 # A transaction of a customer called "undone-…" fails at its commit.
 TABLES = """
 CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -62,3 +64,11 @@ async def served(command, **environment):
             await asyncio.sleep(0.02)
         limit.reschedule(None)
         yield child, found[1]
+
+
+def ran(name, *arguments):
+    """Run the script *name* of the examples, in which a warning is an error, to its end."""
+    return subprocess.run(  # noqa: S603
+        [sys.executable, "-W", "error", str(ROOT / "examples" / name), *arguments],
+        capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip

@@ -12,13 +12,12 @@ import pytest
 
 from examples import shop
 from invsvc_async import ReconcilePolicy, Verdict
-from tests.examples.serving import KEY, served
+from tests.examples.serving import EVENT, KEY, served
 from tests.support.web_server import web_server
 
 pytestmark = [pytest.mark.untraced, pytest.mark.usefixtures("root_logger_restored")]
 
 DIGITS = "1234567890.123456789"
-EVENT = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
 
 
 @asynccontextmanager

@@ -18,26 +18,9 @@ def test_tests_of_the_shop(tmp_path) -> None:
     """All of them run, as they would beside an application, by this package's plugin."""
     pytest.importorskip("fastapi")
     loops = [part for name, value in PLUGIN_LOOPS.items() for part in ("-o", f"{name}={value}")]
-    options = (
-        "-q",
-        "-c",
-        os.devnull,
-        f"--rootdir={tmp_path}",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "asyncio",
-        *loops,
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "invsvc_async.pytest_plugin",
-        *options,
-        str(ROOT / "examples/test_shop.py"),
-    ]
+    options = f"-q -c {os.devnull} --rootdir={tmp_path} -p no:cacheprovider -p asyncio".split()
+    plugin = "-p", "invsvc_async.pytest_plugin"
+    command = [sys.executable, "-m", "pytest", *plugin, *options, *loops, str(ROOT / "examples/test_shop.py")]
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "TEST_DATABASE_URL": database().address
     }  # fmt: skip

@@ -10,11 +10,10 @@ import httpx
 import pytest
 
 from invsvc_async.events.stores import open_store
-from tests.examples.serving import KEY, running
+from tests.examples.serving import EVENT, KEY, running
 
 pytestmark = pytest.mark.untraced
 
-EVENT = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
 ANEW = httpx.Limits(max_keepalive_connections=0)  # a server may end a connection after an answer
 COMMANDS = {
     "fastapi": "uvicorn --port {port} examples.receive_fastapi:app",

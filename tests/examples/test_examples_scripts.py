@@ -12,17 +12,9 @@ from pathlib import Path
 import pytest
 
 from docs.blocks import blocks_of
+from tests.examples.serving import ROOT, ran
 
 pytestmark = pytest.mark.untraced
-
-ROOT = Path(__file__).parents[2]
-
-
-def run(name, *arguments):
-    return subprocess.run(  # noqa: S603
-        [sys.executable, "-W", "error", str(ROOT / "examples" / name), *arguments],
-        capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
 
 
 def test_batch_job_run_twice(service):
@@ -30,7 +22,7 @@ def test_batch_job_run_twice(service):
     journeys = [service.seed_journey()["id"] for _ in range(3)]
     Path("rows.csv").write_text("".join(f"{journey},Renamed {journey}\n" for journey in journeys))
 
-    first, second = run("batch_job.py", "rows.csv", "run.db"), run("batch_job.py", "rows.csv", "run.db")
+    first, second = [ran("batch_job.py", "rows.csv", "run.db") for _ in range(2)]
 
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert service.arrivals("journeys.update") == 3
@@ -40,10 +32,10 @@ def test_batch_job_with_a_refusal(service):
     """A journey that is not there is named, and the exit code is 1."""
     Path("rows.csv").write_text("nowhere,Renamed\n")
 
-    ran = run("batch_job.py", "rows.csv", "run.db")
+    job = ran("batch_job.py", "rows.csv", "run.db")
 
-    assert ran.returncode == 1, ran.stderr
-    assert ran.stdout.startswith("nowhere refused")
+    assert job.returncode == 1, job.stderr
+    assert job.stdout.startswith("nowhere refused")
 
 
 def test_template_of_a_ci(tmp_path, monkeypatch):
@@ -68,13 +60,13 @@ def test_template_of_a_ci(tmp_path, monkeypatch):
         r"^ +run: (?:\|\n((?: {10}.*\n)+)|(.*)\n)", (ROOT / "examples/ci.yml").read_text(), re.MULTILINE
     )
     install, *others = [textwrap.dedent(block) or line for block, line in steps]
-    ran = subprocess.run(  # noqa: S603
+    ci = subprocess.run(  # noqa: S603
         ["/bin/sh", "-euc", "\n".join(["trap 'kill $!' EXIT", *others])],
         capture_output=True, text=True, check=False, timeout=600,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ci.returncode == 0, ci.stdout + ci.stderr
     assert "invsvc-async[cli]~=0.1.0" in install
-    assert "3 passed" in ran.stdout
-    assert "applied sent" in ran.stdout
+    assert "3 passed" in ci.stdout
+    assert "applied sent" in ci.stdout

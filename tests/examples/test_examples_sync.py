@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from examples.shop import Shop
 from invsvc_async import ApiKey, Client, Portal
+from tests.examples.serving import ran
 
 pytestmark = pytest.mark.untraced
-
-ROOT = Path(__file__).parents[2]
 
 
 async def test_outbox_in_the_thread(service, address):
@@ -40,15 +35,10 @@ async def verdict_of(opened):
 
 def test_script(service):
     """It prints the verdict and ends with 0; a refusal ends with 1."""
+    done, refused = [ran("sync_script.py", journey, "June") for journey in ("jrn_1", "nowhere")]
 
-    def run(journey):
-        return subprocess.run(  # noqa: S603
-            [sys.executable, "-W", "error", str(ROOT / "examples/sync_script.py"), journey, "June"],
-            capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-
-    assert (run("jrn_1").stdout, run("jrn_1").returncode) == ("applied June\n", 0)
-    assert run("nowhere").returncode == 1
+    assert (done.stdout, done.returncode) == ("applied June\n", 0)
+    assert refused.returncode == 1
 
 
 def test_django_view(service, monkeypatch):

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 def shipped() -> Subject:
     """Return the functions that ship."""
     from invsvc_async.reconcile.decide import decide
-    from invsvc_async.reconcile.facts import Known
-    from invsvc_async.reconcile.stored_intent import stored
+    from invsvc_async.reconcile.facts import Known, stored
 
     return Subject(decide, Known, stored)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.reconcile.history import Verdict
 from tests.interleavings.loop import START
 from tests.interleavings.service import ATTEMPT, CONNECT, LONG
+from tests.support.virtual_time import HandClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,23 +76,13 @@ def _released(stage: Stage, member: Member) -> Iterator[str]:
         yield f"0: {member.name} keeps a pause or a list"
 
 
-class _Later:
-    """A clock that shows a time after all windows."""
-
-    def now(self) -> float:
-        return 10 * START
-
-    async def sleep(self, seconds: float) -> None:
-        raise AssertionError(seconds)
-
-
 def _go_through(writes: WriteRegister, line: str) -> None:
     """Enter a line whose time has passed, and leave it."""
 
     async def pause(_seconds: float) -> bool:
         raise AssertionError
 
-    clock, writes.clock = writes.clock, _Later()
+    clock, writes.clock = writes.clock, HandClock(10 * START)  # after all windows
     with contextlib.suppress(StopIteration):
         writes.turn(line, writes.thing(line), None, pause).send(None)
     writes.leave(line, writes.thing(line))

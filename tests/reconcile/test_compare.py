@@ -12,8 +12,8 @@ from invsvc_async.reconcile.compare import (
     reworded,
     rounded,
     same,
-    same_graph,
     same_hook_field,
+    same_journey_field,
     tidied,
     url_key,
 )
@@ -96,9 +96,9 @@ def changed(graph, part, **changes):
 def test_graph_with_its_nulls_left_out():
     """viewport, sourceHandle and config may be null or absent."""
     bare = {"nodes": [{**NODE, "data": {}}], "edges": [{"id": "e", "source": "a", "target": "b"}]}
-    assert same_graph(GRAPH, bare)
-    assert same_graph({"viewport": None, **bare}, bare)
-    assert same_graph(bare, GRAPH)
+    assert same_journey_field("graph", GRAPH, bare)
+    assert same_journey_field("graph", {"viewport": None, **bare}, bare)
+    assert same_journey_field("graph", bare, GRAPH)
 
 
 @pytest.mark.parametrize(
@@ -118,15 +118,15 @@ def test_graph_with_its_nulls_left_out():
 )
 def test_graphs_that_differ(other):
     """Null equals absent only where the specification allows null."""
-    assert not same_graph(GRAPH, other)
-    assert not same_graph(other, GRAPH)
+    assert not same_journey_field("graph", GRAPH, other)
+    assert not same_journey_field("graph", other, GRAPH)
 
 
 def test_free_form_config_is_compared_as_it_is():
     """Inside a node's config, null is a value."""
     with_null = changed(GRAPH, "nodes", data={"config": {"a": None}})
-    assert same_graph(with_null, changed(GRAPH, "nodes", data={"config": {"a": None}}))
-    assert not same_graph(with_null, changed(GRAPH, "nodes", data={"config": {}}))
+    assert same_journey_field("graph", with_null, changed(GRAPH, "nodes", data={"config": {"a": None}}))
+    assert not same_journey_field("graph", with_null, changed(GRAPH, "nodes", data={"config": {}}))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 
 from invsvc_async import Intent, InvsvcError
 from invsvc_async.api.operations import BY_NAME
+from invsvc_async.codec.envelope import dumps
 from invsvc_async.reconcile import explain
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known
@@ -76,7 +77,7 @@ def test_story_of_any_bytes(seen):
     """A damaged story raises InvalidRequestError, or is replayed."""
     intent = attrs.evolve(seen.draw(intents()), reader=None)
     lost = Attempt(started=1.0, ended=1.1, end=End.LOST, timeout=30.0)
-    text = explain.to_json(intent, (lost,), "unknown", "a reason")
+    text = dumps(explain.to_plain(intent, (lost,), "unknown", "a reason")).decode()
     with suppress(InvsvcError):
         found, history, said = explain.from_json(seen.draw(spoilt(json.loads(text))))
         assert explain.tell(found, history, said, "a reason")

@@ -46,7 +46,7 @@ MAKERS = (  # of what has no __init__ that could be watched
     (ClientOptions, "exchange"),
     (Resource, "_request"),
     ("invsvc_async.codec.envelope", "read_success"),  # an Envelope
-    ("invsvc_async.reconcile.stored_intent", "revised"),  # an Intent
+    ("invsvc_async.reconcile.intent", "revised"),  # an Intent
 )
 PAGES = ("docs", "examples")  # what their programs print and store is their readers' own
 

@@ -71,18 +71,18 @@ def test_service_that_cannot_be(settings, reason):
 async def test_admin_door():
     """A test in another process scripts faults, waits for late effects, and reads the ledger."""
     async with Simulator(admin=True) as service, plain_session() as session:
-        door = service.base_url.removesuffix("/v2") + "/_simulator"
+        door = service.pages["admin_url"]
         step = {"operation": "webhooks.create", "steps": ["late 0.05, then 500"]}
-        async with session.post(f"{door}/script", json=step) as response:
+        async with session.post(f"{door}script", json=step) as response:
             assert await response.json() == {"scripted": 1}
         assert (await Caller(session, service)("POST", "/webhooks", json=HOOK)).status == 500
-        async with session.get(f"{door}/settled") as response:
+        async with session.get(f"{door}settled") as response:
             assert response.status == 200
-        async with session.get(f"{door}/ledger") as response:
+        async with session.get(f"{door}ledger") as response:
             (entry,) = await response.json()
         assert (entry["operation"], entry["body"], entry["late"]) == ("webhooks.create", HOOK, True)
         assert entry["applied_at"] > entry["received_at"]
-        async with session.get(f"{door}/arrivals?operation=webhooks.create") as response:
+        async with session.get(f"{door}arrivals?operation=webhooks.create") as response:
             assert await response.json() == {"arrivals": 1}
 
 
@@ -98,8 +98,8 @@ async def test_admin_door():
 async def test_admin_door_and_bad_requests(path, body):
     """An invalid request is a 400 with the reason."""
     async with Simulator(admin=True) as service, plain_session() as session:
-        door = service.base_url.removesuffix("/v2") + "/_simulator"
-        async with session.post(f"{door}/{path}", data=body) as response:
+        door = service.pages["admin_url"]
+        async with session.post(f"{door}{path}", data=body) as response:
             assert response.status == 400
             assert (await response.json())["problem"]
 
@@ -107,8 +107,8 @@ async def test_admin_door_and_bad_requests(path, body):
 async def test_admin_door_sets_faults():
     """The plan can be replaced from outside."""
     async with Simulator(admin=True) as service, plain_session() as session:
-        door = service.base_url.removesuffix("/v2") + "/_simulator"
-        async with session.post(f"{door}/faults", data="rate=1,kinds=500") as response:
+        door = service.pages["admin_url"]
+        async with session.post(f"{door}faults", data="rate=1,kinds=500") as response:
             assert (await response.json())["rate"] == 1
         assert service.faults.kinds == ("500",)
 
@@ -143,10 +143,10 @@ async def test_admin_api_and_other_sites(headers, status):
     """The admin API refuses what a web page could send, and names that another site could point here."""
     script = json.dumps({"operation": "webhooks.create", "steps": ["500"]})
     async with Simulator(admin=True) as service, plain_session() as session:
-        door = service.base_url.removesuffix("/v2") + "/_simulator"
-        async with session.post(f"{door}/script", data=script, headers=headers) as response:
+        door = service.pages["admin_url"]
+        async with session.post(f"{door}script", data=script, headers=headers) as response:
             assert response.status == status
-        async with session.get(f"{door}/ledger", headers=headers) as response:
+        async with session.get(f"{door}ledger", headers=headers) as response:
             assert response.status == status
 
 
@@ -154,13 +154,13 @@ async def test_admin_api_and_other_machines(monkeypatch):
     """On all interfaces, the admin API answers this machine only; the operations answer everybody."""
     monkeypatch.setattr(web.BaseRequest, "remote", "192.0.2.7")  # the address of whoever sends
     async with Simulator(admin=True, host="0.0.0.0") as service, plain_session() as session:  # noqa: S104
-        door = service.base_url.removesuffix("/v2") + "/_simulator"
+        door = service.pages["admin_url"]
         for path in ("ledger", "arrivals", "settled"):
-            async with session.get(f"{door}/{path}") as response:
+            async with session.get(f"{door}{path}") as response:
                 assert response.status == 403
         script = '{"operation": "webhooks.list", "steps": ["500"]}'
         for path, body in (("script", script), ("faults", "rate=1")):
-            async with session.post(f"{door}/{path}", data=body) as response:
+            async with session.post(f"{door}{path}", data=body) as response:
                 assert response.status == 403
         assert ([*service.scripts], service.faults.rate) == ([], 0)
         assert (await Caller(session, service)("GET", "/webhooks")).status == 200

@@ -14,6 +14,7 @@ import json
 import random
 import sys
 import time
+from collections import Counter, defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -22,17 +23,17 @@ import attrs
 
 from invsvc_async import ApiKey, Client, Intent, Outcome, ReconcilePolicy, Timeouts, Verdict
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.conformance.judge import Asked, Judgement, Report, judge
+from invsvc_async.conformance.client_runs import ClientRun, send_all
+from invsvc_async.conformance.judge import Asked, Judgement, Report
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Step, Unit, made_up, plan_for
 from invsvc_async.resources.by_name import as_write
+from tests.soak.report import without_numbers
 from tests.support.certificates import client_context, made_certificate
 from tests.support.watching import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from invsvc_async.conformance.service_process import Embedded, Plan
+    from collections.abc import Sequence
 
 FAULTS = "rate=0.25,reads=0.1,late=1.0"
 CANCELLED = 0.05  # of the writes, at a random moment
@@ -75,40 +76,28 @@ class Soaked:
 
 @attrs.define(eq=False)
 class Soak:
-    """One run of *units* through *client*; what was cancelled is taken up again, half of it by *other*."""
+    """Writes through *client*; what was cancelled is taken up again, half of it by *other*."""
 
     client: Client
     other: Client
     home: str
     chance: random.Random
-    told: dict[str, tuple[Asked, Outcome]] = attrs.field(factory=dict)
     cancelled: int = 0
     in_doubt: int = 0
 
-    async def run(self, units: Iterator[Unit], at_once: int) -> None:
-        """Run all units, *at_once* of them at the same time."""
-
-        async def work() -> None:
-            for unit in units:
-                for step in unit:
-                    await self.one(step)
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(at_once):
-                group.create_task(work())
-
-    async def one(self, step: Step) -> None:
+    async def send(self, step: Step) -> Report:
         """Do one write, cancelled or not, to a verdict."""
         write = as_write(self.client, step.operation, step.arguments)
         if self.chance.random() < 0.5:  # the other half of the creates is known by its time alone
             write = write.tagged()
         asked = Asked.of(write.intent, home=self.home)
-        if self.chance.random() >= CANCELLED:
-            outcome = await write.outcome()
-        else:
-            outcome = await self._cancel(write)
-        if outcome is not None:
-            self.told[step.key] = asked, outcome
+        cancels = self.chance.random() < CANCELLED
+        outcome = await (self._cancel(write) if cancels else write.outcome())
+        if outcome is None:  # the client does not keep it: it means that no byte was sent
+            why = "cancelled before a byte left"
+            return Report(key=step.key, asked=asked, verdict=Verdict.NOT_APPLIED, reason=why)
+        story = outcome.explain() if outcome.history else ""
+        return Report(key=step.key, asked=asked, verdict=outcome.verdict, reason=outcome.message, story=story)
 
     async def _cancel(self, write) -> Outcome | None:
         self.cancelled += 1
@@ -121,7 +110,7 @@ class Soak:
         except asyncio.CancelledError:
             pass
         left = [each for each in self.client.unsettled if each.key == write.intent.key]
-        return await self._take_up(left[0]) if left else _never_left(write.intent)
+        return await self._take_up(left[0]) if left else None
 
     async def _take_up(self, intent: Intent) -> Outcome:
         self.in_doubt += 1
@@ -131,18 +120,6 @@ class Soak:
         if way < (1 + RESUMED) / 2:
             return await self.client.settle(intent)
         return await self.other.settle(Intent.from_json(intent.to_json()))
-
-
-def _never_left(intent: Intent) -> Outcome:
-    """Record a cancelled write that the client does not keep: it means that no byte was sent."""
-    from invsvc_async.reconcile.history import Evidence
-
-    return Outcome(
-        verdict=Verdict.NOT_APPLIED,
-        message="cancelled before a byte left",
-        evidence=Evidence(basis="never sent"),
-        started_as=intent,
-    )
 
 
 def work_of(writes: int, seed: int) -> list[Unit]:
@@ -175,77 +152,41 @@ async def soak(
     with TemporaryDirectory(prefix="chaos-") as folder:
         if tls:
             plan = attrs.evolve(plan, certificate=str(made_certificate(Path(folder))))
-        return await _judged(plan, units, at_once, seed, policy, attempt)
+        async with embedded(plan) as service:
+
+            def client() -> Client:
+                return Client(
+                    service.base_url, ApiKey(service.api_key), timeout=Timeouts(attempt=attempt, connect=attempt),
+                    reconcile=policy, max_concurrency=at_once, ssl=client_context() if tls else None,
+                )  # fmt: skip
+
+            with Watch() as watch:
+                begun = time.monotonic()
+                async with client() as ours, client() as other:
+                    done = Soak(ours, other, service.team, random.Random(seed))
+                    reports = await send_all(done.send, units, at_once)
+                seconds = time.monotonic() - begun
+                leaks = await watch.leaks()
+            run = await ClientRun.judged(reports, service, seconds=seconds)
+    return _soaked(done, run, reports, leaks)
 
 
-async def _judged(
-    plan: Plan, units: Sequence[Unit], at_once: int, seed: int, policy: ReconcilePolicy, attempt: float
-) -> Soaked:
-    async with embedded(plan) as service:
-        with Watch() as watch:
-            begun = time.monotonic()
-            done = await _soaked(service, units, at_once, seed, policy, attempt)
-            seconds = time.monotonic() - begun
-            leaks = await watch.leaks()
-        told = await service.tell()
-    reports = _reports(done)
-    judged = judge(reports, told.ledger, told.before)
-    unknown: dict[str, dict[str, int]] = {}
+def _soaked(done: Soak, run: ClientRun, reports: Sequence[Report], leaks: list[str]) -> Soaked:
+    unknown: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in reports:
         if each.verdict is Verdict.UNKNOWN:
-            reasons = unknown.setdefault(each.asked.operation, {})
-            reasons[_kind(each.reason)] = reasons.get(_kind(each.reason), 0) + 1
+            unknown[each.asked.operation][without_numbers(each.reason)] += 1
     readable = [each for each in reports if BY_NAME[each.asked.operation].reader is not None]
     return Soaked(
-        judged=judged,
+        judged=run.judgement,
         unknown_with_reader=sum(each.verdict is Verdict.UNKNOWN for each in readable),
         with_reader=len(readable),
-        unknown_reasons=unknown,
+        unknown_reasons={operation: dict(reasons) for operation, reasons in unknown.items()},
         cancelled=done.cancelled,
         cancelled_in_doubt=done.in_doubt,
         leaks=leaks,
-        seconds=seconds,
+        seconds=run.seconds,
     )
-
-
-async def _soaked(
-    service: Embedded, units: Sequence[Unit], at_once: int, seed: int, policy: ReconcilePolicy, attempt: float
-) -> Soak:
-    timeouts = Timeouts(attempt=attempt, connect=attempt)
-    tls = None if service.plan.certificate is None else client_context()
-
-    def client() -> Client:
-        return Client(
-            service.base_url,
-            ApiKey(service.api_key),
-            timeout=timeouts,
-            reconcile=policy,
-            max_concurrency=at_once,
-            ssl=tls,
-        )
-
-    async with client() as ours, client() as other:
-        run = Soak(client=ours, other=other, home=service.team, chance=random.Random(seed))
-        await run.run(iter(units), at_once)
-    return run
-
-
-def _kind(reason: str) -> str:
-    """Leave numbers and times out of a reason, so that like reasons are counted together."""
-    return " ".join("…" if any(sign.isdigit() for sign in word) else word for word in reason.split())
-
-
-def _reports(run: Soak) -> list[Report]:
-    return [
-        Report(
-            key=key,
-            asked=asked,
-            verdict=outcome.verdict,
-            reason=outcome.message,
-            story=outcome.explain() if outcome.history else "",
-        )
-        for key, (asked, outcome) in run.told.items()
-    ]
 
 
 def tell(soaked: Soaked) -> None:
@@ -281,17 +222,9 @@ def main() -> None:
     parser.add_argument("--faults", default=FAULTS)
     parser.add_argument("--quick", action="store_true", help="shorter settle windows")
     parser.add_argument("--tls", action="store_true", help="serve over TLS")
-    asked = parser.parse_args()
-    soaked = asyncio.run(
-        soak(
-            tls=asked.tls,
-            writes=asked.writes,
-            at_once=asked.at_once,
-            seed=asked.seed,
-            faults=asked.faults,
-            policy=QUICK if asked.quick else POLICY,
-        )
-    )
+    options = vars(parser.parse_args())
+    policy = QUICK if options.pop("quick") else POLICY
+    soaked = asyncio.run(soak(**options, policy=policy))
     tell(soaked)
     sys.exit(bool(soaked.failures()))
 

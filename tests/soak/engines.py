@@ -221,9 +221,6 @@ def _command(pid: int) -> str:
 ENGINES = (Celery, Procrastinate, Dask, Ray, Spark, Airflow)
 
 
-ENGINES = (Celery, Procrastinate, Dask, Ray, Spark, Airflow)
-
-
 @attrs.frozen(kw_only=True)
 class Row:
     """What came of the tasks of one engine."""

@@ -8,7 +8,6 @@ without an effect of its own rests on.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async import Verdict
+from invsvc_async.conformance.judge import States, effect_at
 from invsvc_async.reconcile.history import Reading
 
 if TYPE_CHECKING:
@@ -54,16 +54,7 @@ class Fault:
     at: float  # s, of the loop
 
 
-@attrs.frozen(eq=False)
-class Change:
-    """The state of a thing from a moment on; ``None`` where it is gone."""
-
-    at: float
-    state: dict[str, Any] | None  # Any: JSON
-    entry: Entry
-
-
-class Truth:
+class Truth(States):
     """
     What the ledger says, by write and by thing.
 
@@ -77,54 +68,16 @@ class Truth:
         initial: Mapping[str, Mapping[str, Any]],
         siblings: Iterable[Sibling] = (),
     ) -> None:
-        self.initial = initial
+        entries = self.entries = list(ledger)
+        super().__init__(entries, initial)
         self.requests = {sent.name: sent for sibling in siblings for sent in sibling.sent}
         self.effects: defaultdict[str, list[Entry]] = defaultdict(list)
         self.arrived: set[str] = set()
-        self.unattributed: list[Entry] = []
-        self.changes: defaultdict[str, list[Change]] = defaultdict(list)
-        self._times: dict[str, list[float]] = {}
-        entries = self.entries = list(ledger)
         for entry in entries:
             if entry.by == "client":
-                key = key_of(entry)
-                self.arrived.add(key)
-                if entry.applied_at is not None:
-                    self.effects[key].append(entry)
-                    if not key:
-                        self.unattributed.append(entry)
-        for entry in sorted(
-            (each for each in entries if each.applied), key=lambda each: each.applied_at or 0.0
-        ):
-            self._follow(entry)
-
-    def _follow(self, entry: Entry) -> None:
-        thing, at = entry.target or "", entry.applied_at or 0.0
-        before = self.changes[thing][-1].state if self.changes[thing] else self.initial.get(thing)
-        state: dict[str, Any] | None
-        if entry.operation.endswith(".delete"):
-            state = None
-        elif entry.operation == "webhooks.create":
-            state = {"status": "active", **entry.body}
-        else:
-            state = {**(before or {}), **(entry.body or {})}
-        self.changes[thing].append(Change(at, state, entry))
-
-    def states(self, thing: str, since: float, until: float) -> list[Mapping[str, Any] | None]:
-        """Return all states that *thing* had from *since* to *until*."""
-        changes = self.changes.get(thing, [])
-        times = self._times.get(thing)
-        if times is None:
-            times = self._times[thing] = [change.at for change in changes]
-        first, last = bisect_right(times, since), bisect_right(times, until)
-        before = changes[first - 1].state if first else self.initial.get(thing)
-        return [before, *(change.state for change in changes[first:last])]
-
-    def around(self, thing: str, since: float, until: float) -> list[Change]:
-        """Return the changes of *thing* from *since* to *until*."""
-        changes = self.changes.get(thing, [])
-        times = [change.at for change in changes]
-        return changes[bisect_left(times, since) : bisect_right(times, until)]
+                self.arrived.add(key_of(entry))
+                if entry.applied:
+                    self.effects[key_of(entry)].append(entry)
 
 
 def key_of(entry: Entry) -> str:
@@ -134,11 +87,10 @@ def key_of(entry: Entry) -> str:
 
 def judge(siblings: Sequence[Sibling], truth: Truth) -> list[Fault]:
     """Return every fault, each write judged by its own effects; all late effects must have landed."""
-    found = [Fault("unasked", None, "an effect that no write sent", 0.0) for _ in truth.unattributed]
     keys = {sibling.key for sibling in siblings}
-    found += [
-        Fault("unasked", None, f"an effect of {key}", 0.0) for key in truth.effects if key and key not in keys
-    ]
+    strangers = {key: effects for key, effects in truth.effects.items() if key not in keys}
+    found = [Fault("unasked", None, "an effect that no write sent", 0.0) for _ in strangers.pop("", ())]
+    found += [Fault("unasked", None, f"an effect of {key}", 0.0) for key in strangers]
     for sibling in siblings:
         found += _faults_of(sibling, truth)
     return found + _disorder(siblings, truth)
@@ -148,7 +100,7 @@ def _faults_of(sibling: Sibling, truth: Truth) -> list[Fault]:
     own, found = truth.effects.get(sibling.key, []), []
     if len(own) > 1:
         why = f"{len(own)} effects"
-        found += [Fault("duplicate", sibling, why, each.applied_at or 0.0) for each in own[1:]]
+        found += [Fault("duplicate", sibling, why, effect_at(each)) for each in own[1:]]
     at = sibling.runs[-1].began if sibling.runs else 0.0
     found += [Fault("raised", sibling, text.strip().splitlines()[-1], at) for text in sibling.raised]
     if not sibling.heard and not sibling.raised and sibling.key in truth.arrived:
@@ -170,7 +122,7 @@ def _false(sibling: Sibling, heard: Heard, own: list[Entry], truth: Truth) -> tu
             later = {sent.name for sent in sibling.sent if _began_after(sent, heard)}
             effects = [each for each in own if each.sender not in later]
             if effects:
-                at = effects[0].applied_at or 0.0
+                at = effect_at(effects[0])
                 return (
                     "not applied, with an effect",
                     f"{heard.verdict}, and its effect landed {_apart(at, heard.at)}",
@@ -187,22 +139,20 @@ def _began_after(sent: Sent, heard: Heard) -> bool:
 
 def _false_applied(sibling: Sibling, heard: Heard, own: list[Entry], truth: Truth) -> tuple[str, str] | None:
     if sibling.operation == "webhooks.create":
-        targets = {each.target for each in own if (each.applied_at or 0.0) <= heard.at + TICK}
+        targets = {each.target for each in own if effect_at(each) <= heard.at + TICK}
         if heard.value_id is not None and heard.value_id not in targets:
-            taken = [
-                each
-                for each in truth.changes.get(heard.value_id, [])
-                if each.entry.operation == "webhooks.create"
+            takers = [
+                each for each in truth.effects_on(heard.value_id) if each.operation == "webhooks.create"
             ]
-            whose = key_of(taken[0].entry) if taken else "nobody"
+            whose = key_of(takers[0]) if takers else "nobody"
             return "applied, by another's effect", f"it took {heard.value_id}, which {whose} created"
         return None if targets else ("applied, without an effect", "no create of it had an effect")
-    if any((each.applied_at or 0.0) <= heard.at + TICK for each in own):
+    if any(effect_at(each) <= heard.at + TICK for each in own):
         return None
     if _held(sibling, heard, truth):
         return None
     if own:
-        return "applied, by a later effect", f"its effect landed {_apart(own[0].applied_at or 0.0, heard.at)}"
+        return "applied, by a later effect", f"its effect landed {_apart(effect_at(own[0]), heard.at)}"
     return "applied, without an effect", "it had no effect, and no read showed the thing as it was wanted"
 
 
@@ -213,7 +163,7 @@ def _held(sibling: Sibling, heard: Heard, truth: Truth) -> bool:
     return any(
         _is_as_wanted(sibling, state)
         for since, until in _looks(sibling, heard)
-        for state in truth.states(sibling.thing, since - TICK, until + TICK)
+        for state in truth.between(sibling.thing, since - TICK, until + TICK)
     )
 
 
@@ -238,25 +188,16 @@ def _is_as_wanted(sibling: Sibling, state: Mapping[str, Any] | None) -> bool:
 
 def _false_superseded(sibling: Sibling, heard: Heard, truth: Truth) -> tuple[str, str] | None:
     since = sibling.first_opened
-    changes = truth.around(sibling.thing, 0.0 if since is None else since - TICK, heard.at + TICK)
-    beside = {sent.name for sent in _besides(changes, truth)}
+    changes = truth.effects_on(sibling.thing, 0.0 if since is None else since - TICK, heard.at + TICK)
     for change in changes:
-        if change.entry.by == "other" or change.entry.sender in beside:
+        sent = truth.requests.get(change.sender or "")
+        # Or a request by which another client resumed a write beside this program.
+        if change.by == "other" or (sent is not None and sent.run.beside):
             return None
     return (
         "superseded, by nobody else",
         f"of the {len(changes)} changes since its first send none is a rival's",
     )
-
-
-def _besides(changes: list[Change], truth: Truth) -> list[Sent]:
-    """Return the requests among *changes* by which another client resumed a write beside this program."""
-    found = []
-    for change in changes:
-        sent = truth.requests.get(change.entry.sender or "")
-        if sent is not None and sent.run.beside:
-            found.append(sent)
-    return found
 
 
 def _contradiction(sibling: Sibling) -> list[Fault]:
@@ -292,10 +233,10 @@ def _disorder(siblings: Sequence[Sibling], truth: Truth) -> list[Fault]:
 def _inverted(older: Sibling, newer: Sibling, truth: Truth) -> list[Fault]:
     if newer.operation == "webhooks.create" or older.thing != newer.thing:
         return []
-    news = [each.applied_at or 0.0 for each in truth.effects.get(newer.key, [])]
+    news = [effect_at(each) for each in truth.effects.get(newer.key, [])]
     found = []
     for effect in truth.effects.get(older.key, []):
-        at, sent = effect.applied_at or 0.0, truth.requests.get(effect.sender or "")
+        at, sent = effect_at(effect), truth.requests.get(effect.sender or "")
         beside = sent is not None and sent.run.beside
         late = [each for each in news if each + (PROOF if beside else 0.0) < at]
         if late:

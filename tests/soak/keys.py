@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import signal
 import sys
 import time
 from collections import Counter, defaultdict
@@ -23,6 +22,7 @@ import attrs
 
 from invsvc_async import ApiKey, Client, InvsvcError, ReconcilePolicy, Timeouts
 from invsvc_async.simulator import Faults, Simulator
+from tests.support.children import Crew
 from tests.support.database import database
 
 FAULTS = Faults(rate=0.08, reads=0.02, late_up_to=0.15, hang=0.3)
@@ -36,6 +36,7 @@ HEAD = (
     "keys with two effects", "wrong verdicts", "time",
 )  # fmt: skip
 AT_ONCE = 16
+MOST_HITS = 60
 TRIES = 3
 
 
@@ -115,83 +116,45 @@ class Raced:
 
 async def run(keys: int, processes: int, seed: int, *, every: float = 0.7, patience: float = 300.0) -> Raced:
     """Run it until each process has a final verdict for each key; *every* so many seconds, hit one."""
-    chance = random.Random(seed)
-    begun, kills, stops = time.monotonic(), 0, 0
+    chance, begun = random.Random(seed), time.monotonic()
     said: dict[int, Counter[tuple[str, str | None]]] = defaultdict(Counter)
-    place = database().address
-    journal = f"{place}{'&' if '?' in place else '?'}journal=race{seed}_{time.time_ns() % 10**9}&silence=1"
+
+    def take(line: bytes) -> None:
+        with suppress(ValueError):  # cut by a kill
+            key, verdict, _, cause = json.loads(line)
+            said[key][verdict, cause] += 1
+
+    journal = database().at(journal=f"race{seed}_{time.time_ns() % 10**9}", silence=1)
     async with Simulator(seed=seed, faults=FAULTS, latency=0.005) as service:
         journeys = ",".join(service.seed_journey().id for _ in range(JOURNEYS))
         things = f"{journeys} {','.join(service.seed_webhook().id for _ in range(HOOKS))}"
-        until = time.monotonic() + patience
-
-        async def one(number: int, hits: asyncio.Queue[str]) -> None:
-            nonlocal kills, stops
-            for times in range(1000):
-                child = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "tests.soak.keys", "child", service.base_url, service.api_key, journal,
-                    things, str(keys), str(seed * 1000 + number * 100 + times), stdout=asyncio.subprocess.PIPE,
-                )  # fmt: skip
-                hitting = asyncio.create_task(_hit(child, hits, chance))
-                try:
-                    async for line in child.stdout:
-                        with suppress(ValueError):  # cut by a kill
-                            key, verdict, _, cause = json.loads(line)
-                            said[key][verdict, cause] += 1
-                    await child.wait()
-                finally:
-                    hitting.cancel()
-                    with suppress(ProcessLookupError):
-                        child.kill()
-                    await child.wait()
-                if child.returncode == 0 or time.monotonic() > until:
-                    return
-
-        hits = asyncio.Queue[str]()
-        running = [asyncio.create_task(one(number, hits)) for number in range(processes)]
-        try:
-            while not all(task.done() for task in running) and time.monotonic() < until:
+        child = "tests.soak.keys", "child", service.base_url, service.api_key, journal, things, keys
+        crew = Crew(processes, chance, lambda number, turn: (*child, seed * 1000 + number * 100 + turn), take)
+        hits: list[asyncio.Task[None]] = []
+        async with crew:
+            while not crew.is_done and time.monotonic() < begun + patience:
                 await asyncio.sleep(every)
-                if kills + stops < 60:
-                    hit = "kill" if chance.random() < 0.5 else "stop"
-                    kills, stops = kills + (hit == "kill"), stops + (hit == "stop")
-                    hits.put_nowait(hit)
-        finally:
-            for task in running:
-                if time.monotonic() >= until:
-                    task.cancel()
-            await asyncio.wait(running)
+                if len(hits) < MOST_HITS:
+                    hits.append(asyncio.create_task(crew.hit()))
+            await asyncio.gather(*hits)
         await service.settled()
         wrong = _judged(service, said, keys)
         sends = sum(map(service.arrivals, ("webhooks.create", "webhooks.update", "journeys.update")))
     counts = Counter(verdict for each in said.values() for verdict, _ in each)
     twice = sum("effects: " in each for each in wrong)
     return Raced(
-        kills=kills, stops=stops, sends=sends, seconds=time.monotonic() - begun, verdicts=counts, twice=twice,
-        wrong=wrong,
+        kills=crew.kills, stops=crew.stops, sends=sends, seconds=time.monotonic() - begun, verdicts=counts,
+        twice=twice, wrong=wrong,
     )  # fmt: skip
-
-
-async def _hit(child: asyncio.subprocess.Process, hits: asyncio.Queue[str], chance: random.Random) -> None:
-    while True:
-        hit = await hits.get()
-        with suppress(ProcessLookupError):
-            if hit == "kill":
-                child.kill()
-                return
-            child.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(chance.uniform(0.2, 2.5))  # it counts as dead after 1 s
-            child.send_signal(signal.SIGCONT)
 
 
 def _judged(service: Simulator, said: dict[int, Counter[tuple[str, str | None]]], keys: int) -> list[str]:
     effects: Counter[str] = Counter()
-    for entry in service.ledger.effects("webhooks.create"):
-        effects[entry.body["url"].rpartition("/")[2]] += 1
-    for entry in service.ledger.effects("webhooks.update"):
-        effects[entry.body["description"]] += 1
-    for entry in service.ledger.effects("journeys.update"):
-        effects[entry.body["name"]] += 1
+    for entry in service.ledger.effects():
+        body = entry.body
+        effects[
+            body["url"].rpartition("/")[2] if "url" in body else body.get("name", body.get("description"))
+        ] += 1
     wrong = []
     for key in range(keys):
         told, many = said.get(key, {}), effects[f"key-{key}"]

@@ -17,13 +17,15 @@ import tempfile
 from collections import Counter, defaultdict
 from contextlib import suppress
 from pathlib import Path
+from signal import SIGKILL
 
 import attrs
 
 from invsvc_async import Verdict
 from invsvc_async.simulator import Faults, Simulator
 from tests.batch.killing import kill_often, seed, verdicts_of, violations
-from tests.events.test_kills import IN_FLIGHT, Receiving, deliver_all, requests_of
+from tests.soak import receivers
+from tests.support.children import gone_after, started
 
 FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.2, hang=0.3)
 EACH = 400  # writes that one process begins at most
@@ -49,34 +51,16 @@ async def journals(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
     async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
         for number in range((kills + 1) * EACH):
             service.seed_webhook(id=f"wh_{number}")
+        child = "tests.soak.journal_child", service.base_url, service.api_key, journal, told
         for turn in range(kills):
-            await _killed(service, journal, told, turn * EACH, chance.uniform(0.0, 0.5))
-        ending = await _begun(service, journal, told, kills * EACH, 10)
-        assert await ending.wait() == 0, "the last process failed"
+            before = service.arrivals()
+            async with gone_after(await started(*child, turn * EACH, EACH)) as victim:
+                while service.arrivals() == before and victim.returncode is None:  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0.005)
+                await asyncio.sleep(chance.uniform(0.0, 0.5))
+        assert await (await started(*child, kills * EACH, 10)).wait() == 0, "the last process failed"
         await service.settled()
         return _judged(service, told, kills)
-
-
-async def _begun(
-    service: Simulator, journal: Path, told: Path, first: int, count: int
-) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.soak.journal_child",
-        service.base_url, service.api_key, str(journal), str(told), str(first), str(count),
-    )  # fmt: skip
-
-
-async def _killed(service: Simulator, journal: Path, told: Path, first: int, after: float) -> None:
-    """Kill a process *after* seconds from its first request."""
-    before = service.arrivals()
-    child = await _begun(service, journal, told, first, EACH)
-    ending = asyncio.create_task(child.wait())
-    while service.arrivals() == before and not ending.done():  # noqa: ASYNC110 - nothing tells
-        await asyncio.sleep(0.005)
-    await asyncio.wait([ending], timeout=after)
-    with suppress(ProcessLookupError):
-        child.kill()
-    await ending
 
 
 def _judged(service: Simulator, told: Path, kills: int) -> Survived:
@@ -125,26 +109,16 @@ async def batches(kills: int, folder: Path, *, seed_of: int = 7, items: int = BA
 
 async def stores(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
     """Kill a receiver *kills* times under deliveries: each event that it has acknowledged is handled."""
-    chance, log = random.Random(seed_of), folder / "handled"
-    receiving, deliveries = Receiving(str(folder / "events.db"), log), kills * DELIVERED
-    events = deliveries * 7 // 10
-    requests = requests_of(chance, events=events, deliveries=deliveries)
-    answers = await deliver_all(requests, [receiving], kills, chance)
-    until = asyncio.get_running_loop().time() + 60
-    while len(handled := Counter(log.read_text().split())) < events:
-        if asyncio.get_running_loop().time() > until:
-            break
-        await asyncio.sleep(0.2)
-    felt = receiving.kills
-    await receiving.kill()
-    wrong = [f"dlv_{number}: never handled" for number in range(events) if f"dlv_{number}" not in handled]
-    if (again := handled.total() - len(handled)) > felt * IN_FLIGHT:
+    found = await receivers.soak(
+        str(folder / "events.db"), folder, deliveries=kills * DELIVERED, processes=1, seed=seed_of, ends=kills,
+        how=(SIGKILL,),
+    )  # fmt: skip
+    wrong = [f"{found[name]} {name}" for name in ("lost", "forged", "at once") if found[name]]
+    again, felt = found["handled again"], found["killed"]
+    if again > felt * receivers.AT_ONCE:
         wrong.append(f"{again} were handled again: more than were in hand at {felt} kills")
-    if answers[200] != deliveries:
-        wrong.append(f"{deliveries - answers[200]} deliveries were not acknowledged")
-    return Survived(
-        kills=felt, writes=events, verdicts={"handled": len(handled), "again": again}, wrong=wrong
-    )
+    verdicts = {"handled": found["handlings"] - again, "again": again}
+    return Survived(kills=felt, writes=found["events"], verdicts=verdicts, wrong=wrong)
 
 
 async def main(of_journals: int = 100, of_batches: int = 110, of_stores: int = 100) -> None:

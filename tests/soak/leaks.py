@@ -17,11 +17,11 @@ import time
 import tracemalloc
 from contextlib import suppress
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
+from benchmarks.harness import resident
 from invsvc_async import ApiKey, Client, InvsvcError, ReadRetries, ReconcilePolicy, Timeouts
 from tests.support.served import Served, served
 from tests.support.watching import Watch
@@ -136,11 +136,6 @@ class Traffic:
 
     def _update(self):
         return self.client.journeys.update("jrn_1", name=f"name {next(self.numbers)}")
-
-
-def resident() -> int:
-    """Return this process's memory in bytes, as the system sees it."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 async def left_after(calls: int, service: Served, seed: int = 1) -> Left:

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
+from benchmarks.harness import resident
+from benchmarks.service import service
 from invsvc_async import ApiKey, Client, InvsvcError, Timeouts
 from invsvc_async.batch import Batch
-from tests.soak.leaks import resident
-from tests.soak.queueing import queueing
 from tests.support.served import served
 
 if TYPE_CHECKING:
@@ -92,10 +92,8 @@ async def many_calls(*, quick: bool) -> list[str]:
     """Make 50,000 calls at 1,000 in flight: none fails; tell p50, p99 and memory for each in flight."""
     number = 5_000 if quick else 50_000
     async with (
-        served() as service,
-        Client(
-            service.base_url, ApiKey(service.api_key), timeout=PATIENT, max_concurrency=2 * IN_FLIGHT
-        ) as client,
+        served() as own,
+        Client(own.base_url, ApiKey(own.api_key), timeout=PATIENT, max_concurrency=2 * IN_FLIGHT) as client,
     ):
         await client.webhooks.list()
         gc.collect()
@@ -135,10 +133,10 @@ async def outage(*, quick: bool) -> list[str]:
     before, down = (3.0, 3.0) if quick else (10.0, 10.0)
     ended, sends = asyncio.Event(), list[float]()
     async with (
-        served() as service,
+        served() as own,
         Client(
-            service.base_url,
-            ApiKey(service.api_key),
+            own.base_url,
+            ApiKey(own.api_key),
             timeout=PATIENT,
             max_concurrency=2 * IN_FLIGHT,
             on_attempt=lambda _: sends.append(time.monotonic()),
@@ -149,16 +147,16 @@ async def outage(*, quick: bool) -> list[str]:
         )
         await asyncio.sleep(before)
         failing = time.monotonic()
-        await service.ask("faults", "rate=0,reads=1,kinds=503")
+        await own.ask("faults", "rate=0,reads=1,kinds=503")
         began = time.monotonic()
         await asyncio.sleep(down)
         over = time.monotonic()
-        await service.ask("faults", "none")
+        await own.ask("faults", "none")
         mended = time.monotonic()
         await asyncio.sleep(WITHIN + LOOK)
         ended.set()
         calls = await running
-        arrived = await service.arrivals()
+        arrived = await own.arrivals()
     made = sum(began <= each.ended < over for each in calls)
     sent = sum(began <= each < over for each in sends)
     usual = _rate(calls, failing - before + 1, failing)
@@ -212,10 +210,19 @@ class Work:
 
 
 @asynccontextmanager
+async def queueing(places: int, at_once: int | Literal["adaptive"]) -> AsyncIterator[Client]:
+    """Run a service that works on *places* requests at a time, and a client of it."""
+    key = ApiKey("eyJhbGciOiJIUzI1NiJ9.eyJ0IjoxfQ.x")
+    with service(WORK, places=places) as url:
+        async with Client(url, key, timeout=PATIENT, max_concurrency=at_once) as client:
+            yield client
+
+
+@asynccontextmanager
 async def reads(places: int, fixed: int | None) -> AsyncIterator[Work]:
     """Read from a service of *places*, *fixed* at a time or as many as the client finds."""
     at_once: int | Literal["adaptive"] = "adaptive" if fixed is None else fixed + max(1, fixed // 9)
-    async with queueing(places, WORK) as url, _client(url, at_once) as client:
+    async with queueing(places, at_once) as client:
         work = Work(client)
 
         async def read() -> None:
@@ -235,7 +242,7 @@ async def reads(places: int, fixed: int | None) -> AsyncIterator[Work]:
 async def writes(places: int, fixed: int | None) -> AsyncIterator[Work]:
     """Write by a batch to a service of *places*, *fixed* at a time at most or as many as the batch finds."""
     with tempfile.TemporaryDirectory() as folder:
-        async with queueing(places, WORK) as url, _client(url, IN_FLIGHT) as client:
+        async with queueing(places, IN_FLIGHT) as client:
             work, most = Work(client), fixed or 4 * places
 
             async def source() -> AsyncIterator[Write[Webhook]]:
@@ -264,10 +271,6 @@ async def writes(places: int, fixed: int | None) -> AsyncIterator[Work]:
 
 def _forget(key: str, hook: Webhook) -> None:
     """Keep no secret."""
-
-
-def _client(url: str, at_once: int | Literal["adaptive"]) -> Client:
-    return Client(url, ApiKey("eyJhbGciOiJIUzI1NiJ9.eyJ0IjoxfQ.x"), timeout=PATIENT, max_concurrency=at_once)
 
 
 async def adaptive(*, quick: bool) -> list[str]:

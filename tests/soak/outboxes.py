@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import signal
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
 
 import asyncpg
 import attrs
@@ -25,6 +23,7 @@ from invsvc_async import Verdict
 from invsvc_async.simulator import Faults, Simulator
 from tests.outbox.child import TABLES
 from tests.outbox.conftest import outbox_at
+from tests.support.children import Crew
 from tests.support.database import database
 
 FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.15, hang=0.3)
@@ -48,86 +47,65 @@ async def run(
     orders: int, processes: int, seed: int, *, every: float = 1.0, patience: float = 120.0
 ) -> Survived:
     """Run the application until each committed order has a verdict; *every* so many seconds, hit a process."""
-    chance, name = random.Random(seed), f"soak{seed}"
-    folder = await asyncpg.connect(database().address)
-    await folder.execute(f"DROP DATABASE IF EXISTS {name}")
-    await folder.execute(f"CREATE DATABASE {name}")
-    await folder.close()
-    place = database().address.replace("/postgres?", f"/{name}?")
-    connection = await asyncpg.connect(place)
-    await connection.execute(TABLES)
-    begun, kills, stops = time.monotonic(), 0, 0
-    async with Simulator(seed=seed, faults=FAULTS, latency=0.005) as service:
+    chance, name, begun = random.Random(seed), f"soak{seed}", time.monotonic()
+    async with (
+        database().fresh(name) as place,
+        Simulator(seed=seed, faults=FAULTS, latency=0.005) as service,
+        asyncpg.create_pool(place, min_size=1, max_size=1) as tables,
+    ):
+        await tables.execute(TABLES)
         things = [service.seed_webhook().id for _ in range(THINGS)]
-        await connection.executemany("INSERT INTO things VALUES ($1)", [(thing,) for thing in things])
+        await tables.executemany("INSERT INTO things VALUES ($1)", [(thing,) for thing in things])
         address = outbox_at("soak", silence=1).replace("/postgres?", f"/{name}?")
-        arguments = service.base_url, service.api_key, address, place, ",".join(things), str(orders)
+        child = (
+            "tests.outbox.child",
+            service.base_url,
+            service.api_key,
+            address,
+            place,
+            ",".join(things),
+            orders,
+        )
+        crew = Crew(processes, chance, lambda _number, _turn: child)
 
-        async def begin() -> asyncio.subprocess.Process:
-            return await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "tests.outbox.child", *arguments
-            )
+        async def is_done() -> bool:
+            return await _all_given(tables, orders) or time.monotonic() > begun + patience
 
-        until = time.monotonic() + patience
-        is_done = False
-        while not is_done:
-            children = [await begin() for _ in range(processes)]
-            try:
-                while not await _all_given(connection, orders) and time.monotonic() < until:
+        while not await is_done():  # again: a process may commit an order at last, after it was stopped
+            async with crew:
+                while not await is_done():
                     await asyncio.sleep(every)
-                    if await _tried(connection) > orders and chance.random() < 0.7:
-                        continue  # nothing new is made: let what is left end
-                    number = chance.randrange(processes)
-                    if chance.random() < 0.5:
-                        children[number].kill()
-                        await children[number].wait()
-                        children[number], kills = await begin(), kills + 1
-                    else:
-                        children[number].send_signal(signal.SIGSTOP)
-                        await asyncio.sleep(chance.uniform(0.2, 2.5))  # it counts as dead after 1 s
-                        children[number].send_signal(signal.SIGCONT)
-                        stops += 1
-            finally:
-                for child in children:
-                    with suppress(ProcessLookupError):
-                        child.kill()
-                    await child.wait()
-            # A process may have committed an order at last, after it was stopped in its transaction.
-            is_done = await _all_given(connection, orders) or time.monotonic() >= until
+                    # Once nothing new is made, most of the time what is left may end.
+                    if await _tried(tables) <= orders or chance.random() >= 0.7:
+                        await crew.hit()
         await service.settled()
-        wrong, verdicts, committed = await _judged(connection, service)
-    await connection.close()
+        wrong, verdicts, committed = await _judged(tables, service)
     return Survived(
-        tried=orders, committed=committed, kills=kills, stops=stops, seconds=time.monotonic() - begun,
+        tried=orders, committed=committed, kills=crew.kills, stops=crew.stops, seconds=time.monotonic() - begun,
         verdicts=verdicts, wrong=wrong,
     )  # fmt: skip
 
 
-async def _tried(connection: asyncpg.Connection) -> int:
-    return int(await connection.fetchval("SELECT last_value FROM tries"))
+async def _tried(tables: asyncpg.Pool) -> int:
+    return int(await tables.fetchval("SELECT last_value FROM tries"))
 
 
-async def _all_given(connection: asyncpg.Connection, orders: int) -> bool:
-    if await _tried(connection) <= orders:
+async def _all_given(tables: asyncpg.Pool, orders: int) -> bool:
+    if await _tried(tables) <= orders:
         return False
     open_ones = "SELECT count(*) FROM orders WHERE key NOT IN (SELECT key FROM verdicts)"
-    return not await connection.fetchval(open_ones)
+    return not await tables.fetchval(open_ones)
 
 
-async def _judged(
-    connection: asyncpg.Connection, service: Simulator
-) -> tuple[list[str], dict[str, int], int]:
+async def _judged(tables: asyncpg.Pool, service: Simulator) -> tuple[list[str], dict[str, int], int]:
     """Compare the application's own tables with the ledger."""
-    orders = {row["key"]: row for row in await connection.fetch("SELECT * FROM orders")}
+    orders = {row["key"]: row for row in await tables.fetch("SELECT * FROM orders")}
     said: dict[str, dict[str, str]] = {}
-    for row in await connection.fetch("SELECT * FROM verdicts"):
+    for row in await tables.fetch("SELECT * FROM verdicts"):
         said.setdefault(row["key"], {})[row["verdict"]] = row["why"]
     effects: Counter[str] = Counter()
     came: dict[str, list[str]] = {}
-    arrived = set()
-    for entry in service.ledger.entries:
-        if entry.operation == "webhooks.update":
-            arrived.add(entry.body["description"])
+    arrived = {entry.body["description"] for entry in service.ledger.find("webhooks.update")}
     for entry in sorted(service.ledger.effects("webhooks.update"), key=lambda entry: entry.applied_at or 0.0):
         effects[entry.body["description"]] += 1
         came.setdefault(entry.path_id, []).append(entry.body["description"])

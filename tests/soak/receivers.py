@@ -27,15 +27,16 @@ from invsvc_async import events
 from invsvc_async.events.receiving import worker
 from invsvc_async.events.stores import open_store
 from tests.events.bodies import SHARED, encoded, headers_of, v2
+from tests.support.children import first_lines, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from invsvc_async.events import Store
 
-_ROOT = Path(__file__).parents[2]
 _FORGED = 0.1
 _SENDERS = 16
+AT_ONCE = 8  # events that one process handles
 _PAUSE = (0.3, 2.0)  # s between two ends of processes
 _LEASE = (
     8.0  # s for a handler, which takes milliseconds: a process that the machine stops for so long is rare
@@ -46,22 +47,17 @@ class Receiver:
     """A process that receives; it can be killed, or told to close, and is then started anew."""
 
     def __init__(self, store: str, log: Path) -> None:
-        self._arguments = ["-m", "tests.soak.receivers", "receive", store, str(log)]
-        self._process: asyncio.subprocess.Process | None = None
-        self.port = 0
+        self._command = "tests.soak.receivers", "receive", store, log
         self.ended: dict[int, float] = {}
 
     async def start(self) -> None:
         """Start it, and wait until it listens."""
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, *self._arguments, stdout=asyncio.subprocess.PIPE, cwd=_ROOT
-        )
-        assert self._process.stdout is not None
-        self.port = int(await self._process.stdout.readline())
+        self._process = await started(*self._command)
+        [port] = await first_lines(self._process, 1)
+        self.port = int(port)
 
     async def end(self, how: signal.Signals) -> None:
         """End it with a signal, and note when it was certainly gone."""
-        assert self._process is not None
         self._process.send_signal(how)
         await self._process.wait()
         self.ended[self._process.pid] = time.monotonic()
@@ -72,7 +68,7 @@ async def receive(store: str, log: str) -> None:
     logging.getLogger("invsvc_async").setLevel(logging.ERROR)  # not of each forged delivery
     worker._MARGIN = 2.0  # s
     written = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    policy = events.InboxPolicy(timeout=_LEASE - 2.0, poll=0.05, concurrency=8, initial=0.01)
+    policy = events.InboxPolicy(timeout=_LEASE - 2.0, poll=0.05, concurrency=AT_ONCE, initial=0.01)
     header = events.SharedHeader(*SHARED)
     receiver = events.Receiver(secrets=(), shared_header=header, mode="inbox", store=store, inbox=policy)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.soak.soak import Soaked
     from tests.soak.world import World
 
-__all__ = ["Report", "report_of", "table"]
+__all__ = ["Report", "report_of", "table", "without_numbers"]
 
 LINES = 10  # of the ledger that a story has of the beginning, and of the end
 UNKNOWN_ALLOWED = 0.02  # of the writes that have a reader
@@ -100,11 +100,15 @@ def report_of(seed: int, world: World, soaked: Soaked, *, stories: int) -> Repor
 
 
 def _reason(sibling: Sibling) -> str:
-    """Return why it is unknown, without numbers, so that like reasons are counted together."""
+    """Return why it is unknown."""
     outcome, run = sibling.heard[-1].outcome, sibling.heard[-1].run
     words = "?" if outcome is None else outcome.message
-    plain = " ".join("…" if any(sign.isdigit() for sign in word) else word for word in words.split())
-    return f"{sibling.operation}, {run.kind} by {run.client[0]}: {plain}"
+    return f"{sibling.operation}, {run.kind} by {run.client[0]}: {without_numbers(words)}"
+
+
+def without_numbers(words: str) -> str:
+    """Return *words* with a sign for each number, so that like reasons are counted together."""
+    return " ".join("…" if any(sign.isdigit() for sign in word) else word for word in words.split())
 
 
 def _reads(siblings: Iterable[Sibling], truth: Truth) -> dict[str, float]:

@@ -163,7 +163,7 @@ class Soak(TakingUp):
         main = self.main
         await main.alive.wait()
         run = sibling.begin("live", main.name, self.loop.time())
-        write = named(drawn.make(main.client), sibling.key)
+        write = named(drawn.made_by(main.client), sibling.key)
 
         def heard() -> Coroutine[Any, Any, None]:
             return self.heard_of(sibling, run, main, write.outcome)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from invsvc_async.resources.by_name import as_write
 from tests.soak.world import HOOKS, HOSTS, JOURNEYS
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
 
     from invsvc_async import Client
     from invsvc_async.writes.write import Write
 
 __all__ = ["Drawn", "draw"]
 
-EVENTS = ("invoice.created",)
+EVENTS = ["invoice.created"]
 TEAM = "team_1"  # the credential's own, by name
 NAMES = ("a", "b")
 TEXTS = (
@@ -33,26 +33,27 @@ TEXTS = (
 
 @attrs.frozen(eq=False)
 class Drawn:
-    """One write to be made: by whom it is recognised, and how a client makes it."""
+    """One write to be made, as data, and the fields by which the state shows it."""
 
     operation: str
     thing: str
+    arguments: dict[str, Any]  # Any: JSON
     wanted: dict[str, Any] | None  # Any: JSON
-    make: Callable[[Client], Write[Any]]  # Any: of any operation
+
+    def made_by(self, client: Client) -> Write[Any]:  # Any: of any operation
+        """Make the write."""
+        return as_write(client, self.operation, self.arguments)
 
 
-def _journey(chance: random.Random, thing: str, _number: int) -> Drawn:
+def _journey(chance: random.Random, thing: str, number: int, *, own: bool = False) -> Drawn:
     fields: dict[str, Any] = {}
-    if chance.random() < 0.8:
+    if own:
+        fields["name"] = f"own {number}"
+    elif chance.random() < 0.8:
         fields["name"] = chance.choice(NAMES)
-    if not fields or chance.random() < 0.2:
+    if not own and (not fields or chance.random() < 0.2):
         fields["description"] = chance.choice(NAMES)
-    return Drawn("journeys.update", thing, fields, lambda client: client.journeys.update(thing, **fields))
-
-
-def _own_name(chance: random.Random, thing: str, number: int) -> Drawn:
-    fields = {"name": f"own {number}"}
-    return Drawn("journeys.update", thing, fields, lambda client: client.journeys.update(thing, **fields))
+    return Drawn("journeys.update", thing, {"journey": thing, **fields}, fields)
 
 
 def _hook(chance: random.Random, thing: str, number: int) -> Drawn:
@@ -64,17 +65,14 @@ def _hook(chance: random.Random, thing: str, number: int) -> Drawn:
         fields = {"description": f"own {number}"}
     elif way < 0.75:
         fields["status"] = chance.choice(("active", "inactive"))
-    return Drawn("webhooks.update", thing, fields, lambda client: client.webhooks.update(thing, **fields))
-
-
-def _delete(_chance: random.Random, thing: str, _number: int) -> Drawn:
-    return Drawn("webhooks.delete", thing, None, lambda client: client.webhooks.delete(thing))
+    return Drawn("webhooks.update", thing, {"webhook": thing, **fields}, fields)
 
 
 def _create(chance: random.Random, thing: str, _number: int) -> Drawn:
     host = thing.partition(" ")[2]
     url = chance.choice((f"https://{host}.example/in",) * 3 + (f"https://{host.upper()}.example:443/%69n",))
-    fields: dict[str, Any] = {"url": url, "events": EVENTS, "on_lost_secret": "keep"}
+    wanted = {"url": url, "events": EVENTS}
+    fields: dict[str, Any] = {**wanted, "on_lost_secret": "keep"}
     if chance.random() < 0.3:
         fields["team"] = TEAM
     way = chance.random()
@@ -82,15 +80,12 @@ def _create(chance: random.Random, thing: str, _number: int) -> Drawn:
         fields["tag"] = True
     elif way < 0.65:
         fields |= chance.choice(TEXTS)
-    body = {name: value for name, value in fields.items() if name in ("url", "events")}
-    return Drawn("webhooks.create", thing, body, lambda client: client.webhooks.create(**fields))
+    return Drawn("webhooks.create", thing, fields, wanted)
 
 
 def _mapping(_chance: random.Random, thing: str, number: int) -> Drawn:
     fields = {"amount": f"column {number % 2}"}
-    return Drawn(
-        "sheets.save_mapping", thing, fields, lambda client: client.sheets.save_mapping(fields=fields)
-    )
+    return Drawn("sheets.save_mapping", thing, {"fields": fields}, fields)
 
 
 def draw(chance: random.Random, number: int, made: list[str]) -> list[Drawn]:
@@ -102,8 +97,9 @@ def draw(chance: random.Random, number: int, made: list[str]) -> list[Drawn]:
     length = chance.choice((1, 1, 2, 2, 3))
     way = chance.random()
     if way < 0.33:
-        make, thing = (_own_name if chance.random() < 0.1 else _journey), chance.choice(JOURNEYS)
-    elif way < 0.58:
+        own, thing = chance.random() < 0.1, chance.choice(JOURNEYS)
+        return [_journey(chance, thing, number + place, own=own) for place in range(length)]
+    if way < 0.58:
         make, thing = _hook, chance.choice(HOOKS)
     elif way < 0.85 or not made:
         make, thing = _create, f"url {chance.choice(HOSTS)}"
@@ -116,6 +112,7 @@ def draw(chance: random.Random, number: int, made: list[str]) -> list[Drawn]:
 
 def _around_delete(chance: random.Random, number: int, thing: str, length: int) -> list[Drawn]:
     """Draw updates of a webhook that ends with its delete, most of the time."""
-    updates = [_hook(chance, thing, number + place) for place in range(length - 1)]
-    last = _delete if chance.random() < 0.8 else _hook
-    return [*updates, last(chance, thing, number + length - 1)]
+    drawn = [_hook(chance, thing, number + place) for place in range(length - 1)]
+    if chance.random() < 0.8:
+        return [*drawn, Drawn("webhooks.delete", thing, {"webhook": thing}, None)]
+    return [*drawn, _hook(chance, thing, number + length - 1)]

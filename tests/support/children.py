@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    import random
+    from collections.abc import AsyncIterator, Callable, Sequence
 
 
-async def started(module: str, *arguments: object) -> asyncio.subprocess.Process:
+async def started(module: object, *arguments: object) -> asyncio.subprocess.Process:
     """Start ``python -m MODULE ARGUMENTS``, whose output can be read."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
+    command = [sys.executable, "-m", *map(str, (module, *arguments))]
     return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
 
 
@@ -40,3 +43,60 @@ async def gone_after(child: asyncio.subprocess.Process) -> AsyncIterator[asyncio
         if child.returncode is None:
             child.kill()
         await child.communicate()
+
+
+class Crew:
+    """
+    Processes of one program that are killed at random, and started anew, or stopped for a while.
+
+    *command* returns the module and its arguments, by the number of the process and that of its start; *take* is
+    called with each line that is printed.  A process that ends with 0 is not started again.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        chance: random.Random,
+        command: Callable[[int, int], Sequence[object]],
+        take: Callable[[bytes], None] = lambda _: None,
+    ) -> None:
+        self.kills = self.stops = 0
+        self._size, self._chance, self._command, self._take = size, chance, command, take
+        self._running: dict[int, asyncio.subprocess.Process] = {}
+
+    async def __aenter__(self) -> Self:
+        self._living = [asyncio.create_task(self._live(number)) for number in range(self._size)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._living:
+            task.cancel()
+        await asyncio.gather(*self._living, return_exceptions=True)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all have ended by themselves."""
+        return all(task.done() for task in self._living)
+
+    async def _live(self, number: int) -> None:
+        for turn in count():
+            async with gone_after(await started(*self._command(number, turn))) as child:
+                self._running[number] = child
+                assert child.stdout is not None
+                async for line in child.stdout:
+                    self._take(line)
+                if await child.wait() == 0:
+                    return
+
+    async def hit(self) -> None:
+        """Kill one of them, or stop it for so long that others may take it for dead."""
+        child = self._running[self._chance.choice(list(self._running))]
+        with suppress(ProcessLookupError):
+            if self._chance.random() < 0.5:
+                child.kill()
+                self.kills += 1
+            else:
+                child.send_signal(signal.SIGSTOP)
+                self.stops += 1
+                await asyncio.sleep(self._chance.uniform(0.2, 2.5))  # it counts as dead after 1 s
+                child.send_signal(signal.SIGCONT)

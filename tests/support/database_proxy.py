@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.support.database import database
+from tests.support.door import carry
 from tests.support.kept_port import KeptPort
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
 _READY = b"Z\0\0\0\5"  # the end of a reply: it was done
 
@@ -76,9 +77,11 @@ class DatabaseProxy:
         its_reader, its_writer = await asyncio.open_unix_connection(self._socket)
         self._ends |= {writer, its_writer}
         losing = asking = False
+        speaks = self._speaks  # of this connection: a silent one stays silent
 
-        def asked(piece: bytes) -> bool:
+        async def asked(piece: bytes) -> bool:
             nonlocal losing, asking
+            await speaks.wait()
             self.trips += not asking
             asking = True
             if self._marks and self._marks[0] in piece:
@@ -86,8 +89,9 @@ class DatabaseProxy:
                 del self._marks[0]
             return True
 
-        def replied(piece: bytes) -> bool:
+        async def replied(piece: bytes) -> bool:
             nonlocal asking
+            await speaks.wait()
             asking = False
             if losing and _READY in piece:
                 self.lost += 1
@@ -96,26 +100,7 @@ class DatabaseProxy:
             return not losing
 
         with suppress(asyncio.CancelledError):
-            await asyncio.gather(
-                _carry(reader, its_writer, asked, self._speaks),
-                _carry(its_reader, writer, replied, self._speaks),
-            )
-
-
-async def _carry(
-    source: asyncio.StreamReader,
-    to: asyncio.StreamWriter,
-    see: Callable[[bytes], bool],
-    speaks: asyncio.Event,
-) -> None:
-    """Pass on what *see* lets through."""
-    with suppress(OSError):
-        while piece := await source.read(65536):
-            await speaks.wait()
-            if see(piece):
-                to.write(piece)
-                await to.drain()
-    to.close()
+            await asyncio.gather(carry(reader, its_writer, asked), carry(its_reader, writer, replied))
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from yarl import URL
@@ -10,13 +11,34 @@ from yarl import URL
 from tests.support.kept_port import KeptPort
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from invsvc_async.simulator import Simulator
 
 
-class Door:
-    """Forwards one port to the simulator. While it is shut, the port refuses connections."""
+async def carry(
+    source: asyncio.StreamReader,
+    to: asyncio.StreamWriter,
+    see: Callable[[bytes], Awaitable[bool]] | None = None,
+) -> None:
+    """Pass on what comes, or of it what *see* lets through, and the end."""
+    with suppress(OSError):
+        while piece := await source.read(65536):
+            if see is None or await see(piece):
+                to.write(piece)
+                await to.drain()
+    to.close()
 
-    def __init__(self, service: Simulator) -> None:
+
+class Door:
+    """
+    Forwards one port to the simulator. While it is shut, the port refuses connections.
+
+    *see* is asked about each piece that a client sends, whether it is to be passed on.
+    """
+
+    def __init__(self, service: Simulator, see: Callable[[bytes], Awaitable[bool]] | None = None) -> None:
+        self._see = see
         self._inner = URL(service.base_url)
         self._writers = set()
         self._server = None
@@ -53,15 +75,5 @@ class Door:
             inner_writer.transport.abort()
             return
         self._writers.add(inner_writer)
-        await asyncio.gather(self._pump(reader, inner_writer), self._pump(inner_reader, writer))
+        await asyncio.gather(carry(reader, inner_writer, self._see), carry(inner_reader, writer))
         self._writers -= {writer, inner_writer}
-
-    async def _pump(self, reader, writer):
-        try:
-            while content := await reader.read(65536):
-                writer.write(content)
-                await writer.drain()
-        except OSError:
-            pass
-        finally:
-            writer.close()

@@ -3,68 +3,96 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
+import attrs
 import typer
 from typer.core import TyperGroup
 
-from invsvc_async.cli.commands.report import report
-from invsvc_async.cli.commands.stores import (
-    BATCH,
-    At,
-    Kind,
-    Place,
-    attach,
-    drop,
-    list_,
-    prune,
-    retry,
-    show,
-    workers,
+from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, plain_groups, show_groups
+from invsvc_async.cli.commands.stores import BATCH, Place, attach
+from invsvc_async.cli.options import (
+    Concurrency,
+    Sending,
+    argument,
+    check_outputs,
+    existing_file,
+    expanded,
+    group_of,
+    handled,
+    interruptible,
+    option,
+    stop_signals,
 )
-from invsvc_async.cli.option_groups import expanded, group_of
-from invsvc_async.cli.options import Port, check_outputs, existing_file, handled, interruptible
-from invsvc_async.cli.output import DONE, USAGE, counted, emit_json, fail, note
-from invsvc_async.cli.sending import BatchSending
-from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.cli.output import (
+    Exit,
+    age,
+    console,
+    counted,
+    emit_json,
+    fail,
+    is_terminal,
+    note,
+    print_facts,
+    reporting,
+)
+from invsvc_async.errors import BatchStoppedError
+from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import BinaryIO
+    from collections.abc import Callable, Generator
 
+    from invsvc_async.batch import Batch, Progress, Summary
     from invsvc_async.batch.file_check import FileWrites
+    from invsvc_async.batch.reports.not_applied import Group
+    from invsvc_async.client import Client
 
-__all__ = ["PAGE", "app", "watch"]
-
-Journal = Annotated[str, typer.Option(help="The journal: a file, or postgresql://…", metavar="FILE")]
-Input = Annotated[
-    Path,
-    typer.Argument(
-        help="One write per line, as JSON, or a table; - is stdin.", metavar="FILE", callback=existing_file
-    ),
-]
-
-Operation = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The input is a CSV table; each row is such a write.")
-]
-Maps = Annotated[
-    list[str] | None,
-    typer.Option("--map", metavar="ARGUMENT=COLUMN", help="Of a table: one argument; repeatable."),
-]
-KeyColumn = Annotated[str | None, typer.Option("--key", metavar="COLUMN", help="Of a table: the keys.")]
+__all__ = ["app"]
 
 _CORRECT = "Correct these lines, or skip them with --skip-bad"
 _FORM = (
     'The input must have one write per line: {"operation": …, "arguments": {…}, "key": …}. '
     "Of a table, --operation says what its rows are"
 )
-PAGE = ("invsvc_async.cli", "batch_watch.html")
 _NAMED = 20  # bad lines that are shown; 2 if no line is good, as in a file of another format
+_EVERY = 10.0  # s between lines of progress
+_GRACE = 10.0  # s for writes in flight to finish after an interrupt
+
+Input = Annotated[
+    Path, argument("One write per line, as JSON, or a table; - is stdin.", "FILE", callback=existing_file)
+]
+Operation = Annotated[str | None, option("The input is a CSV table; each row is such a write.", "NAME")]
+Maps = Annotated[list[str] | None, option("Of a table: one argument; repeatable.", "ARGUMENT=COLUMN")]
+
+
+@attrs.frozen
+class _BatchSending(Sending):
+    """The options of commands that send a batch; a worker has not all of them."""
+
+    concurrency: Concurrency = 200
+    tag: Annotated[
+        bool, option("Tag new webhooks, so that they can be identified.", names=("--tag/--no-tag",))
+    ] = True
+    stop_after: Annotated[
+        str | None, option("Stop after so many writes, or such a share (0.05), that were not applied.", "N")
+    ] = None
+
+    @property
+    def settings(self) -> dict[str, Any]:  # Any: as the parameters
+        """Those of ``Batch.open``."""
+        text = self.stop_after
+        try:
+            limit = None if text is None else int(text) if text.isdecimal() else float(text)
+        except ValueError:
+            wrong = "--stop-after: must be a number of writes, or a share below 1"
+            raise typer.BadParameter(wrong) from None
+        own = {"concurrency": self.concurrency, "tag": self.tag, "stop_after": limit}
+        return super().settings | own
 
 
 class _Group(TyperGroup):
@@ -92,19 +120,17 @@ app: typer.Typer = group_of(
 
 @app.command()
 @expanded
-def run(
+async def run(
     file: Input,
     *,
-    journal: Journal,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the file, and show its first writes.")
-    ] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines and list them.")] = False,
+    journal: Annotated[str, option("The journal: a file, or postgresql://…", "FILE")],
+    dry_run: Annotated[bool, option("Check the file, and show its first writes.")] = False,
+    skip_bad: Annotated[bool, option("Skip invalid lines and list them.")] = False,
     operation: Operation = None,
     map_: Maps = None,
-    key: KeyColumn = None,
-    options: BatchSending,
-) -> None:
+    key: Annotated[str | None, option("Of a table: the keys.", "COLUMN")] = None,
+    options: _BatchSending,
+) -> int:
     """
     Start or resume a batch: `invsvc batch writes.jsonl --journal run.db --dry-run`.
 
@@ -121,61 +147,28 @@ def run(
     newer writes to the same resources were sent, and 0 otherwise.  5 means that nothing is wrong, except that
     another process has not read its input to its end yet, or that invalid lines were skipped.
     """
-    from invsvc_async.batch.file_check import rereadable
+    from invsvc_async.batch.entries import checkpoint_at
+    from invsvc_async.batch.file_check import FileWrites, check_file, read_lines, rereadable
+    from invsvc_async.cli.table_input import Table
 
     check_outputs({"--secrets-to": options.secrets_to}, input=file, journal=journal)
     if operation is None and (map_ or key is not None):
         raise typer.BadParameter("--map and --key need --operation, which says that the input is a table")
-
     with interruptible():  # a pipe may give nothing
         opened = rereadable(file)
     with opened as lines:
-        table = None if operation is None else (operation, map_ or (), key)
-        running = _run(journal, options, file, lines, table, dry_run=dry_run, skip_bad=skip_bad)
-        raise typer.Exit(until_done(running))
-
-
-async def _run(
-    journal: str,
-    options: BatchSending,
-    file: Path,
-    lines: BinaryIO,
-    table: tuple[str, Sequence[str], str | None] | None,
-    *,
-    dry_run: bool,
-    skip_bad: bool,
-) -> int:
-    from invsvc_async.batch.entries import checkpoint_at
-    from invsvc_async.batch.file_check import FileWrites, read_lines
-    from invsvc_async.cli.commands import batch_run
-    from invsvc_async.cli.table_input import Table
-
-    async with options.client(options.concurrency) as client:
-        rows = None if table is None else Table(lines, client, *table)
-        read, form = (read_lines, b"") if rows is None else (rows.lines, rows.form)
-        writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, read=read, form=form)
-        for _ in writes.check(None if dry_run else await checkpoint_at(journal)):
-            pass
-        _name_problems(file, writes, skip_bad=skip_bad)
-        if dry_run:
-            names = ("operation", "arguments", "key")
-            first = [{name: getattr(each, name) for name in names} for each in writes.first]
-            problems = [{"line": each.number, "reason": each.reason} for each in writes.problems]
-            found = {"good": writes.good, "bad": writes.bad, "problems": problems, "first": first}
-            for each in [found] if options.json_ else first:
-                emit_json(each)
-            valid, invalid = counted(writes.good, "valid write"), counted(writes.bad, "invalid line")
-            note(f"{valid}, {invalid}; nothing was sent")
-            return USAGE if writes.bad else DONE
-        if writes.bad and not (skip_bad and writes.good):
-            fail(f"nothing was sent. {_CORRECT if writes.good else _FORM}")
-            return USAGE
-        # A run on a shared journal also sends what other runs put into it.
-        may_create = writes.has_secrets or is_postgres(str(journal))
-        options.check_secrets(may_create=may_create)
-        return await batch_run.run(
-            journal, options, client, writes, total=writes.good, bad=writes.bad, may_create=may_create
-        )
+        async with options.client_for(options.concurrency) as client:
+            rows = None if operation is None else Table(lines, client, operation, map_ or (), key)
+            read, form = (read_lines, b"") if rows is None else (rows.lines, rows.form)
+            writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, read=read, form=form)
+            check_file(writes, None if dry_run else await checkpoint_at(journal))
+            _name_problems(file, writes, skip_bad=skip_bad)
+            if dry_run:
+                return _tell_check(writes, as_json=options.json_)
+            if writes.bad and not (skip_bad and writes.good):
+                fail(f"nothing was sent. {_CORRECT if writes.good else _FORM}")
+                return Exit.USAGE
+            return await _run(journal, options, client, writes)
 
 
 def _name_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> None:
@@ -187,71 +180,190 @@ def _name_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> None:
         fail(f"{file}: and {writes.bad - most:,} more lines")
 
 
-def worker(place: Place, *, options: BatchSending) -> None:
+def _tell_check(writes: FileWrites, *, as_json: bool) -> int:
+    """Print what a check has found, and return the exit code."""
+    names = ("operation", "arguments", "key")
+    first = [{name: getattr(each, name) for name in names} for each in writes.first]
+    problems = [{"line": each.number, "reason": each.reason} for each in writes.problems]
+    found = {"good": writes.good, "bad": writes.bad, "problems": problems, "first": first}
+    for each in [found] if as_json else first:
+        emit_json(each)
+    valid, invalid = counted(writes.good, "valid write"), counted(writes.bad, "invalid line")
+    note(f"{valid}, {invalid}; nothing was sent")
+    return Exit.USAGE if writes.bad else Exit.DONE
+
+
+async def worker(place: Place, *, options: _BatchSending) -> int:
     """
     Process a batch shared by several machines, until interrupted:
     `invsvc batch worker "postgresql://db.example/orders" --secrets-to secrets.jsonl`.
 
     Workers can join and leave at any time.  They share the --rate.
     """
-    from invsvc_async.cli.commands import batch_run
-
-    async def work() -> int:
-        async with options.client(options.concurrency) as client:
-            return await batch_run.run(place, options, client)
-
     options.check_secrets(may_create=True)
-    raise typer.Exit(until_done(work()))
+    async with options.client_for(options.concurrency) as client:
+        return await _run(place, options, client, None)
 
 
-async def watch(
-    kind: Kind,
-    at: At,
-    *,
-    port: Port = 0,
-    open_: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open the page in a browser, or only print its address.")
-    ] = True,
-) -> None:
-    """
-    Watch a batch on a page: `invsvc batch watch run.db`.  Stop with Ctrl-C.
+async def _run(journal: str, options: _BatchSending, client: Client, writes: FileWrites | None) -> int:
+    """Run the unfinished writes of *writes* and the journal, or work on a shared batch until interrupted."""
+    from invsvc_async.batch import Batch
+    from invsvc_async.batch.entries import name_of
+    from invsvc_async.batch.reports.not_applied import groups_of
 
-    The page shows progress, rate, pauses, workers and failures.
-    It only reads, so it can run beside the batch, and after its end.  The page answers only to this machine.
-    """
-    del kind
-    import webbrowser
+    # A run on a shared journal also sends what other runs put into it.
+    may_create = writes is None or writes.has_secrets or is_postgres(journal)
+    options.check_secrets(may_create=may_create)
+    failure: BatchStoppedError | None = None
+    async with AsyncExitStack() as stack:
+        shown = writes is not None and not options.json_
+        show = stack.enter_context(_bar(0 if writes is None else writes.good, shown=shown))
+        take = await options.secret_sink(stack)  # its file is closed after the batch
+        opening = Batch.open(journal, client, on_secret=take, on_progress=show, **options.settings)
+        batch = await stack.enter_async_context(opening)
+        if not batch.entries.is_shared:  # what an earlier run has left, this one would do
+            may_create = may_create or await batch.entries.has_secrets()
+            options.check_secrets(may_create=may_create)
+        stopped = stack.enter_context(_signals(batch))
+        try:
+            if writes is None:
+                note("waiting for work; press Ctrl-C to leave")
+            async for result in batch.work() if writes is None else batch.run(writes):
+                if writes is None and result.applied is not True:
+                    note(f"{result.key}: {result.verdict}: {result.message}")
+        except BatchStoppedError as error:
+            failure = error
+        summary, progress = await batch.summary(), batch.progress
+        groups = [] if writes is None else await groups_of(batch.entries, name_of(journal))
+    bad = 0 if writes is None else writes.bad
+    discarded = options.no_secrets and may_create and writes is not None
+    _print_summary(summary, progress, groups, bad=bad, discarded=discarded, as_json=options.json_)
+    if failure is not None:
+        fail(str(failure))
+        return Exit.FAILED
+    if writes is None:
+        return Exit.DONE
+    if stopped:
+        note("interrupted: run the same command again to resume; writes in flight are settled first")
+        return Exit.INTERRUPTED
+    return _exit_code_of(summary, bad)
 
-    from invsvc_async.batch.reports.live import Watch
-    from invsvc_async.simulator.loopback_page import serving_page
 
-    try:
-        async with Watch(at.place) as batch, serving_page(PAGE, batch.data, port=port) as address:
-            if at.json_:
-                emit_json({"watch_url": address, "data_url": f"{address}data"})
-            else:
-                typer.echo(f"Watching {batch.name}; press Ctrl-C to stop.\n  watch_url   {address}")
-                typer.echo(f"  data_url    {address}data (what the page reads, as JSON)")
-            sys.stdout.flush()
-            if open_ and not at.json_ and _has_screen():
-                await asyncio.to_thread(webbrowser.open, address)
-            await _interrupted()
-    except OSError as error:
-        raise typer.BadParameter(f"--port: {error.strerror or error}. Use another one, or 0.") from error
+def _exit_code_of(summary: Summary, bad: int) -> int:
+    """Return the exit code of a finished batch, of whose input *bad* lines were skipped."""
+    if summary.unknown:
+        return Exit.UNKNOWN
+    missing = summary.total - summary.verdicts.get(Verdict.APPLIED, 0)
+    if missing != summary.overtaken:
+        return Exit.FAILED
+    if summary.open_inputs or bad:
+        return Exit.INCOMPLETE
+    return Exit.OVERTAKEN if missing else Exit.DONE
 
 
-def _has_screen() -> bool:
-    """Return whether a browser would open a window; one for terminals would take over this one."""
-    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    return sys.platform in {"darwin", "win32"} or bool(display)
+@contextmanager
+def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
+    """Stop the batch gracefully on the first signal, at once on the second; yields the stop tasks."""
+    stops: list[asyncio.Task[None]] = []
+
+    def stop() -> None:
+        grace = 0.0 if stops else _GRACE
+        if grace:
+            note(f"stopping: writes in flight have {grace:g} s to finish; press Ctrl-C again to stop now")
+        stops.append(asyncio.create_task(batch.stop(grace)))
+
+    with handled(stop_signals(), stop):
+        yield stops
 
 
-async def _interrupted() -> None:
-    """Wait for a signal to stop."""
-    stopped = asyncio.Event()
-    with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
-        await stopped.wait()
+@contextmanager
+def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
+    """Show the progress as a bar if stderr is a terminal, and as lines if stdout is none."""
+    err, said = console(stderr=True), monotonic()
+
+    def say(progress: Progress) -> None:
+        nonlocal said
+        if shown and not is_terminal(sys.stdout) and monotonic() >= said + _EVERY:
+            said = monotonic()
+            with suppress(OSError):  # reported at the end
+                sys.stdout.write(f"{_whole(progress, total)}; {_this_run(progress)}\n")
+                sys.stdout.flush()
+
+    if not (shown and err.is_terminal):
+        yield say
+        return
+    from rich.console import Group
+    from rich.live import Live
+    from rich.progress import BarColumn, Progress as Bar, TextColumn
+    from rich.text import Text
+
+    bar = Bar(BarColumn(bar_width=24), TextColumn("{task.description}"), console=err)
+    words, task = Text(style="dim"), bar.add_task("", total=total)
+    with Live(Group(bar, words), console=err):
+
+        def show(progress: Progress) -> None:
+            """Update the bar. The journal, and other workers, may have writes that the file does not."""
+            say(progress)
+            done, whole = progress.done + progress.skipped, _whole(progress, total)
+            bar.update(task, completed=done, total=max(total, done), description=whole)
+            words.plain = _this_run(progress)
+
+        yield show
+
+
+def _whole(progress: Progress, total: int) -> str:
+    """Return how much of the batch is done, and the time that the rest takes at the rate of this run."""
+    done = progress.done + progress.skipped
+    words, left = f"{done:,} of {max(total, done):,}", total - done
+    if left > 0 and progress.rate and progress.paused is None:
+        words += f", about {age(left / progress.rate)} left"
+    return words
+
+
+def _this_run(progress: Progress) -> str:
+    """Return what this run has done, and what limits it."""
+    words = f"this run: {progress.done:,}, {progress.rate:,.0f}/s"
+    if progress.verdicts:
+        counts = (f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items()))
+        words += f"; {', '.join(counts)}"
+    if progress.skipped:
+        words += f"; {progress.skipped:,} were done before"
+    if progress.settling:
+        words += f"; {progress.settling:,} settling"
+    if progress.paused is not None:
+        probe = "" if progress.next_probe is None else f", next probe in {progress.next_probe:.0f} s"
+        return f"{words}; paused: {progress.paused}{probe}"
+    return f"{words}; limited by {progress.limited_by}" if progress.limited_by else words
+
+
+def _print_summary(
+    summary: Summary, progress: Progress | None, groups: list[Group], *, bad: int = 0,
+    discarded: bool = False, as_json: bool,
+) -> None:  # fmt: skip
+    with reporting("The run has ended. `invsvc batch report` shows its result."):
+        if as_json:
+            done, skipped = (progress.done, progress.skipped) if progress else (0, 0)
+            this_run = {"done_now": done, "skipped": skipped, "bad": bad}
+            emit_json(counts_of(summary) | this_run | {"not_applied": plain_groups(groups)})
+            return
+        left, lost, overtaken = summary.to_do + summary.sending, summary.secrets_lost, summary.overtaken
+        facts = {
+            **{str(verdict): f"{count:,}" for verdict, count in sorted(summary.verdicts.items())},
+            "left": left and f"{left:,}",
+            "secrets lost": lost and f"{lost:,}; `invsvc batch report` names them",
+            "overtaken": overtaken and f"{overtaken:,} of those not applied, by newer writes",
+            "input": summary.open_inputs and INPUT_INCOMPLETE,
+            "skipped lines": bad and f"{bad:,}, which are not valid",
+            "this run": progress and f"{_speed(progress)}; {progress.skipped:,} already done",
+            "secrets": discarded and "of new webhooks were thrown away, as --no-secrets says",
+        }
+        print_facts(console(), facts)
+        show_groups(groups)
+
+
+def _speed(progress: Progress) -> str:
+    return f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
 
 
 app.command()(expanded(worker, lacks=("tag", "stop_after")))
-attach(app, BATCH, list_, show, report, watch, workers, retry, drop, prune)
+attach(app, BATCH)

@@ -1,24 +1,61 @@
-"""``invsvc demo``: run the same writes through a naive client and through this one."""
+"""``invsvc demo`` and ``invsvc conformance``: clients under faults, judged by the service's ledger."""
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import FAULTS, FaultPlan, existing_file, fault_plan, number
-from invsvc_async.cli.output import USAGE, fail, progress
-from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.cli.options import (
+    FAULTS,
+    FaultPlan,
+    argument,
+    existing_file,
+    fault_plan,
+    interruptible,
+    number,
+    option,
+)
+from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_facts, progress, table
+from invsvc_async.conformance import naive_client, workload
+from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, POLICY, run_client
+from invsvc_async.conformance.service_process import embedded
+from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.conformance.client_runs import ClientRun
     from invsvc_async.conformance.workload import Unit
 
-__all__ = ["command"]
+__all__ = ["command", "conformance", "failures", "show"]
+
+UNKNOWN_ALLOWED = 0.01
+STORIES = 3
+_UNASKED = "effects that belong to no write"  # a row that is left out if there are none
+_LABELS = (
+    ("writes", "writes requested"),
+    ("effects", "effects in the service"),
+    ("duplicates", "duplicate effects"),
+    ("lost", "reported applied, but had no effect"),
+    ("wrong", "reports that contradict the ledger"),
+    ("out_of_order", "of these, effects out of order"),
+    ("unknown", "reported as unknown"),
+    ("unreported", "of these, not reported"),
+    ("webhooks_left", "webhooks left behind"),
+    ("sends", "write requests received"),
+    ("reads", "read requests received"),
+    ("seconds", "seconds"),
+)
+_USUAL = 2000  # writes of a run without options
+_WINDOWS = f"{POLICY.settle_after_error:g} s after a 500, {POLICY.settle_after_loss:g} s after a lost answer"
 
 
-def command(
+async def command(
     *,
     writes: Annotated[int, number(int, "Number of writes; each client does all.", least=1)] = 2000,
     concurrency: Annotated[int, number(int, "Number of writes in flight.", least=1, most=1000)] = 200,
@@ -26,15 +63,14 @@ def command(
     faults: FaultPlan = FAULTS,
     input_: Annotated[
         Path | None,
-        typer.Option(
-            "--input",
+        option(
+            'Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.',
+            "FILE.jsonl",
             callback=existing_file,
-            metavar="FILE.jsonl",
-            help='Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.',
         ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+    json_: Annotated[bool, option("Print the result as JSON.")] = False,
+) -> int:
     """
     Run the same writes under faults through an ordinary client and through this one: `invsvc demo --seed 2`.
 
@@ -44,41 +80,12 @@ def command(
     Exits with 1 if this client has a duplicate, a lost write, a wrong verdict or more than 1 % unknown, or
     if the faults were so mild that the ordinary client made no duplicate.
     """
-    from invsvc_async.cli.commands import demo_report
-
     fault_plan(faults)  # refused before the table's head is printed
-    units = _units(input_, writes, seed)
+    units = workload.made_up(writes, seed) if input_ is None else _units(input_)
+    kept = sum(step.operation == "webhooks.create" for unit in units for step in unit)
     if not json_:
-        demo_report.head(units, concurrency=concurrency, seed=seed, faults=faults)
-    runs = until_done(_run(units, concurrency, seed, faults))
-    failures = demo_report.failures(runs)
-    if json_:
-        demo_report.as_json(runs, failures, seed=seed, kept=demo_report.kept(units))
-    else:
-        demo_report.show(runs, failures, kept=demo_report.kept(units))
-    raise typer.Exit(1 if failures else 0)
-
-
-def _units(path: Path | None, writes: int, seed: int) -> list[Unit]:
-    from invsvc_async.conformance import workload
-
-    if path is None:
-        return workload.made_up(writes, seed)
-    lines, problems = workload.checked(path)
-    if problems or not lines:
-        for problem in map(str, problems) if problems else [f"{path}: has no writes. Add at least one"]:
-            fail(problem)
-        raise typer.Exit(USAGE)
-    return workload.from_lines(lines)
-
-
-async def _run(units: list[Unit], concurrency: int, seed: int, faults: str) -> dict[str, ClientRun]:
-    from invsvc_async.conformance.client_runs import run_client
-    from invsvc_async.conformance.service_process import embedded
-    from invsvc_async.conformance.workload import plan_for
-
-    plan = plan_for(units, seed=seed, faults=faults)
-    total = sum(map(len, units))
+        _head(units, concurrency=concurrency, seed=seed, faults=faults)
+    plan, total = workload.plan_for(units, seed=seed, faults=faults), sum(map(len, units))
     runs: dict[str, ClientRun] = {}
     for name, label in (("ordinary", "ordinary client"), ("sdk", "invsvc_async")):
         async with embedded(plan) as service:
@@ -86,4 +93,220 @@ async def _run(units: list[Unit], concurrency: int, seed: int, faults: str) -> d
                 runs[name] = await run_client(
                     name, units, service, concurrency=concurrency, seed=seed, on_done=advance
                 )
-    return runs
+    failed = failures(runs)
+    if json_:
+        windows = {"after_error": POLICY.settle_after_error, "after_loss": POLICY.settle_after_loss}
+        plain = {name: _plain(run) for name, run in runs.items()}
+        told = {"passed": not failed, "failures": failed, "seed": seed, "settle_windows": windows}
+        emit_json({**told, "webhooks_requested": kept, **plain})
+    else:
+        show(runs, failed, kept=kept)
+    return Exit.FAILED if failed else Exit.DONE
+
+
+def _units(path: Path) -> list[Unit]:
+    with interruptible():  # a pipe may give nothing
+        lines, problems = workload.checked(path)
+    if problems or not lines:
+        for problem in map(str, problems) if problems else [f"{path}: has no writes. Add at least one"]:
+            fail(problem)
+        raise typer.Exit(Exit.USAGE)
+    return workload.from_lines(lines)
+
+
+def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> None:
+    """Print what is about to run, and each client's policy."""
+    plan = fault_plan(faults)
+    reads = plan.rate if plan.reads is None else plan.reads
+    writes = f"{sum(map(len, units)):,} writes, {concurrency} in flight, by each client"
+    facts = {
+        "work": _work(units),
+        "faults": f"{plan.rate:.0%} of writes, {reads:.0%} of reads: {', '.join(plan.kinds)}",
+        "effect": f"of a faulty write: {' or '.join(plan.phases)}; late means up to {plan.late_up_to:g} s",
+        "ordinary client": f"{naive_client.POLICY}; {ATTEMPT_TIMEOUT:g} s per attempt",
+        "invsvc_async": "reads the state after a failure; sends again on proof, "
+        f"at most {POLICY.max_resends} times",
+        "settle windows": f"{_WINDOWS} (shortened for the demo)",
+        "note": plan.late_up_to > POLICY.settle_after_error
+        and "late" in plan.phases
+        and "some faults commit after the settle windows: expect wrong verdicts",
+    }
+    out = console()
+    out.print(f"[bold]{writes}[/], against the embedded service (seed {seed})")
+    if sum(map(len, units)) <= _USUAL:
+        out.print("This takes about 20 seconds, longer on a busy machine. Nothing leaves it.")
+    print_facts(out, facts)
+    out.print()
+
+
+def _work(units: Sequence[Unit]) -> str:
+    """Return what the writes do, in words."""
+    kinds = Counter(step.operation.rpartition(".")[2] for unit in units for step in unit)
+    updates = [sum(step.operation.endswith(".update") for step in unit) for unit in units]
+    sequences = [count for count in updates if count > 1]
+    parts = [f"{count:,} {kind}s" for kind, count in sorted(kinds.items())]
+    if sequences:
+        most = max(sequences)
+        parts.append(
+            f"{sum(sequences):,} of the updates in {len(sequences):,} sequences of 2 to {most} to one thing"
+        )
+    return ", ".join(parts)
+
+
+def failures(runs: Mapping[str, ClientRun]) -> list[str]:
+    """Return all reasons why the demo fails."""
+    ours, theirs = runs["sdk"].judgement, runs["ordinary"].judgement
+    counts = {
+        "duplicates": ours.duplicates,
+        "lost writes": len(ours.lost),
+        "wrong verdicts": len(ours.wrong),
+        "effects without a write": ours.unasked,
+    }
+    found = [f"invsvc_async has {count} {name}" for name, count in counts.items() if count]
+    unknown = ours.verdicts.get(Verdict.UNKNOWN, 0)
+    if unknown > UNKNOWN_ALLOWED * ours.asked:
+        found.append(f"invsvc_async left {unknown} of {ours.asked} writes unknown: more than 1 %")
+    if not theirs.duplicates:
+        found.append("the faults were so mild that the ordinary client made no duplicate")
+    return found
+
+
+def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -> None:
+    """Print the table, and the stories of wrong verdicts.  *kept* webhooks were requested to be left."""
+    from rich import box
+    from rich.table import Table
+
+    out = console()
+    shown = Table(box=box.SIMPLE_HEAD if out.is_terminal else box.ASCII2, header_style="bold", pad_edge=False)
+    shown.add_column("by the service's ledger")
+    shown.add_column("ordinary client", justify="right")
+    shown.add_column("invsvc_async", justify="right")
+    pair = [runs["ordinary"], runs["sdk"]]
+    reasons = sorted({reason for run in pair for reason in run.judgement.unknown_reasons})
+    columns = [_numbers(run, reasons, kept) for run in pair]
+    for name in columns[0]:
+        numbers = [each[name] for each in columns]
+        if any(numbers) or name != _UNASKED:
+            style = "bold" if _matters(name) else "dim"
+            shown.add_row(name, *(_coloured(name, f"{number:,}") for number in numbers), style=style)
+    shown.add_row("time", *(f"{run.seconds:.1f} s" for run in pair), style="dim")
+    out.print(shown)
+    for wrong in runs["sdk"].judgement.wrong[:STORIES]:
+        out.print(f"[red]{wrong.why}[/]\n{wrong.report.story}")
+    for failure in failures:
+        out.print(f"[bold red]FAIL[/] {failure}")
+    if not failures:
+        out.print("[bold green]PASS[/] invsvc_async has no duplicate, no lost write, no wrong verdict")
+
+
+def _plain(run: ClientRun) -> WireObject:
+    judged = run.judgement
+    return {
+        "writes": judged.asked, "took_effect": judged.effective, "effects": judged.effects,
+        "duplicates": judged.duplicates, "lost": len(judged.lost),
+        "wrong": [{"key": each.report.key, "why": each.why} for each in judged.wrong],
+        "out_of_order": judged.inverted,
+        "unasked": judged.unasked,
+        "already_so": judged.already,
+        "verdicts": {str(verdict): judged.verdicts.get(verdict, 0) for verdict in Verdict},
+        "unknown_reasons": dict(judged.unknown_reasons),
+        "sends": judged.sends,
+        "reads": run.reads,
+        "new_webhooks_left": run.left,
+        "seconds": round(run.seconds, 2),
+    }  # fmt: skip
+
+
+def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int]:
+    """Return the rows of the table; *reasons* are those of unknown verdicts, of both clients."""
+    judged = run.judgement
+    wrong, lost = len(judged.wrong), len(judged.lost)
+    # Wrong for another reason than a lost write or the order of effects.
+    denied = sum(
+        each.report.verdict is not Verdict.APPLIED and "came after" not in each.why for each in judged.wrong
+    )
+    verdicts = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED, Verdict.UNKNOWN)
+    return {
+        "writes requested": judged.asked,
+        "  had no effect": judged.asked - judged.effective,
+        "  took effect": judged.effective,
+        "duplicates (took effect again)": judged.duplicates,
+        _UNASKED: judged.unasked,
+        "effects in the service": judged.effects,
+        f"reported {Verdict.APPLIED}": judged.verdicts.get(Verdict.APPLIED, 0),
+        "  of these, it was already so": judged.already,
+        **{f"reported {each}": judged.verdicts.get(each, 0) for each in verdicts},
+        **{f"  {reason}": judged.unknown_reasons.get(reason, 0) for reason in reasons},
+        "wrong verdicts": wrong,
+        "  lost (applied, but no effect)": lost,
+        "  denied, but took effect": denied,
+        "  in the wrong order": wrong - lost - denied,
+        "webhooks left in the service": run.left,
+        "  requested to be left": kept,
+        "  difference": run.left - kept,
+        "write requests sent": judged.sends,
+        "read requests sent": run.reads,
+    }
+
+
+def _matters(name: str) -> bool:
+    """Return whether this row is one of the three to look at."""
+    return name.startswith(("duplicates", "wrong verdicts", f"reported {Verdict.UNKNOWN}"))
+
+
+def _coloured(name: str, number: str) -> str:
+    """Colour the numbers that should be zero."""
+    if not _matters(name):
+        return number
+    bad = "yellow" if name.startswith("reported") else "red"  # unknown is true, but no use
+    return f"[bold green]{number}[/]" if number == "0" else f"[bold {bad}]{number}[/]"
+
+
+async def conformance(
+    words: Annotated[list[str], argument("The client's command; put -- before it.", "COMMAND")],
+    *,
+    writes: Annotated[int, number(int, "Number of writes.", least=1)] = 400,
+    concurrency: Annotated[int, number(int, "Requested number of writes in flight.", least=1)] = 50,
+    seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
+    faults: FaultPlan = FAULTS,
+    timeout: Annotated[
+        float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")
+    ] = 300.0,
+    json_: Annotated[bool, option("Print the result as JSON.")] = False,
+) -> int:
+    """
+    Judge a client in any language: `invsvc conformance -- python examples/conformance/sdk.py`.
+
+    The command gets INVSVC_BASE_URL, INVSVC_API_KEY and INVSVC_WRITES (a file with one JSON object per
+    line: key, after, operation, method, path, query, headers, body).  It prints a line {"key", "verdict",
+    "reason"} for each write.  A write with an "after" must be sent after the write of that key has been
+    reported.
+
+    Exits with 1 if a write had two effects, if a report is false or missing, or if the command failed.
+    """
+    from invsvc_async.cli.waiting import waiting
+    from invsvc_async.conformance import conform
+
+    fault_plan(faults)  # refused before the command is started
+    argv = shlex.split(words[0]) if len(words) == 1 else words
+    try:
+        with waiting("waiting for the command", timeout):
+            found = await conform(
+                argv, writes=writes, seed=seed, faults=faults, concurrency=concurrency, timeout=timeout
+            )
+    except (FileNotFoundError, PermissionError) as error:
+        raise typer.BadParameter(f"{argv[0]}: {error.strerror}", param_hint="COMMAND") from error
+    code = Exit.DONE if found.holds else Exit.FAILED
+    counts = found.counts()
+    contradicted = {each.report.key: each.why for each in found.judgement.wrong}
+    if json_:
+        emit_json({**counts, "contradicted": contradicted})
+        return code
+    table(("what", "count"), [(label, str(counts[name])) for name, label in _LABELS], right=(1,))
+    if found.exit_code is None:
+        note("the command was killed: it exceeded --timeout")
+    elif found.exit_code:
+        note(f"the command exited with {found.exit_code}")
+    for key, why in list(contradicted.items())[:5]:
+        note(f"{key}: {why}")
+    return code

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 import typer
 
-from invsvc_async.cli.options import Calling, is_insecure
-from invsvc_async.cli.output import emit_json, table
-from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.cli.options import Calling, is_insecure, option
+from invsvc_async.cli.output import Exit, emit_json, table
 
 if TYPE_CHECKING:
     from invsvc_async.doctor import Checkup
@@ -21,23 +20,30 @@ __all__ = ["command"]
 _MARKS = {True: "ok", False: "!!", None: "?"}
 
 
-def command(
+async def command(
     *,
     journey: Annotated[
-        str | None, typer.Option(metavar="ID", help="An existing journey, to check whether it can be read.")
+        str | None, option("An existing journey, to check whether it can be read.", "ID")
     ] = None,
     write: Annotated[
-        str | None, typer.Option(metavar="PROFILE", help="Store the settings in this profile of invsvc.toml.")
+        str | None, option("Store the settings in this profile of invsvc.toml.", "PROFILE")
     ] = None,
     calling: Calling,
-) -> None:
+) -> int:
     """
     Check what the specification leaves open in a deployment, with reads only, and print matching settings,
     or store them: `invsvc doctor --write live`.
 
     Exits with 1 if the deployment does not answer, or rejects this credential.
     """
-    found, settings = until_done(_examined(calling, journey))
+    from invsvc_async.cli.waiting import waiting_for_read
+    from invsvc_async.client import options_of
+    from invsvc_async.doctor import examine
+
+    async with calling.client() as client:
+        with waiting_for_read(client, "the next check"):
+            found = await examine(client, journey=journey)
+        settings = _settings(found, options_of(client), calling.team)
     if calling.json_:
         emit_json({**attrs.asdict(found), "usable": found.usable})
     else:
@@ -47,20 +53,7 @@ def command(
 
         path = write_profile(os.environ, write, settings)
         typer.echo(f"{path}: profile {write!r} has these settings.", err=True)
-    raise typer.Exit(0 if found.usable else 1)
-
-
-async def _examined(
-    calling: Calling, journey: str | None
-) -> tuple[Checkup, dict[str, Any]]:  # Any: as in a profile
-    from invsvc_async.cli.waiting import waiting_for_read
-    from invsvc_async.client import options_of
-    from invsvc_async.doctor import examine
-
-    async with calling.client() as client:
-        with waiting_for_read(client, "the next check"):
-            found = await examine(client, journey=journey)
-        return found, _settings(found, options_of(client), calling.team)
+    return Exit.DONE if found.usable else Exit.FAILED
 
 
 def _print_checkup(found: Checkup, settings: dict[str, Any]) -> None:  # Any: as above
@@ -74,10 +67,8 @@ def _print_checkup(found: Checkup, settings: dict[str, Any]) -> None:  # Any: as
     ]  # fmt: skip
     table(("question", "", "answer"), rows)
     if found.usable:
-        for name, values in (
-            ("ParameterNames", settings["names"]),
-            ("ReconcilePolicy", settings["reconcile"]),
-        ):
+        for name, part in (("ParameterNames", "names"), ("ReconcilePolicy", "reconcile")):
+            values = settings[part]
             typer.echo(f"{name}({', '.join(f'{key}={value or None!r}' for key, value in values.items())})")
         typer.echo(f"\n# invsvc.toml\n{with_profile('', 'default', settings)}", nl=False)
 

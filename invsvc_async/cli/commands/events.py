@@ -9,16 +9,15 @@ from base64 import b64encode
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import attrs
 import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event, did_you_mean
-from invsvc_async.cli.option_groups import expanded, group_of
-from invsvc_async.cli.options import Json, Yes, confirm, number
-from invsvc_async.cli.output import FAILED, age, console, counted, emit_json, fail, note, print_facts, table
+from invsvc_async.cli.options import Json, Yes, argument, confirm, expanded, group_of, number, option
+from invsvc_async.cli.output import Exit, age, console, counted, emit_json, fail, note, print_facts, table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -36,13 +35,19 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def _seconds(age: str) -> float:
-    found = _AGE.fullmatch(age)
     try:
-        if found is not None:
+        if found := _AGE.fullmatch(age):
             return timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds()
     except (ValueError, OverflowError):  # too many digits
         pass
     raise typer.BadParameter("use 30d, 2h, 30m or 10s")
+
+
+def _age(text: str | None) -> str | None:
+    """Check an age, and return it."""
+    if text is not None:
+        _seconds(text)
+    return text
 
 
 def _moment(text: str) -> float:
@@ -56,29 +61,15 @@ def _moment(text: str) -> float:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
-def _age_option(help_: str) -> Any:  # Any: as typer.Option
-    def check(text: str | None) -> str | None:
-        if text is not None:
-            _seconds(text)
-        return text
-
-    return typer.Option(metavar="AGE", help=help_, callback=check)
-
-
 @attrs.frozen
 class At:
     """The options of each command: where the store is, and how its content is printed."""
 
     store: Annotated[
         str,
-        typer.Option(
-            envvar="INVSVC_EVENT_STORE",
-            show_envvar=True,
-            metavar="FILE",
-            help="The receiver's store: a SQLite file, or postgresql://…",
-        ),
+        option("The receiver's store: a SQLite file, or postgresql://…", "FILE", envvar="INVSVC_EVENT_STORE"),
     ]
-    table: Annotated[str, typer.Option(help="The table in PostgreSQL.", metavar="NAME")] = "invsvc_delivery"
+    table: Annotated[str, option("The table in PostgreSQL.", "NAME")] = "invsvc_delivery"
     json_: Json = False
 
     @asynccontextmanager
@@ -105,23 +96,14 @@ class Filter:
     """The options of commands that select events by what is known of them."""
 
     type_: Annotated[
-        str | None,
-        typer.Option(
-            "--type", help="Only events of this type.", metavar="TYPE", autocompletion=complete_event
-        ),
+        str | None, option("Only events of this type.", "TYPE", autocompletion=complete_event)
     ] = None
-    handler: Annotated[
-        str | None, typer.Option(help="Only what is for the handler with this name.", metavar="NAME")
-    ] = None
+    handler: Annotated[str | None, option("Only what is for the handler with this name.", "NAME")] = None
     since: Annotated[
         float | None,
-        typer.Option(
-            help="Received at this time (UTC) or later; 1d means a day ago.", metavar="TIME", parser=_moment
-        ),
+        option("Received at this time (UTC) or later; 1d means a day ago.", "TIME", parser=_moment),
     ] = None
-    until: Annotated[
-        float | None, typer.Option(help="Received before this time.", metavar="TIME", parser=_moment)
-    ] = None
+    until: Annotated[float | None, option("Received before this time.", "TIME", parser=_moment)] = None
 
     async def of(
         self, store: HandlerStore, state: State | None, *, after: int = 0, handler: str | None = None
@@ -142,10 +124,8 @@ class Filter:
 class Choice(Filter):
     """The options of commands that change events, which are named, or all that the filter selects."""
 
-    ids: Annotated[
-        list[int] | None, typer.Argument(max=_LARGEST, help="Ids, as `list` shows them.", metavar="[ID]...")
-    ] = None
-    all_: Annotated[bool, typer.Option("--all", help="All that the other options select.")] = False
+    ids: Annotated[list[int] | None, argument("Ids, as `list` shows them.", "[ID]...", max=_LARGEST)] = None
+    all_: Annotated[bool, option("All that the other options select.")] = False
 
     def __attrs_post_init__(self) -> None:
         if bool(self.ids) == self.all_:
@@ -164,7 +144,7 @@ async def list_(
     *,
     state: Annotated[
         Literal["dead", "open", "handled", "all"],
-        typer.Option(help="Dead letters, events that wait, handled ones, or all."),
+        option("Dead letters, events that wait, handled ones, or all."),
     ] = "dead",
     chosen: Filter,
     after: Annotated[int, number(int, "Continue after this id.", least=0, most=_LARGEST, metavar="ID")] = 0,
@@ -194,38 +174,36 @@ async def list_(
 
 @app.command()
 @expanded
-async def show(
-    id_: Annotated[int, typer.Argument(max=_LARGEST, metavar="ID", help="As `list` shows it.")], at: At
-) -> None:
+async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LARGEST)], at: At) -> int:
     """
     Show one event: `invsvc events show 17 --store events.db`.
 
     Its body is shown too, which may contain personal data.
     """
     async with at.opened() as store:
-        found = [event async for event in _named(store, [id_])]
-    for event in found:
-        facts = _facts(event)
-        if at.json_:
-            emit_json(facts | _body(event))
-            return
-        print_facts(console(), [(name, str(value)) for name, value in facts.items() if value is not None])
-        body = "(deleted)" if event.body is None else event.body.decode(errors="backslashreplace")
-        console().print(f"\n{body}", markup=False, soft_wrap=True)
-    if not found:
-        raise typer.Exit(FAILED)
+        event = await anext(_named(store, [id_]), None)
+    if event is None:
+        return Exit.FAILED
+    facts = _facts(event)
+    if at.json_:
+        emit_json(facts | _body(event))
+        return Exit.DONE
+    print_facts(console(), {name: str(value) for name, value in facts.items() if value is not None})
+    body = "(deleted)" if event.body is None else event.body.decode(errors="backslashreplace")
+    console().print(f"\n{body}", markup=False, soft_wrap=True)
+    return Exit.DONE
 
 
 @app.command()
 @expanded
-async def revive(chosen: Choice, at: At) -> None:
+async def revive(chosen: Choice, at: At) -> int:
     """
     Hand dead letters to the receiver again: `invsvc events revive --all --store events.db`.
 
     They have new attempts then; mend their cause before.
     Exits with 1 if an event is not a dead letter.
     """
-    await _change(at, chosen, "dead", "revived")
+    return await _change(at, chosen, "dead", "revived")
 
 
 @app.command()
@@ -236,10 +214,10 @@ async def drop(
     *,
     state: Annotated[
         Literal["dead", "open", "handled"],
-        typer.Option(help="With --all: dead letters, events that wait, or kept bodies of handled ones."),
+        option("With --all: dead letters, events that wait, or kept bodies of handled ones."),
     ] = "dead",
     yes: Yes = False,
-) -> None:
+) -> int:
     """
     Delete events that nobody is to handle: `invsvc events drop 17 --store events.db`.
 
@@ -250,12 +228,12 @@ async def drop(
     if not yes:
         what = counted(len(chosen.ids), "event") if chosen.ids else f"all selected events that are {state}"
         confirm(f"events drop: delete {what}?")
-    await _change(at, chosen, None if chosen.ids else state, "dropped")
+    return await _change(at, chosen, None if chosen.ids else state, "dropped")
 
 
 @app.command()
 @expanded
-async def replay(chosen: Choice, at: At) -> None:
+async def replay(chosen: Choice, at: At) -> int:
     """
     Hand handled events to the receiver again: `invsvc events replay --all --since 1d --store events.db`.
 
@@ -266,10 +244,10 @@ async def replay(chosen: Choice, at: At) -> None:
     handler = chosen.handler
     if handler is not None and not handler.strip():  # an unset variable of the shell is not "all handlers"
         raise typer.BadParameter("give the handler's name", param_hint="--handler")
-    await _change(at, chosen, None if handler else "handled", "replayed", to=handler)
+    return await _change(at, chosen, None if handler else "handled", "replayed", to=handler)
 
 
-async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to: str | None = None) -> None:
+async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to: str | None = None) -> int:
     """Change what is *chosen*; *to* is the handler that gets it, and otherwise one of the options."""
     changed = failed = bodiless = 0
     async with at.opened() as store:
@@ -299,8 +277,7 @@ async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to:
         console().print(f"{counted(changed, 'event')} {done}")
         if changed and to:
             note(f"only a receiver that has a handler named {to!r} handles them")
-    if failed:
-        raise typer.Exit(FAILED)
+    return Exit.FAILED if failed else Exit.DONE
 
 
 async def _named(store: HandlerStore, ids: Sequence[int]) -> AsyncIterator[StoredEvent]:
@@ -323,9 +300,7 @@ async def stats(at: At) -> None:
     if at.json_:
         emit_json(_counted(found) | {"backlog": attrs.asdict(backlog)})
         return
-    rows = [
-        [state, _number(one), "" if one.oldest is None else _time(one.oldest)] for state, one in found.items()
-    ]
+    rows = [(state, _number(one), _time(one.oldest) or "") for state, one in found.items()]
     table(("state", "events", "oldest"), rows, right=(1,))
     many = " or more" if backlog.due >= COUNTED else ""
     late = f", for up to {backlog.late:,.0f} s" if backlog.due else ""
@@ -333,10 +308,7 @@ async def stats(at: At) -> None:
 
 
 def _counted(found: Mapping[State, StateStats]) -> WireObject:
-    return {
-        state: attrs.asdict(one) | {"oldest": None if one.oldest is None else _time(one.oldest)}
-        for state, one in found.items()
-    }
+    return {state: attrs.asdict(one) | {"oldest": _time(one.oldest)} for state, one in found.items()}
 
 
 def _number(stats: StateStats) -> str:
@@ -348,9 +320,13 @@ def _number(stats: StateStats) -> str:
 async def prune(
     at: At,
     *,
-    older_than: Annotated[str, _age_option("Handled longer ago than this.")] = "30d",
-    bodies: Annotated[str | None, _age_option("Kept bodies: older than this. As --older-than.")] = None,
-    dead: Annotated[str | None, _age_option("Dead letters: older than this. None by default.")] = None,
+    older_than: Annotated[str, option("Handled longer ago than this.", "AGE", callback=_age)] = "30d",
+    bodies: Annotated[
+        str | None, option("Kept bodies: older than this. As --older-than.", "AGE", callback=_age)
+    ] = None,
+    dead: Annotated[
+        str | None, option("Dead letters: older than this. None by default.", "AGE", callback=_age)
+    ] = None,
 ) -> None:
     """
     Delete handled events that are old: `invsvc events prune --older-than 7d --store events.db`.
@@ -388,5 +364,7 @@ def _body(event: StoredEvent) -> dict[str, str | None]:
         return {"body_base64": b64encode(event.body or b"").decode()}
 
 
-def _time(seconds: float) -> str:
+def _time(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

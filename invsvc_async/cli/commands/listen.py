@@ -4,73 +4,87 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import attrs
 import typer
+from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
-from invsvc_async.cli.options import InsecureHttp, Port, check_outputs, check_url, existing_file
+from invsvc_async import events
+from invsvc_async.api.json_values import is_object
+from invsvc_async.cli.options import (
+    InsecureHttp,
+    Port,
+    check_outputs,
+    check_url,
+    content_of,
+    existing_file,
+    option,
+)
+from invsvc_async.cli.output import Exit, emit_json, fail, note, visible
+from invsvc_async.cli.secrets_file import end_line
+from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.errors import InvsvcError, UnreadableResponseError
+from invsvc_async.events.event import key_of
+from invsvc_async.events.verify import keys_of, signature_of
+from invsvc_async.storage.address import without_login
+from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:
-    from invsvc_async.cli.commands.listen_app import Listener
-    from invsvc_async.events import SharedHeader
+    from collections.abc import AsyncGenerator
 
-__all__ = ["command"]
+    from invsvc_async.codec.exact_json import WireObject
+
+__all__ = ["ForwardError", "Listener", "command", "listening", "replayed"]
+
+FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
 
 
 Secrets = Annotated[
     list[str] | None,
-    typer.Option(
-        envvar="INVSVC_WEBHOOK_SECRET",
-        metavar="SECRET",
-        help="A webhook's secret, for signed events; repeatable.",
-    ),
+    option("A webhook's secret, for signed events; repeatable.", "SECRET", envvar="INVSVC_WEBHOOK_SECRET"),
 ]
 Header = Annotated[
     str | None,
-    typer.Option(
-        "--shared-header",
+    option(
+        "The secret header of resource events, as set in the dashboard.",
+        "NAME=VALUE",
         envvar="INVSVC_SHARED_HEADER",
-        metavar="NAME=VALUE",
-        help="The secret header of resource events, as set in the dashboard.",
     ),
 ]
 StoreFile = Annotated[
-    Path | None,
-    typer.Option(dir_okay=False, metavar="FILE", help="Append each event to this file, one per line."),
+    Path | None, option("Append each event to this file, one per line.", "FILE", dir_okay=False)
 ]
 Replay = Annotated[
     Path | None,
-    typer.Option(
-        callback=existing_file,
-        metavar="FILE",
-        help="Process the events of a --store file instead; - is standard input.",
+    option(
+        "Process the events of a --store file instead; - is standard input.", "FILE", callback=existing_file
     ),
 ]
 Forward = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Forward each event to this URL; if that fails, the answer is 500."),
+    str | None, option("Forward each event to this URL; if that fails, the answer is 500.", "URL")
 ]
 
 
 def command(
     *,
     port: Port = 8765,
-    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
+    host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1",
     secret: Secrets = None,
-    header: Header = None,
-    accept_unsigned: Annotated[
-        bool, typer.Option("--accept-unsigned", help="Accept events that nothing authenticates.")
-    ] = False,
+    shared_header: Header = None,
+    accept_unsigned: Annotated[bool, option("Accept events that nothing authenticates.")] = False,
     store: StoreFile = None,
     forward: Forward = None,
-    insecure: InsecureHttp = False,
+    allow_insecure_http: InsecureHttp = False,
     replay: Replay = None,
     json_: Annotated[
-        bool, typer.Option("--json", "--print-json", help="Print each event as one JSON object.")
+        bool, option("Print each event as one JSON object.", names=("--json", "--print-json"))
     ] = False,
-) -> None:
+) -> int:
     """
     Receive events: `invsvc listen --forward http://127.0.0.1:8000/events --store events.jsonl`.
 
@@ -80,46 +94,180 @@ def command(
 
     Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """
-    from invsvc_async.cli.commands.listen_app import Listener, lines_of, replayed
-
-    if replay is None and not (secret or header or accept_unsigned):
+    if replay is None and not (secret or shared_header or accept_unsigned):
         raise typer.BadParameter(
             "nothing authenticates events. Use --secret, --shared-header or --accept-unsigned"
         )
     if forward is not None:
-        check_url(forward, "--forward", insecure=insecure)
+        check_url(forward, "--forward", insecure=allow_insecure_http)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
-    listener = Listener(
-        secrets=tuple(secret or ()),
-        shared_header=_header(header),
-        store=store,
-        forward=forward,
-        as_json=json_,
-    )
-    if replay is not None:
-        lines = lines_of(replay)  # outside the event loop, so that Ctrl-C ends reading from a silent pipe
-        failed = until_done(replayed(listener, replay, lines))
-        raise typer.Exit(1 if failed else 0)
-    try:
-        until_done(_listen(listener, host, port, accept_unsigned=accept_unsigned))
-    except KeyboardInterrupt:
-        raise typer.Exit(0) from None
-
-
-async def _listen(listener: Listener, host: str, port: int, *, accept_unsigned: bool) -> None:
-    from invsvc_async.cli.commands.listen_app import listening
-
-    async with listening(listener, host=host, port=port, accept_unsigned=accept_unsigned) as url:
-        sys.stderr.write(f"Listening on {url}; press Ctrl-C to stop.\n")
-        await asyncio.Event().wait()
-
-
-def _header(text: str | None) -> SharedHeader | None:
-    from invsvc_async.events import SharedHeader
-
-    if text is None:
-        return None
-    name, equals, value = text.partition("=")
-    if not equals:
+    name, equals, value = (shared_header or "").partition("=")
+    if shared_header is not None and not equals:
         raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header")
-    return SharedHeader(name, value)
+    shared = events.SharedHeader(name, value) if equals else None
+    secrets = tuple(secret or ())
+    listener = Listener(secrets=secrets, shared_header=shared, store=store, forward=forward, as_json=json_)
+    if replay is not None:
+        # It is read outside the event loop, so that Ctrl-C ends reading from a silent pipe.
+        return Exit.FAILED if until_done(replayed(listener, replay, content_of(replay))) else Exit.DONE
+
+    async def listen() -> None:
+        async with listening(listener, host=host, port=port, accept_unsigned=accept_unsigned) as url:
+            sys.stderr.write(f"Listening on {url}; press Ctrl-C to stop.\n")
+            await asyncio.Event().wait()
+
+    with suppress(KeyboardInterrupt):
+        until_done(listen())
+    return Exit.DONE
+
+
+class ForwardError(InvsvcError):
+    """The application did not accept a forwarded event."""
+
+
+@attrs.frozen(kw_only=True)
+class Listener:
+    """Stores, prints and forwards each event, in this order."""
+
+    secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
+    shared_header: events.SharedHeader | None = None
+    store: Path | None = None
+    forward: str | None = None
+    as_json: bool = False
+    _stored: set[tuple[str, bool]] = attrs.field(factory=set[tuple[str, bool]], init=False, repr=False)
+
+    async def handle(self, event: events.Event) -> None:
+        """Store a live event, print and forward it."""
+        await self._store_event(event)
+        await self.emit(event)
+
+    async def emit(self, event: events.Event) -> None:
+        """Print an event and forward it."""
+        self._print(event)
+        if self.forward is not None:
+            await _post(self.forward, event.raw, self.headers_for(event))
+
+    def headers_for(self, event: events.Event) -> dict[str, str]:
+        """Return headers like the service's; signed events are signed again, with the first secret."""
+        headers = {"Content-Type": "application/json"}
+        if event.is_test:
+            return {**headers, "X-Service-Test": "true"}
+        if isinstance(event, events.ResourceEvent):
+            shared = self.shared_header
+            return headers if shared is None else {**headers, shared.name: shared.value}
+        headers["X-Service-Event"] = event.type
+        if self.secrets:
+            headers["X-Service-Signature"] = signature_of(event.raw, keys_of(self.secrets)[0])
+        return headers
+
+    async def _store_event(self, event: events.Event) -> None:
+        """Store an event, unless it is a retry of a stored one."""
+        key = key_of(event)  # with its family: an id in another one is that of another event
+        if self.store is None or (key, event.is_test) in self._stored:
+            return
+        await asyncio.to_thread(_append, self.store, envelope.dumps(_record(event)) + b"\n")
+        if key is not None:
+            self._stored.add((key, event.is_test))
+
+    def _print(self, event: events.Event) -> None:
+        if self.as_json:
+            emit_json(_record(event))
+        else:
+            family = event.version if isinstance(event, events.ResourceEvent) else "signed"
+            test = "test" if event.is_test else ""
+            cells = (_now(), event.type, family, event.id or "", test)
+            sys.stdout.write(visible("\t".join(cells).rstrip()) + "\n")
+        sys.stdout.flush()
+
+
+@asynccontextmanager
+async def listening(
+    listener: Listener, *, host: str, port: int, accept_unsigned: bool
+) -> AsyncGenerator[str]:
+    """Receive deliveries on *host* and *port* (0: any free port) at any path; yields the URL."""
+    receiver = events.Receiver(
+        secrets=listener.secrets, shared_header=listener.shared_header, accept_unsigned=accept_unsigned
+    )
+    receiver.on("*")(listener.handle)
+    receiver.on_test(listener.handle)
+
+    async def respond(request: web.Request) -> web.Response:
+        response = await receiver.aiohttp_handler(request)
+        if response.status >= 300:
+            target = f"{request.method} {request.rel_url.raw_path}"  # raw: escapes control characters
+            note(f"answered {response.status} ({response.text}) to {target}")
+        return response
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", respond)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    async with receiver:
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+            chosen = runner.addresses[0][1]
+            yield f"http://{f'[{host}]' if ':' in host else host}:{chosen}/"
+        finally:
+            await runner.cleanup()
+
+
+async def replayed(listener: Listener, path: Path, content: bytes) -> int:
+    """Process every event that *path* has stored, in lines, and return the number of failures."""
+    failed = 0
+    for number, line in enumerate(content.split(b"\n"), 1):
+        try:
+            if line.strip():
+                await listener.emit(_event_of(line))
+        except InvsvcError as error:
+            failed += 1
+            fail(f"{path}, line {number}: {error}", error)
+    return failed
+
+
+def _record(event: events.Event) -> WireObject:
+    """Return an event as it is stored.  The body is text, so that it is preserved byte for byte."""
+    return {
+        "received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test,
+        "body": event.raw.decode(),
+    }  # fmt: skip
+
+
+def _event_of(line: bytes) -> events.Event:
+    try:
+        record = envelope.loads(line)
+    except UnreadableResponseError as error:
+        raise ForwardError("not a stored event: it is not JSON") from error
+    if not is_object(record) or not isinstance(record.get("body"), str):
+        raise ForwardError("not a stored event: `body` is missing or not text")
+    headers = {"X-Service-Test": "true"} if record.get("test") is True else {}
+    return events.parse(record["body"].encode(), headers=headers)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _append(path: Path, line: bytes) -> None:
+    with open(path, "ab+", opener=open_private) as file:
+        end_line(file.fileno())
+        file.write(line)
+
+
+async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
+    """Forward an event like the service: without proxies and redirects."""
+    place = without_login(url) or "--forward"  # the URL may contain a password
+    try:
+        async with (
+            asyncio.timeout(FORWARD_TIMEOUT),  # aiohttp rounds its own timeout up
+            ClientSession(timeout=ClientTimeout(total=None)) as session,
+            session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
+        ):
+            status = answer.status
+    except TimeoutError:
+        message = f"{place}: no answer within {FORWARD_TIMEOUT:g} s"
+        raise ForwardError(f"{message}. Check its log, then use --replay") from None
+    except (ClientError, OSError, ValueError) as error:
+        why = "" if isinstance(error, ValueError) else f": {error}"  # which quotes the URL
+        raise ForwardError(f"{place}: not reachable{why}. Start it, then use --replay") from None
+    if status >= 300:
+        raise ForwardError(f"{place}: answered {status}. Check its log, then use --replay")

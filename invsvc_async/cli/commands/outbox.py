@@ -10,13 +10,21 @@ from typing import Annotated
 
 import typer
 
-from invsvc_async.cli.commands.report import report
-from invsvc_async.cli.commands.stores import OUTBOX, Place, attach, drop, list_, prune, retry, show, workers
-from invsvc_async.cli.option_groups import expanded, group_of
-from invsvc_async.cli.options import Profile, check_outputs, client_of, handled, stop_signals
+from invsvc_async.cli.commands.stores import OUTBOX, Place, attach, session_of
+from invsvc_async.cli.options import (
+    Concurrency,
+    Profile,
+    Sending,
+    check_outputs,
+    expanded,
+    group_of,
+    handled,
+    option,
+    stop_signals,
+)
 from invsvc_async.cli.output import emit_json, note
-from invsvc_async.cli.sending import Concurrency, Sending
 from invsvc_async.errors import ConfigurationError
+from invsvc_async.storage.address import is_postgres
 
 __all__ = ["app"]
 
@@ -37,42 +45,47 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
     check_outputs({"--secrets-to": sending.secrets_to}, outbox=place)
     sending.check_secrets(may_create=True)
     from invsvc_async.outbox import Outbox
-    from invsvc_async.storage.address import is_postgres
 
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(sending.client(concurrency))
-        creates = is_postgres(place)  # the application has created a file; a misspelt path is not a new one
+    stopped, working = asyncio.Event(), asyncio.current_task()
+
+    def stop() -> None:
+        if stopped.is_set() and working is not None:
+            working.cancel()  # what is in flight is settled by the next process
+        stopped.set()
+
+    def tell(state: str, words: str) -> None:
+        if sending.json_:
+            emit_json({"state": state})
+            sys.stdout.flush()
+        else:
+            note(words)
+
+    async with sending.client_for(concurrency) as client, AsyncExitStack() as stack:
+        take = await sending.secret_sink(stack)
+        create = is_postgres(place)  # the application has created a file; a misspelt path is not a new one
         opening = Outbox.open(
-            place, client, concurrency=concurrency, on_secret=await sending.secret_sink(stack),
-            create=creates, **sending.settings,
-        )  # fmt: skip
+            place, client, concurrency=concurrency, on_secret=take, create=create, **sending.settings
+        )
         outbox = await stack.enter_async_context(opening)
-        stopped, working = asyncio.Event(), asyncio.current_task()
-
-        def stop() -> None:
-            if stopped.is_set() and working is not None:
-                working.cancel()  # what is in flight is settled by the next process
-            stopped.set()
-
         try:
             with handled(stop_signals(), stop):
                 async with outbox.dispatching():
-                    words = "sending what is committed; press Ctrl-C to leave"
-                    _tell("sending", words, as_json=sending.json_)
+                    tell("sending", "sending what is committed; press Ctrl-C to leave")
                     await stopped.wait()
                     words = "stopping: writes in flight have 10 s to finish; press Ctrl-C again to stop now"
-                    _tell("stopping", words, as_json=sending.json_)
+                    tell("stopping", words)
         except asyncio.CancelledError:
             if not stopped.is_set():
                 raise
 
 
 @app.command()
+@expanded
 def schema(
     place: Place,
     *,
-    role: Annotated[str | None, typer.Option(help="Grant it what applications need.", metavar="ROLE")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print the statements as JSON.")] = False,
+    role: Annotated[str | None, option("Grant it what applications need.", "ROLE")] = None,
+    json_: Annotated[bool, option("Print the statements as JSON.")] = False,
     profile: Profile = None,
 ) -> None:
     """
@@ -81,37 +94,26 @@ def schema(
     It is that of the base URL and credential of the environment or profile.  Nothing is connected to:
     `invsvc outbox schema postgresql://db/shop --role shop | psql postgresql://admin@db/shop`.
     """
-    from invsvc_async.client import options_of
     from invsvc_async.outbox.places import outbox_at
     from invsvc_async.outbox.postgres import PostgresOutbox
 
-    session = options_of(client_of(profile, None)).session
+    session = session_of(profile)
     outbox = outbox_at(place, session)
     if not isinstance(outbox, PostgresOutbox):
         raise ConfigurationError(f"outbox: {place} is a file. Its tables are made when it is first opened.")
-    first, *others = outbox.base.definition(session)
-    name = first.split()[-1]
-    statements = [first, *others]
+    statements = [dedent(each).strip() for each in outbox.base.definition(session)]
+    name = statements[0].split()[-1]
     if role is not None:
         to = '"{}"'.format(role.replace('"', '""'))
-        rights = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"
         statements += [
             f"GRANT USAGE ON SCHEMA {name} TO {to}",
-            f"GRANT {rights} IN SCHEMA {name} TO {to}",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO {to}",
             f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {name} TO {to}",
         ]
     if json_:
-        emit_json({"statements": [dedent(each).strip() for each in statements]})
+        emit_json({"statements": statements})
         return
-    typer.echo("\n".join(["BEGIN;", *(f"{dedent(each).strip()};" for each in statements), "COMMIT;"]))
+    typer.echo("\n".join(["BEGIN;", *(f"{each};" for each in statements), "COMMIT;"]))
 
 
-def _tell(state: str, words: str, *, as_json: bool) -> None:
-    if as_json:
-        emit_json({"state": state})
-        sys.stdout.flush()
-    else:
-        note(words)
-
-
-attach(app, OUTBOX, list_, show, report, workers, retry, drop, prune)
+attach(app, OUTBOX)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import Calling, check_outputs, existing_file
-from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, emit_json, note, progress, table
-from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.cli.options import Calling, argument, check_outputs, existing_file, option
+from invsvc_async.cli.output import Exit, emit_json, note, progress, table
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -24,44 +23,29 @@ _LISTS = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}
 _SHOWN = 500  # differences on a terminal, and in a report
 _TITLES = ("difference", "key", "line", "field", "yours", "theirs")
 
-What = Annotated[
-    str, typer.Argument(metavar="LIST", help="invoices, invoices.payment_complements or webhooks.")
-]
+
 Rows = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE", callback=existing_file, help="Rows: .csv, .jsonl or .parquet; - is stdin."
-    ),
+    Path, argument("Rows: .csv, .jsonl or .parquet; - is stdin.", "FILE", callback=existing_file)
 ]
-Map = Annotated[
-    list[str] | None,
-    typer.Option("--map", metavar="FIELD=COLUMN", help="Compare FIELD with COLUMN; FIELD= leaves it out."),
-]
-Moment = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Created at or after this time.")]
-End = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Created before this time.")]
-Zone = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Zone of times without an offset: America/Mexico_City.")
-]
-Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page here.")]
+Map = Annotated[list[str] | None, option("Compare FIELD with COLUMN; FIELD= leaves it out.", "FIELD=COLUMN")]
+Zone = Annotated[str | None, option("Zone of times without an offset: America/Mexico_City.", "NAME")]
 
 
-def command(
-    what: What,
+async def command(
+    what: Annotated[str, argument("invoices, invoices.payment_complements or webhooks.", "LIST")],
     rows: Rows,
     *,
-    key: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the uuid or id.")] = None,
+    key: Annotated[str | None, option("Column of the uuid or id.", "COLUMN")] = None,
     map_: Map = None,
-    from_: Moment = None,
-    to: End = None,
+    from_: Annotated[str | None, option("Created at or after this time.", "TIME")] = None,
+    to: Annotated[str | None, option("Created before this time.", "TIME")] = None,
     zone: Zone = None,
-    ignore_case: Annotated[bool, typer.Option("--ignore-case", help="Lower all keys.")] = False,
-    format_: Annotated[
-        str | None, typer.Option("--format", metavar="FORMAT", help="csv, jsonl or parquet.")
-    ] = None,
-    delimiter: Annotated[str, typer.Option(metavar="CHARACTER", help="Between the cells of CSV.")] = ",",
-    report: Report = None,
+    ignore_case: Annotated[bool, option("Lower all keys.")] = False,
+    format_: Annotated[str | None, option("csv, jsonl or parquet.", "FORMAT")] = None,
+    delimiter: Annotated[str, option("Between the cells of CSV.", "CHARACTER")] = ",",
+    report: Annotated[Path | None, option("Write an HTML page here.", "FILE")] = None,
     calling: Calling,
-) -> None:
+) -> int:
     """
     Compare your own rows with the service: `invsvc reconcile invoices mine.csv --key folio --map
     total=amount`.
@@ -69,16 +53,31 @@ def command(
     A column is compared if it has the name of a field, or is mapped to one.  Each difference was read twice.
     Exits with 0 if there is none, with 1 if there is one, and with 3 if others may not have been found.
     """
+    from invsvc_async.drift import Comparison
+
     check_outputs({"--report": report}, rows=rows)
     what = _LISTS.get(what, what)
     fields = dict(map(_pair, map_ or ()))
     if key is not None:
         fields["id" if what.startswith("webhooks") else "uuid"] = key
-    settings = {
+    settings: dict[str, Any] = {
         "fields": fields, "created_from": from_, "created_to": to, "zone": _zone(zone), "form": format_,
         "ignore_case": ignore_case, "delimiter": delimiter,
     }  # fmt: skip
-    raise typer.Exit(until_done(_compare(what, rows, settings, report, calling)))
+    kept: list[Difference] = []
+    async with calling.client() as client:
+        with progress(f"{what}: rows and items read") as advance:
+            found = Comparison(client, what, rows, **settings, on_read=advance)
+            async for each in found:
+                if calling.json_:
+                    emit_json(_plain(each))
+                if len(kept) < _SHOWN:
+                    kept.append(each)
+    _print(found, kept, json_=calling.json_)
+    if report is not None:
+        window = [f", {name} {each}" for name, each in (("from", from_), ("to", to)) if each]
+        _write_report(report, f"{what} and {rows.name}{''.join(window)}", found, kept)
+    return Exit.UNKNOWN if not found.complete else Exit.FAILED if found.counts else Exit.DONE
 
 
 def _pair(word: str) -> tuple[str, str | None]:
@@ -95,35 +94,6 @@ def _zone(name: str | None) -> tzinfo | None:
         return None if name is None else ZoneInfo(name)
     except (ValueError, KeyError, OSError):
         raise typer.BadParameter(f"{name}: is no known time zone", param_hint="--zone") from None
-
-
-async def _compare(
-    what: str, rows: Path, settings: dict[str, Any], report: Path | None, calling: Calling
-) -> int:
-    from invsvc_async.drift import Comparison
-
-    kept: list[Difference] = []
-    async with calling.client() as client:
-        with progress(f"{what}: rows and items read") as advance:
-            found = Comparison(client, what, rows, **settings, on_read=advance)
-            async for each in found:
-                if calling.json_:
-                    emit_json(_plain(each))
-                if len(kept) < _SHOWN:
-                    kept.append(each)
-    _print(found, kept, json_=calling.json_)
-    if report is not None:
-        from invsvc_async.batch.reports.html import listing_page
-        from invsvc_async.storage.private_file import write_private
-
-        window = [f", {name} {each}" for name in ("from", "to") if (each := settings[f"created_{name}"])]
-        title, lines = (
-            f"{what} and {rows.name}{''.join(window)}",
-            (line for each in kept for line in _lines(each)),
-        )
-        page = listing_page(title, _words(found, len(kept)), _counts(found).items(), _TITLES, lines)
-        write_private(report, page)
-    return UNKNOWN if not found.complete else FAILED if found.counts else DONE
 
 
 def _plain(each: Difference) -> WireObject:
@@ -148,6 +118,15 @@ def _print(found: Comparison, kept: list[Difference], *, json_: bool) -> None:
     elif kept:
         table(_TITLES, [line for each in kept for line in _lines(each)])
     note(_words(found, found.counts.total() if json_ else len(kept)))
+
+
+def _write_report(path: Path, title: str, found: Comparison, kept: list[Difference]) -> None:
+    from invsvc_async.batch.reports.html import listing_page
+    from invsvc_async.storage.private_file import write_private
+
+    lines = (line for each in kept for line in _lines(each))
+    page = listing_page(title, _words(found, len(kept)), _counts(found).items(), _TITLES, lines)
+    write_private(path, page)
 
 
 def _counts(found: Comparison) -> dict[str, int]:

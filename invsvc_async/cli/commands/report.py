@@ -1,20 +1,17 @@
-"""The command ``report``, and its parts that other commands print too."""
+"""Output of what became of the writes in a store."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import attrs
-import typer
 
-from invsvc_async.cli.commands.stores import OUTBOX, At, Kind, opened
-from invsvc_async.cli.options import check_outputs
-from invsvc_async.cli.output import console, counted, emit_json, note, print_facts, print_hanging, table
+from invsvc_async.cli.output import console, counted, note, print_facts, print_hanging, table
 from invsvc_async.reconcile.enums import Verdict
-from invsvc_async.storage.private_file import create_private, errors_naming, write_private
+from invsvc_async.storage.private_file import create_private, errors_naming
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -22,16 +19,16 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.reports.summary import Report
-    from invsvc_async.batch.result import Result, Summary
+    from invsvc_async.batch.result import Summary
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
 
 __all__ = [
-    "INPUT_INCOMPLETE", "counts_of", "line_of", "plain", "plain_groups", "report", "show",
-    "show_groups",
+    "INPUT_INCOMPLETE", "counts_of", "plain", "plain_groups", "show", "show_groups", "write_failed",
+    "write_results",
 ]  # fmt: skip
 
-INPUT_INCOMPLETE = "input", "incomplete: run it again to its end"
+INPUT_INCOMPLETE = "incomplete: run it again to its end"
 _ADVICE = (
     "The journal has seen no answer with the secret. If a kill came just after the answer, or the journal "
     "is a restored copy, the file of --secrets-to has it. Otherwise delete the webhook, and create it again "
@@ -41,59 +38,17 @@ _DISCARDED = "are not stored: --no-secrets was given, or the results of the run 
 _SHOWN = 20  # writes of one group, or without arguments, that are listed
 
 
-async def report(
-    kind: Kind,
-    at: At,
-    *,
-    html: Annotated[Path | None, typer.Option(help="Write an HTML page here.", metavar="FILE")] = None,
-    jsonl: Annotated[
-        Path | None,
-        typer.Option(help="Write each outcome as a line of JSON here; - is stdout.", metavar="FILE"),
-    ] = None,
-    failed: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write what is not applied here, as lines of a batch's input; - is stdout.", metavar="FILE"
-        ),
-    ] = None,
-) -> None:
-    """
-    Report verdicts, durations, and what to do about each write that is not applied:
-    `invsvc KIND report PLACE --html report.html`.
+async def write_results(entries: Entries, path: Path) -> None:
+    """Write each result to *path* as a line of JSON."""
+    from invsvc_async.batch.reports.not_applied import plain_result
+    from invsvc_async.batch.reports.summary import results_of
 
-    The number of requests is without those that a killed process sent for writes which it did not finish.
-
-    The lines of `--failed` can be edited, and run as a batch with another journal.  A line whose write may be
-    applied, or would overwrite a newer one, has a member "check" that says so.  It is not valid until that is
-    deleted.
-    """
-    from invsvc_async.batch.entries import name_of
-    from invsvc_async.batch.reports.summary import report_of, results_of
-
-    named = {"outbox" if kind is OUTBOX else "journal": at.place}
-    check_outputs({"--html": html, "--jsonl": jsonl, "--failed": failed}, **named)
-    async with opened(kind, at, reading=True) as entries:
-        if jsonl is not None:
-            with _file(jsonl) as file:
-                async for result in results_of(entries):
-                    file.write(line_of(result))
-        if failed is not None:
-            await _write_failed(entries, failed)
-        if (jsonl or failed) is not None and html is None and not at.json_:
-            return
-        found = await report_of(entries, name_of(at.place), kind.name)
-    if html is not None:
-        from invsvc_async.batch.reports.html import page_of
-
-        write_private(html, page_of(found))
-        note(f"wrote {html}")
-    if at.json_:
-        emit_json(plain(found))
-    elif html is None:
-        show(found)
+    with _file(path) as file:
+        async for result in results_of(entries):
+            file.write(_line(plain_result(result)))
 
 
-async def _write_failed(entries: Entries, path: Path) -> None:
+async def write_failed(entries: Entries, path: Path) -> None:
     """Write the writes that are not applied to *path*, and note what the file lacks."""
     from invsvc_async.batch.reports.not_applied import failed_writes
 
@@ -120,13 +75,6 @@ def _file(path: Path) -> Generator[BinaryIO]:
     else:
         with errors_naming(path), create_private(path) as file:
             yield file
-
-
-def line_of(result: Result) -> bytes:
-    """Return a result as one line of JSON."""
-    from invsvc_async.batch.reports.not_applied import plain_result
-
-    return _line(plain_result(result))
 
 
 def _line(plain: WireObject) -> bytes:
@@ -181,11 +129,6 @@ def show(report: Report) -> None:
     table(titles, rows, right=range(1, len(titles)))
     print_facts(console(), _facts(report))
     show_groups(report.groups, report.kind)
-    _show_lost(report)
-
-
-def _show_lost(report: Report) -> None:
-    """Print which webhooks have no secret, and what to do about them."""
     if not report.secrets_lost:
         return
     out = console()
@@ -212,30 +155,23 @@ def show_groups(groups: list[Group], kind: str = "batch") -> None:
             out.print(f"  and {more:,} more: invsvc {kind} report --jsonl FILE lists them all", markup=False)
 
 
-def _facts(report: Report) -> list[tuple[str, str]]:
+def _facts(report: Report) -> dict[str, object]:
     summary, left = report.summary, report.summary.to_do + report.summary.sending
-    median, p99 = report.quantile(0.5), report.quantile(0.99)
     sent = f"{counted(report.attempts, 'write')} ({report.resends:,} sent again on proof)"
-    facts = [
-        ("writes", f"{summary.total:,}, {left:,} of them open"),
-        ("time to verdict", f"median {median:.3g} s, p99 {p99:.3g} s"),
-        ("requests", f"{sent}, {counted(report.reads, 'read')}"),
-    ]
-    if report.runs:
-        facts.insert(1, ("rate", f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s"))
-    if report.faults:
-        faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
-        facts.append(("failures", faults))
-    if report.limits:
-        limits = sorted(report.limits.items(), key=lambda each: -each[1])
-        facts.append(("limited by", ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits)))
-    if killed := sum(run.is_lost for run in report.runs):
-        facts.append(("killed", f"{killed:,} of {len(report.runs):,} processes, or their machines were lost"))
-    if summary.open_inputs:
-        facts.append(INPUT_INCOMPLETE)
-    if report.secrets_discarded and report.kind == "batch":
-        facts.append(("secrets", f"{report.secrets_discarded:,} {_DISCARDED}"))
-    if report.duplicates or summary.secrets_lost:
-        lost = f"{summary.secrets_lost:,} lost webhook secrets"
-        facts.append(("look at", f"{report.duplicates:,} duplicate effects, {lost}"))
-    return facts
+    limits = sorted(report.limits.items(), key=lambda each: -each[1])
+    killed, discarded = sum(run.is_lost for run in report.runs), report.secrets_discarded
+    lost = f"{summary.secrets_lost:,} lost webhook secrets"
+    return {
+        "writes": f"{summary.total:,}, {left:,} of them open",
+        "rate": report.runs and f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s",
+        "time to verdict": f"median {report.quantile(0.5):.3g} s, p99 {report.quantile(0.99):.3g} s",
+        "requests": f"{sent}, {counted(report.reads, 'read')}",
+        "failures": report.faults
+        and ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8)),
+        "limited by": limits and ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits),
+        "killed": killed and f"{killed:,} of {len(report.runs):,} processes, or their machines were lost",
+        "input": summary.open_inputs and INPUT_INCOMPLETE,
+        "secrets": report.kind == "batch" and discarded and f"{discarded:,} {_DISCARDED}",
+        "look at": (report.duplicates or summary.secrets_lost)
+        and f"{report.duplicates:,} duplicate effects, {lost}",
+    }

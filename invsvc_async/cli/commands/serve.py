@@ -10,19 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from invsvc_async.cli.commands.trigger import (
-    HeaderFile,
-    PayloadVersion,
-    SecretFile,
-    header_of,
-    secret_of,
-)
-from invsvc_async.cli.options import FaultPlan, InsecureHttp, Port, check_url, fault_plan, number
+from invsvc_async.cli.commands.trigger import HeaderFile, PayloadVersion, SecretFile, header_of, secret_of
+from invsvc_async.cli.options import FaultPlan, InsecureHttp, Port, check_url, fault_plan, number, option
 from invsvc_async.cli.output import note
-from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from invsvc_async.simulator import Simulator
 
@@ -31,42 +24,32 @@ __all__ = ["command"]
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 
 Latency = Annotated[float, number(float, "Processing time of each request.", least=0, metavar="SECONDS")]
-Admin = Annotated[bool, typer.Option("--admin", help="Enable /_simulator/: ledger, scripts, faults.")]
-Inspect = Annotated[
-    bool, typer.Option("--inspect", help="Serve a page that shows what arrives; with --admin, script faults.")
-]
-DeliverTo = Annotated[
-    str | None, typer.Option(metavar="URL", help="Deliver events to this receiver; see also --faults.")
-]
+Inspect = Annotated[bool, option("Serve a page that shows what arrives; with --admin, script faults.")]
+DeliverTo = Annotated[str | None, option("Deliver events to this receiver; see also --faults.", "URL")]
 DeliverEvery = Annotated[
     float | None,
     number(float, "Deliver an event so often, one type after the other.", least=0.001, metavar="SECONDS"),
 ]
-JsonLine = Annotated[bool, typer.Option("--json", help="Print the connection details as one line of JSON.")]
-
-OpenApi = Annotated[
-    bool, typer.Option("--openapi", help="Print an OpenAPI 3.1 description of it as JSON, and end.")
-]
 
 
-def command(  # noqa: PLR0913 - each is an option of its own
+async def command(  # noqa: PLR0913 - each is an option of its own
     *,
     port: Port = 0,
-    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
+    host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1",
     seed: Annotated[int, number(int, "Seed of records, ids and faults.")] = 7,
     faults: FaultPlan = "none",
     latency: Latency = 0.0,
     at_once: Annotated[int | None, number(int, "Maximum requests processed at once.", least=1)] = None,
-    admin: Admin = False,
+    admin: Annotated[bool, option("Enable /_simulator/: ledger, scripts, faults.")] = False,
     inspect: Inspect = False,
     deliver_to: DeliverTo = None,
     deliver_every: DeliverEvery = None,
     deliver_version: PayloadVersion = "v2",
     secret_file: SecretFile = None,
-    header_file: HeaderFile = None,
-    insecure: InsecureHttp = False,
-    json_: JsonLine = False,
-    openapi: OpenApi = False,
+    shared_header_file: HeaderFile = None,
+    allow_insecure_http: InsecureHttp = False,
+    json_: Annotated[bool, option("Print the connection details as one line of JSON.")] = False,
+    openapi: Annotated[bool, option("Print an OpenAPI 3.1 description of it as JSON, and end.")] = False,
 ) -> None:
     """
     Run the embedded service: `invsvc serve --faults rate=0.2`.
@@ -86,7 +69,6 @@ def command(  # noqa: PLR0913 - each is an option of its own
         typer.echo(json.dumps(description(), indent=2))
         return
     from invsvc_async.simulator import Simulator
-    from invsvc_async.simulator.serve import about
 
     plan = fault_plan(faults)
     if deliver_every is not None and deliver_to is None:
@@ -99,25 +81,20 @@ def command(  # noqa: PLR0913 - each is an option of its own
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
-    def announce(line: str) -> None:
-        if missing:
-            note(f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries")
-        typer.echo(line if json_ else _shown(about(service)))
-
     missing: list[str] = []
     if deliver_to is not None:
-        check_url(deliver_to, "--deliver-to", insecure=insecure)
-        missing = _add_receiver(service, deliver_to, deliver_version, header_file, secret_file)
-    until_done(_serve(service, announce, deliver_every))
+        check_url(deliver_to, "--deliver-to", insecure=allow_insecure_http)
+        headers, secret = header_of(shared_header_file), secret_of(secret_file)
+        missing = _add_receiver(service, deliver_to, deliver_version, headers, secret)
+    await _serve(service, deliver_every, missing, as_json=json_)
 
 
 def _add_receiver(
-    service: Simulator, url: str, version: PayloadVersion, header_file: HeaderFile, secret_file: SecretFile
+    service: Simulator, url: str, version: PayloadVersion, headers: Mapping[str, str], secret: str | None
 ) -> list[str]:
     """Deliver all events to *url*; return the variables of credentials that are not set."""
     from invsvc_async.simulator.validate import EVENTS
 
-    headers, secret = header_of(header_file), secret_of(secret_file)
     hook = service.seed_webhook(url=url, events=EVENTS, secret=secret)
     service.set_delivery_version(hook.id, version)
     service.set_delivery_headers(hook.id, headers)
@@ -125,8 +102,13 @@ def _add_receiver(
     return [name for name, value in given.items() if not value]
 
 
-async def _serve(service: Simulator, announce: Callable[[str], None], every: float | None) -> None:
-    from invsvc_async.simulator.serve import serve
+async def _serve(service: Simulator, every: float | None, missing: list[str], *, as_json: bool) -> None:
+    from invsvc_async.simulator.serve import about, serve
+
+    def announce(line: str) -> None:
+        if missing:
+            note(f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries")
+        typer.echo(line if as_json else _shown(about(service)))
 
     delivering = None if every is None else asyncio.create_task(_deliver(service, every))
     try:
@@ -153,13 +135,12 @@ def _shown(facts: dict[str, str | list[str]]) -> str:
         f"  {name:<13} {', '.join(value) if isinstance(value, list) else value}"
         for name, value in facts.items()
     ]
-    return "\n".join(
-        (
-            "The embedded service is running; press Ctrl-C to stop.",
-            *rows,
-            "\nIn another shell:",
-            f"  export INVSVC_BASE_URL={facts['base_url']} INVSVC_API_KEY={facts['api_key']}",
-            "  invsvc list invoices.egress",
-            '  curl -H "Authorization: Bearer $INVSVC_API_KEY" $INVSVC_BASE_URL/webhooks',
-        )
-    )
+    lines = [
+        "The embedded service is running; press Ctrl-C to stop.",
+        *rows,
+        "\nIn another shell:",
+        f"  export INVSVC_BASE_URL={facts['base_url']} INVSVC_API_KEY={facts['api_key']}",
+        "  invsvc list invoices.egress",
+        '  curl -H "Authorization: Bearer $INVSVC_API_KEY" $INVSVC_BASE_URL/webhooks',
+    ]
+    return "\n".join(lines)

@@ -1,64 +1,64 @@
-"""The commands that batches, outboxes and journals of clients have in common: they show or change writes."""
+"""The commands that batches, outboxes and journals of clients have in common, and ``invsvc journal``."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import signal
+import sys
 import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import attrs
 import typer
 
-from invsvc_async.cli.option_groups import expanded
-from invsvc_async.cli.options import Json, Profile, Yes, client_of, confirm, number
-from invsvc_async.cli.output import (
-    DONE,
-    FAILED,
-    UNKNOWN,
-    age,
-    console,
-    counted,
-    emit_json,
-    fail,
-    note,
-    print_facts,
-    table,
+from invsvc_async.cli.commands.report import plain, show as show_report, write_failed, write_results
+from invsvc_async.cli.options import (
+    Json,
+    Port,
+    Profile,
+    Yes,
+    argument,
+    check_outputs,
+    client_of,
+    confirm,
+    expanded,
+    group_of,
+    handled,
+    number,
+    option,
 )
+from invsvc_async.cli.output import Exit, age, console, counted, emit_json, fail, note, print_facts, table
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
+from invsvc_async.storage.private_file import write_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Iterator
 
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
     from invsvc_async.transport.session import ClientState
 
-__all__ = [
-    "BATCH", "JOURNAL", "OUTBOX", "At", "Kind", "Place", "attach", "drop", "list_", "opened", "prune",
-    "retry", "show", "workers",
-]  # fmt: skip
+__all__ = ["BATCH", "JOURNAL", "OUTBOX", "PAGE", "Place", "attach", "journal", "opened", "session_of"]
 
+PAGE = ("invsvc_async.cli", "batch_watch.html")
 _UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
 _MOST = 100_000  # writes that are counted
 _STATES = ("to do", "sending")
 _DAY = 86_400_000  # ms
-_NEXT = {
-    "batch": ": run the batch",
-    "outbox": ": whoever sends its writes does it",
-    "journal": ": run the same write under its key",
-}
 _KEPT = {  # why a write was not pruned
     "open": "not finished",
     "unknown": "unknown, so their content is needed to settle them",
     "other": "finished later than that, not acknowledged yet, or empty already",
 }
 
-Row: TypeAlias = "WireObject"
-Place = Annotated[str, typer.Argument(help="A file, or postgresql://…", metavar="PLACE", show_default=False)]
+Place = Annotated[str, argument("A file, or postgresql://…", "PLACE", show_default=False)]
 
 
 @attrs.frozen
@@ -72,24 +72,20 @@ class At:
 
 @attrs.frozen
 class Kind:
-    """One kind, and the options that its commands do not have."""
+    """One kind, and the commands and options that it does not have."""
 
     name: str
     example: str  # of a place, in the help
+    again: str  # what sends a write again
     lacks: frozenset[str] = frozenset()
 
 
-BATCH = Kind("batch", "run.db", frozenset({"profile", "unacknowledged"}))
-OUTBOX = Kind("outbox", "outbox.db")
-JOURNAL = Kind("journal", "journal.db", frozenset({"verdict", "force", "failed"}))
-
-
-def attach(app: typer.Typer, kind: Kind, *commands: Callable[..., Any]) -> None:
-    """Add *commands*, which get the kind as their first argument, to the group of one kind."""
-    for command in commands:
-        made = expanded(command, lacks=kind.lacks, kind=kind)
-        made.__doc__ = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
-        app.command(command.__name__.rstrip("_"))(made)
+BATCH = Kind("batch", "run.db", "run the batch", frozenset({"profile", "unacknowledged"}))
+OUTBOX = Kind("outbox", "outbox.db", "whoever sends its writes does it", frozenset({"watch"}))
+JOURNAL = Kind(
+    "journal", "journal.db", "run the same write under its key",
+    frozenset({"watch", "workers", "verdict", "force", "failed"}),
+)  # fmt: skip
 
 
 @asynccontextmanager
@@ -107,12 +103,12 @@ async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator
     elif kind is OUTBOX:
         from invsvc_async.outbox.places import outbox_at
 
-        session = _session(at.profile)
+        session = session_of(at.profile)
         entries = outbox_at(place, session, same_mode=not is_shared, create=False, reading=reading)
     else:
         from invsvc_async.durable.entries import JournalEntries
 
-        entries = JournalEntries(place, _session(at.profile) if is_shared else None, reading=reading)
+        entries = JournalEntries(place, session_of(at.profile) if is_shared else None, reading=reading)
     await entries.open()
     try:
         yield entries
@@ -120,7 +116,7 @@ async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator
         await entries.aclose()
 
 
-def _session(profile: str | None) -> ClientState:
+def session_of(profile: str | None) -> ClientState:
     """Return what a client that is never opened knows of its service."""
     from invsvc_async.client import options_of
 
@@ -136,9 +132,8 @@ async def list_(
     *,
     state: Annotated[
         str | None,
-        typer.Option(
-            metavar="STATE",
-            help="open (to do or sending), untold, applied, not-applied, refused, superseded or unknown.",
+        option(
+            "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown.", "STATE"
         ),
     ] = None,
     limit: Annotated[int, number(int, "How many at most.", least=1)] = 100,
@@ -159,10 +154,13 @@ async def list_(
     if at.json_:
         emit_json({"total": total, "at_least": more, "oldest": oldest, "writes": rows})
         return
-    titles = ("namespace", "key", "operation", "thing", "state", "attempts", "age", "")
-    hidden = 0 if kind.name == "journal" else 1
-    cells = [[*map(str, _cells(each))][hidden:] for each in rows]
-    table(titles[hidden:], cells, right=(5 - hidden, 6 - hidden))
+    names = ["namespace"] if kind is JOURNAL else []
+    names += ["key", "operation", "thing", "state", "attempts"]
+    cells = [
+        [*("" if row[name] is None else str(row[name]) for name in names), age(row["age"]), _untold(row)]
+        for row in rows
+    ]
+    table([*names, "age", ""], cells, right=(len(names) - 1, len(names)))
     note(
         f"{total:,}{' or more' if more else ''} in all"
         + (f", {total - len(rows):,} of them not shown: see --limit" if total > len(rows) else "")
@@ -170,9 +168,7 @@ async def list_(
     )
 
 
-async def show(
-    kind: Kind, at: At, key: Annotated[str, typer.Argument(help="The key of the write.", metavar="KEY")]
-) -> None:
+async def show(kind: Kind, at: At, key: Annotated[str, argument("The key of the write.", "KEY")]) -> int:
     """
     Show one write: `invsvc KIND show PLACE row-17`.
 
@@ -187,7 +183,7 @@ async def show(
         entry = await entries.entry(await entries.named(key))
         if entry is None:
             fail(f"{key}: the {kind.name} has no write under this key")
-            raise typer.Exit(FAILED)
+            return Exit.FAILED
         row = _row(entries, entry, await entries.facts.get(f"{_UNTOLD}{entry.key}"))
         if entry.verdict is None:
             row |= await _waits(kind, entries, entry)
@@ -196,17 +192,17 @@ async def show(
     if at.json_:
         emit_json(row)
     else:
-        print_facts(console(), [(name.replace("_", " "), words) for name, words in _facts(row)])
-    raise typer.Exit({Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}.get(row["state"], FAILED))
+        print_facts(console(), {name.replace("_", " "): words for name, words in _facts(row)})
+    return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(row["state"], Exit.FAILED)
 
 
-def _row(entries: Entries, entry: Entry, error: str | None) -> Row:
+def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
     """Return what a list says of *entry*; *error* is the last one of ``on_result``."""
     from invsvc_async.durable.entries import attempts_of
 
     since = entry.done_at or entry.added_at
     key = entries.key_of(entry)
-    row: Row = {
+    row: WireObject = {
         "key": key,
         "namespace": entry.key.removesuffix(key).rstrip() or None,
         "operation": entry.operation,
@@ -227,13 +223,13 @@ def _since(then: int | None) -> float | None:
     return None if then is None else max(round(time.time() - then / 1000, 3), 0.0)
 
 
-def _cells(row: Row) -> Sequence[object]:
-    named = [row[name] or "" for name in ("namespace", "key", "operation", "thing", "state")]
-    why = f": {row['last_error']}" if "last_error" in row else ""
-    return [*named, row["attempts"], age(row["age"]), "" if row.get("told", True) else f"untold{why}"]
+def _untold(row: WireObject) -> str:
+    if row.get("told", True):
+        return ""
+    return f"untold: {row['last_error']}" if "last_error" in row else "untold"
 
 
-def _facts(row: Row) -> Iterator[tuple[str, str]]:
+def _facts(row: WireObject) -> Iterator[tuple[str, str]]:
     """Yield what people are shown of a write: nothing empty, nothing twice, and times as dates."""
     for name, value in row.items():
         if name == "done_at":
@@ -253,13 +249,7 @@ def _words(value: object) -> str:
 
 
 def _verdict_in(word: str, option: str) -> Verdict:
-    """
-    Return the verdict that *word* names, in any of its spellings.
-
-    Raises:
-        typer.BadParameter: There is none.
-
-    """
+    """Return the verdict that *word* names, in any of its spellings."""
     try:
         return Verdict(re.sub("[-_]", " ", word))
     except ValueError:
@@ -268,7 +258,7 @@ def _verdict_in(word: str, option: str) -> Verdict:
         ) from None
 
 
-async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
+async def _waits(kind: Kind, entries: Entries, entry: Entry) -> WireObject:
     """Return why an open write has no verdict yet, and who has it."""
     from invsvc_async.batch.run_status import RUN, statuses_in
 
@@ -282,10 +272,97 @@ async def _waits(kind: Kind, entries: Entries, entry: Entry) -> Row:
     else:
         why = "its turn has not come"
     if owner is None or not owner.alive:
-        why += "; no process has it" if kind.name == "journal" else "; no process sends it: start one"
+        why += "; no process has it" if kind is JOURNAL else "; no process sends it: start one"
     elif limits:
         why += f"; limited by {', '.join(limits)}"
     return {"waits": why, "after": ahead, "process": None if owner is None else owner._asdict()}
+
+
+async def report(
+    kind: Kind,
+    at: At,
+    *,
+    html: Annotated[Path | None, option("Write an HTML page here.", "FILE")] = None,
+    jsonl: Annotated[
+        Path | None, option("Write each outcome as a line of JSON here; - is stdout.", "FILE")
+    ] = None,
+    failed: Annotated[
+        Path | None,
+        option("Write what is not applied here, as lines of a batch's input; - is stdout.", "FILE"),
+    ] = None,
+) -> None:
+    """
+    Report verdicts, durations, and what to do about each write that is not applied:
+    `invsvc KIND report PLACE --html report.html`.
+
+    The number of requests is without those that a killed process sent for writes which it did not finish.
+
+    The lines of `--failed` can be edited, and run as a batch with another journal.  A line whose write may be
+    applied, or would overwrite a newer one, has a member "check" that says so.  It is not valid until that is
+    deleted.
+    """
+    from invsvc_async.batch.entries import name_of
+    from invsvc_async.batch.reports.summary import report_of
+
+    named = {"outbox" if kind is OUTBOX else "journal": at.place}
+    check_outputs({"--html": html, "--jsonl": jsonl, "--failed": failed}, **named)
+    async with opened(kind, at, reading=True) as entries:
+        if jsonl is not None:
+            await write_results(entries, jsonl)
+        if failed is not None:
+            await write_failed(entries, failed)
+        if (jsonl or failed) is not None and html is None and not at.json_:
+            return
+        found = await report_of(entries, name_of(at.place), kind.name)
+    if html is not None:
+        from invsvc_async.batch.reports.html import page_of
+
+        write_private(html, page_of(found))
+        note(f"wrote {html}")
+    if at.json_:
+        emit_json(plain(found))
+    elif html is None:
+        show_report(found)
+
+
+async def watch(
+    kind: Kind,
+    at: At,
+    *,
+    port: Port = 0,
+    open_: Annotated[
+        bool, option("Open the page in a browser, or only print its address.", names=("--open/--no-open",))
+    ] = True,
+) -> None:
+    """
+    Watch a batch on a page: `invsvc batch watch run.db`.  Stop with Ctrl-C.
+
+    The page shows progress, rate, pauses, workers and failures.
+    It only reads, so it can run beside the batch, and after its end.  The page answers only to this machine.
+    """
+    del kind  # it is a batch
+    import webbrowser
+
+    from invsvc_async.batch.reports.live import Watch
+    from invsvc_async.simulator.loopback_page import serving_page
+
+    try:
+        async with Watch(at.place) as batch, serving_page(PAGE, batch.data, port=port) as address:
+            if at.json_:
+                emit_json({"watch_url": address, "data_url": f"{address}data"})
+            else:
+                typer.echo(f"Watching {batch.name}; press Ctrl-C to stop.\n  watch_url   {address}")
+                typer.echo(f"  data_url    {address}data (what the page reads, as JSON)")
+            sys.stdout.flush()
+            display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+            has_screen = sys.platform in {"darwin", "win32"} or bool(display)
+            if open_ and not at.json_ and has_screen:  # a browser for terminals would take over this one
+                await asyncio.to_thread(webbrowser.open, address)
+            stopped = asyncio.Event()
+            with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
+                await stopped.wait()
+    except OSError as error:
+        raise typer.BadParameter(f"--port: {error.strerror or error}. Use another one, or 0.") from error
 
 
 async def workers(kind: Kind, at: At) -> None:
@@ -317,16 +394,13 @@ async def workers(kind: Kind, at: At) -> None:
 async def retry(
     kind: Kind,
     at: At,
-    keys: Annotated[list[str] | None, typer.Argument(help="Keys of writes.", metavar="KEY")] = None,
+    keys: Annotated[list[str] | None, argument("Keys of writes.", "KEY")] = None,
     *,
     verdict: Annotated[
-        list[str] | None,
-        typer.Option(help="not-applied, refused, superseded or unknown; repeatable.", metavar="VERDICT"),
+        list[str] | None, option("not-applied, refused, superseded or unknown; repeatable.", "VERDICT")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Send them even over newer writes to the same resource.")
-    ] = False,
-) -> None:
+    force: Annotated[bool, option("Send them even over newer writes to the same resource.")] = False,
+) -> int:
     """
     Mark finished writes as to be done again, by key or verdict: `invsvc KIND retry PLACE row-17`.
 
@@ -353,17 +427,17 @@ async def retry(
     if at.json_:
         emit_json({"to_do": count})
     else:
-        console().print(f"{counted(count, 'write')} to be done again{_NEXT[kind.name] if count else ''}")
-    raise typer.Exit(FAILED if keys and not count else DONE)
+        console().print(f"{counted(count, 'write')} to be done again{f': {kind.again}' if count else ''}")
+    return Exit.FAILED if keys and not count else Exit.DONE
 
 
 async def drop(
     kind: Kind,
     at: At,
-    keys: Annotated[list[str], typer.Argument(help="Keys, as `list` shows them.", metavar="KEY")],
+    keys: Annotated[list[str], argument("Keys, as `list` shows them.", "KEY")],
     *,
     yes: Yes = False,
-) -> None:
+) -> int:
     """
     Delete writes that were not sent yet: `invsvc KIND drop PLACE row-17`.
 
@@ -376,6 +450,8 @@ async def drop(
         confirm(f"{kind.name} drop: delete {', '.join(keys)}?")
     dropped: list[str] = []
     missed: list[str] = []
+    why = "there is no such write, or it may have been sent and has no verdict yet"
+    why += ", or it is finished: its input would send it again" if kind is BATCH else ""
     async with opened(kind, at) as entries:
         for key in dict.fromkeys(keys):
             whole = await entries.named(key)
@@ -384,15 +460,12 @@ async def drop(
                 await entries.facts.put(f"{_UNTOLD}{whole}", None)
             else:
                 missed.append(key)
-    finished = ", or it is finished: its input would send it again" if kind is BATCH else ""
-    for key in missed:
-        why = f"there is no such write, or it may have been sent and has no verdict yet{finished}"
-        fail(f"{key}: not dropped: {why}")
+                fail(f"{key}: not dropped: {why}")
     if at.json_:
         emit_json({"dropped": dropped, "kept": missed})
     else:
         console().print(f"{counted(len(dropped), 'write')} dropped")
-    raise typer.Exit(FAILED if missed else DONE)
+    return Exit.FAILED if missed else Exit.DONE
 
 
 async def prune(
@@ -402,9 +475,7 @@ async def prune(
     days: Annotated[
         float, number(float, "Finished at least so long ago.", least=0, most=100_000, metavar="DAYS")
     ],
-    unacknowledged: Annotated[
-        bool, typer.Option("--unacknowledged", help="Also those whose verdict nobody has acknowledged.")
-    ] = False,
+    unacknowledged: Annotated[bool, option("Also those whose verdict nobody has acknowledged.")] = False,
 ) -> None:
     """
     Delete finished writes: `invsvc KIND prune PLACE --days 30`.
@@ -430,3 +501,19 @@ async def prune(
     for why, count in kept.items():
         if count:
             console().print(f"  {count:,} left as they are: {_KEPT[why]}")
+
+
+def attach(app: typer.Typer, kind: Kind) -> typer.Typer:
+    """Add the commands of one kind to its group, and return that."""
+    for command in (list_, show, report, watch, workers, retry, drop, prune):
+        name = command.__name__.rstrip("_")
+        if name not in kind.lacks:
+            made = expanded(command, lacks=kind.lacks, kind=kind)
+            made.__doc__ = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
+            app.command(name)(made)
+    return app
+
+
+journal: typer.Typer = attach(
+    group_of("Show, retry or delete the writes in the journal of a client, `Client(journal=…)`."), JOURNAL
+)

@@ -9,15 +9,21 @@ from pathlib import Path
 from secrets import randbits
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import attrs
 import typer
 
 from invsvc_async.cli.arguments import complete_event, did_you_mean
-from invsvc_async.cli.options import InsecureHttp, check_url, content_of, existing_file, number
-from invsvc_async.cli.output import DONE, FAILED, emit_json, fail, visible
+from invsvc_async.cli.options import (
+    InsecureHttp,
+    argument,
+    check_url,
+    content_of,
+    existing_file,
+    number,
+    option,
+)
+from invsvc_async.cli.output import Exit, emit_json, fail, visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
-from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.storage.address import without_login
 
@@ -30,67 +36,53 @@ if TYPE_CHECKING:
 
 __all__ = ["HeaderFile", "PayloadVersion", "SecretFile", "command", "header_of", "secret_of"]
 
-PayloadVersion = Annotated[
-    Literal["v1", "v1.1", "v2"], typer.Option(help="The payload version of resource events.")
-]
+PayloadVersion = Annotated[Literal["v1", "v1.1", "v2"], option("The payload version of resource events.")]
 SecretFile = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET.",
+        "FILE",
         callback=existing_file,
-        metavar="FILE",
-        help="A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET.",
     ),
 ]
 HeaderFile = Annotated[
     Path | None,
-    typer.Option(
-        "--shared-header-file",
+    option(
+        "A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER.",
+        "FILE",
         callback=existing_file,
-        metavar="FILE",
-        help="A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER.",
     ),
 ]
 
 Type = Annotated[
-    str,
-    typer.Argument(
-        metavar="TYPE", help="invoice.created, for example, or `all`.", autocompletion=complete_event
-    ),
+    str, argument("invoice.created, for example, or `all`.", "TYPE", autocompletion=complete_event)
 ]
-Signed = Annotated[
-    bool, typer.Option("--signed", help="Sign resource events too, which the service does not.")
-]
+Signed = Annotated[bool, option("Sign resource events too, which the service does not.")]
 Changes = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Set data.object.total=5, for example; repeatable."),
-]
-Retries = Annotated[
-    bool, typer.Option("--retries", help="Send unsigned events up to 16 times, as the service does.")
+    list[str] | None, option("Set data.object.total=5, for example; repeatable.", "PATH=VALUE")
 ]
 Seed = Annotated[int | None, number(int, "Seed of ids, contents and order; the same ids are duplicates.")]
 
 
-def command(  # noqa: PLR0913 - each is an option of its own
+async def command(  # noqa: PLR0913 - each is an option of its own
     type_: Type,
     *,
-    to: Annotated[str, typer.Option("--to", metavar="URL", help="The receiver.")],
+    to: Annotated[str, option("The receiver.", "URL")],
     version: PayloadVersion = "v2",
     signed: Signed = False,
     set_: Changes = None,
-    test: Annotated[bool, typer.Option("--test", help="A test, as the dashboard sends it.")] = False,
+    test: Annotated[bool, option("A test, as the dashboard sends it.")] = False,
     count: Annotated[int, number(int, "How many events of each type.", least=1)] = 1,
     duplicates: Annotated[int, number(int, "How many further copies of each event.", least=0)] = 0,
-    reorder: Annotated[
-        bool, typer.Option("--reorder", help="Send events and copies in random order.")
-    ] = False,
-    retries: Retries = False,
+    reorder: Annotated[bool, option("Send events and copies in random order.")] = False,
+    retries: Annotated[bool, option("Send unsigned events up to 16 times, as the service does.")] = False,
     backoff: Annotated[float, number(float, "Before the second attempt.", least=0, metavar="SECONDS")] = 1.0,
     seed: Seed = None,
     secret_file: SecretFile = None,
-    header_file: HeaderFile = None,
-    insecure: InsecureHttp = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print each delivery as one JSON object.")] = False,
-) -> None:
+    shared_header_file: HeaderFile = None,
+    allow_insecure_http: InsecureHttp = False,
+    json_: Annotated[bool, option("Print each delivery as one JSON object.")] = False,
+) -> int:
     """
     Send events: `invsvc trigger invoice.created --to http://127.0.0.1:8000/events`.
 
@@ -98,26 +90,25 @@ def command(  # noqa: PLR0913 - each is an option of its own
 
     Exits with 1 if a delivery was not answered 2xx.
     """
+    from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.validate import EVENTS
 
     types = EVENTS if type_ == "all" else [_known(type_, EVENTS)]
-    check_url(to, "--to", insecure=insecure)
-    secret, headers = secret_of(secret_file), header_of(header_file)
+    check_url(to, "--to", insecure=allow_insecure_http)
+    secret, headers = secret_of(secret_file), header_of(shared_header_file)
     if secret is None and signed:
         raise typer.BadParameter("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
-    orders = [
-        _Order(type=each, settings={
-            "url": to, "version": version, "signed": signed, "secret": secret, "test": test,
-            "headers": headers, "changes": _changes(set_ or ()),
-            "attempts": 16 if retries else 1,
-        })
-        for each in types
-        for _ in range(count)
-    ]  # fmt: skip
-    sent = until_done(
-        _send(orders, duplicates, backoff, randbits(32) if seed is None else seed, reorder=reorder)
-    )
-    raise typer.Exit(_report(sent, as_json=json_))
+    settings: WireObject = {"url": to, "signed": signed, "secret": secret, "headers": headers}
+    settings["attempts"] = 16 if retries else 1
+    first = {**settings, "version": version, "test": test, "changes": _changes(set_ or ())}
+    events = [each for each in types for _ in range(count)]
+    turns = [each for each in range(len(events)) for _ in range(1 + duplicates)]
+    seed = randbits(32) if seed is None else seed
+    if reorder:
+        random.Random(seed).shuffle(turns)
+    async with Simulator(seed=seed, delivery_backoff=backoff) as service:
+        sent = await _send(service, events, turns, first, settings)
+    return _report(sent, as_json=json_)
 
 
 def _known(type_: str, types: Sequence[str]) -> str:
@@ -127,38 +118,22 @@ def _known(type_: str, types: Sequence[str]) -> str:
     return type_
 
 
-@attrs.define
-class _Order:
-    """One event to send; its copies have the body of the first."""
-
-    type: str
-    settings: dict[str, Any] = attrs.field(repr=False)  # Any: arguments of Simulator.deliver
-    body: dict[str, Any] | None = None
-
-
 async def _send(
-    orders: Sequence[_Order], duplicates: int, backoff: float, seed: int, *, reorder: bool
+    service: Simulator, events: Sequence[str], turns: Sequence[int], first: WireObject, again: WireObject
 ) -> list[Delivery]:
-    from invsvc_async.simulator import Simulator
-
-    turns = [order for order in orders for _ in range(1 + duplicates)]
-    if reorder:
-        random.Random(seed).shuffle(turns)
-    async with Simulator(seed=seed, delivery_backoff=backoff) as service:
-        return [await _send_one(service, order) for order in turns]
-
-
-async def _send_one(service: Simulator, order: _Order) -> Delivery:
-    settings = order.settings
-    if order.body is None:
+    """Deliver the events whose numbers are in *turns*; at a later turn, the same body again."""
+    sent: list[Delivery] = []
+    bodies: dict[int, WireObject] = {}
+    for turn in turns:
+        if turn in bodies:
+            sent.append(await service.deliver(bodies[turn], **again))
+            continue
         try:
-            delivery = await service.deliver(order.type, **settings)
+            sent.append(await service.deliver(events[turn], **first))
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--set") from None
-        order.body = loads(delivery.body)
-        return delivery
-    again = {name: settings[name] for name in ("url", "secret", "headers", "signed", "attempts")}
-    return await service.deliver(order.body, **again)
+        bodies[turn] = loads(sent[-1].body)
+    return sent
 
 
 def _report(sent: Sequence[Delivery], *, as_json: bool) -> int:
@@ -175,7 +150,7 @@ def _report(sent: Sequence[Delivery], *, as_json: bool) -> int:
             place = without_login(sent[0].url) or "that address"
             advice = f"nothing answers at {place}. Start the receiver, or correct --to"
         fail(f"{failed} of {len(sent)} deliveries were not accepted. {advice}")
-    return FAILED if failed else DONE
+    return Exit.FAILED if failed else Exit.DONE
 
 
 def _changes(texts: Sequence[str]) -> WireObject:

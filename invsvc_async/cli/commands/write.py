@@ -1,67 +1,80 @@
-"""``invsvc write``: send one write and print its outcome; store the intent if it stays open."""
+"""``invsvc write``, ``settle``, ``resume`` and ``explain``: one write, its outcome and its story."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
+import sys
 from codecs import BOM_UTF8
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import typer
 
 from invsvc_async.api.operations import BY_NAME, Kind
-from invsvc_async.cli.arguments import complete_argument, complete_operation
+from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
 from invsvc_async.cli.options import (
     Calling,
+    IntentFile,
+    SameMode,
     SecretsTo,
     Story,
     Yes,
+    argument,
     check_outputs,
     confirm,
+    content_of,
+    existing_file,
     handled,
+    intent_in,
     interruptible,
+    named,
+    option,
     unhandled,
 )
-from invsvc_async.cli.output import note
-from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, told
+from invsvc_async.codec import envelope
+from invsvc_async.errors import InvalidRequestError, JournalError
+from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.resources.by_name import as_write
+from invsvc_async.storage.private_file import open_private, write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from invsvc_async.cli.waiting import WaitingForWrite
     from invsvc_async.client import Client
-    from invsvc_async.errors import JournalError
+    from invsvc_async.reconcile.history import Decision
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
-__all__ = ["command", "finish"]
+__all__ = ["command", "explain", "resume", "settle"]
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
 
 What = Annotated[
     str | None,
-    typer.Argument(
-        metavar="WHAT",
-        help="A write, such as webhooks.create.",
-        autocompletion=complete_operation(Kind.WRITE),
-    ),
+    argument("A write, such as webhooks.create.", "WHAT", autocompletion=complete_operation(Kind.WRITE)),
 ]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="ID | NAME=VALUE",
-        help="Its id and arguments; NAME:=JSON for JSON values.",
+    argument(
+        "Its id and arguments; NAME:=JSON for JSON values.",
+        "ID | NAME=VALUE",
         autocompletion=complete_argument,
     ),
 ]
 File = Annotated[
-    typer.FileBinaryRead | None,
-    typer.Option(metavar="FILE", help='One write: {"operation", "arguments"}; - is stdin.'),
+    typer.FileBinaryRead | None, option('One write: {"operation", "arguments"}; - is stdin.', "FILE")
 ]
 
 
-def command(
+async def command(
     what: What = None,
     words: Words = None,
     *,
@@ -70,7 +83,7 @@ def command(
     yes: Yes = False,
     story: Story = None,
     calling: Calling,
-) -> None:
+) -> int:
     """
     Send one write: `invsvc write webhooks.create url=https://me.example/in events=invoice.created`.
 
@@ -83,39 +96,32 @@ def command(
     """
     if (what is None) == (file is None):
         raise typer.BadParameter("give either an operation with arguments, or --file")
-
     with interruptible():  # the pipe may give nothing
         content = None if file is None else file.read()
     check_outputs({"--secrets-to": secrets_to, "--story": story}, input=None if file is None else file.name)
 
     def make(client: Client) -> Write[Any]:
-        write = (
-            _from_words(client, what or "", words or []) if content is None else _from_file(client, content)
-        )
+        if content is None:
+            operation = operation_of(what or "", Kind.WRITE)
+            write = as_write(client, operation.name, arguments_of(operation, words or []))
+        else:
+            write = _from_file(client, content)
         if not yes:
-            confirm_delete(write)
+            _confirm_delete(write)
         return write
 
-    finish(make, calling, secrets_to, story)
+    return await _finish(make, calling, secrets_to, story)
 
 
-def finish(
-    make: Callable[[Client], Write[Any]], calling: Calling, secrets_to: Path, story: Path | None
-) -> None:
-    """Send the write that *make* returns, print its outcome, and end the command with the exit code."""
-    from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
-
-    show = partial(print_outcome, as_json=calling.json_, story=story)
-    try:
-        outcome, lost = until_done(_send(make, calling, secrets_to, show), short=True)
-    except asyncio.CancelledError:  # a signal that ends processes interrupts it as Ctrl-C does
-        raise KeyboardInterrupt from None
-    if lost is not None:
-        raise lost
-    raise typer.Exit(exit_code_of(outcome))
+def _from_file(client: Client, content: bytes) -> Write[Any]:
+    lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
+    if len(lines) != 1:
+        several = f"{len(lines)} writes. Use `invsvc batch` for several" if lines else "it has no write"
+        raise InvalidRequestError(f"--file: {several}")
+    return client.write_from(lines[0])
 
 
-def confirm_delete(write: Write[Any]) -> None:
+def _confirm_delete(write: Write[Any]) -> None:
     """Ask on a terminal before a delete; a "no" ends the command."""
     intent = write.intent
     if BY_NAME[intent.operation].method != "DELETE":
@@ -129,18 +135,50 @@ def confirm_delete(write: Write[Any]) -> None:
         raise
 
 
-async def _send(
-    make: Callable[[Client], Write[Any]],
-    calling: Calling,
-    secrets_to: Path,
-    show: Callable[[Outcome[Any]], None],
-) -> tuple[Outcome[Any], JournalError | None]:
+async def settle(
+    file: IntentFile, *, same_mode: SameMode = False, story: Story = None, calling: Calling
+) -> int:
     """
-    Send the write that *make* returns, and *show* its outcome.
+    Find out whether a write was applied: `invsvc settle invsvc-intent-row-17.json`.
 
-    Also return the error if its secret could not be stored.
+    It only reads, so it can be repeated safely.
+    Exits with 0 if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
-    from invsvc_async.cli.outcome_output import store_unsettled
+    from invsvc_async.cli.waiting import WaitingForWrite
+
+    check_outputs({"--story": story}, intent=file)
+    intent, waiting = intent_in(file), WaitingForWrite()
+    async with calling.client(on_decision=waiting.on_decision) as client:
+        with waiting.shown(client):
+            outcome = await client.settle(intent, same_mode=same_mode)
+    return _print_outcome(outcome, as_json=calling.json_, story=story)
+
+
+async def resume(
+    file: IntentFile,
+    *,
+    secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
+    same_mode: SameMode = False,
+    story: Story = None,
+    calling: Calling,
+) -> int:
+    """
+    Complete an interrupted write: `invsvc resume invsvc-intent-row-17.json`.
+
+    It reads first, and sends the write again only if the reads prove that it was not applied.  Exits with 0
+    if the write was applied, 3 if the result is unknown, and 1 otherwise.
+    """
+    check_outputs({"--secrets-to": secrets_to, "--story": story}, intent=file)
+    intent = intent_in(file)
+    return await _finish(
+        lambda client: client.resume(intent, same_mode=same_mode), calling, secrets_to, story
+    )
+
+
+async def _finish(
+    make: Callable[[Client], Write[Any]], calling: Calling, secrets_to: Path, story: Path | None
+) -> int:
+    """Send the write that *make* returns, print its outcome, and return the exit code."""
     from invsvc_async.cli.waiting import WaitingForWrite
 
     waiting, task = WaitingForWrite(), asyncio.current_task()
@@ -160,17 +198,18 @@ async def _send(
                 raise
             finally:
                 write.close()
-                store_unsettled(client, calling.profile)
-            show(outcome)
-        return outcome, lost
+                _store_unsettled(client, calling.profile)
+            code = _print_outcome(outcome, as_json=calling.json_, story=story)
+    if lost is not None:
+        raise lost
+    return code
 
 
 async def _sent(
     write: Write[Any], client: Client, waiting: WaitingForWrite, secrets_to: Path, known: list[Outcome[Any]]
 ) -> tuple[Outcome[Any], JournalError | None]:
-    """Send *write*, append its outcome to *known* as soon as there is one, and store its secret."""
+    """Send *write*, append its outcome to *known* at once, and store its secret; return an error in that."""
     from invsvc_async.cli.secrets_file import SecretsFile
-    from invsvc_async.errors import JournalError
 
     may_have_secret = write.intent.operation == "webhooks.create"
     # Opened before the write is sent.
@@ -188,19 +227,122 @@ async def _sent(
     return outcome, None
 
 
-def _from_words(client: Client, what: str, words: Sequence[str]) -> Write[Any]:
-    from invsvc_async.cli.arguments import arguments_of, operation_of
-    from invsvc_async.resources.by_name import as_write
+def _print_outcome(outcome: Outcome[Any], *, as_json: bool, story: Path | None) -> int:
+    """Print verdict, story and value, write the whole *story* to a file, and return the exit code."""
+    with reporting(f"{outcome.intent.operation}: {outcome.verdict}: {outcome.message}"):
+        if as_json:
+            from invsvc_async.codec.encode import plain_of
+            from invsvc_async.reconcile.outcome import summary
 
-    operation = operation_of(what, Kind.WRITE)
-    return as_write(client, operation.name, arguments_of(operation, words))
+            intent = envelope.loads(outcome.intent.to_json().encode())
+            lines = outcome.explain().splitlines()
+            emit_json({**summary(outcome, plain_of), "story": lines, "intent": intent})
+        else:
+            _print(outcome)
+    if story is not None:
+        try:
+            write_private(story, outcome.to_json())
+        except OSError as error:  # does not change the verdict or the exit code
+            fail(f"{story}: cannot write the story: {error.strerror}")
+    return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(outcome.verdict, Exit.FAILED)
 
 
-def _from_file(client: Client, content: bytes) -> Write[Any]:
-    from invsvc_async.errors import InvalidRequestError
+def _print(outcome: Outcome[Any]) -> None:
+    out = console()
+    colour = _COLOURS.get(outcome.verdict, "red")
+    out.print(f"[bold {colour}]{str(outcome.verdict).upper()}[/]", end="  ")
+    out.print(outcome.message, markup=False)
+    print_hanging(out, outcome.explain(), style="dim")
+    if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
+        out.print(told(str(outcome.error), outcome.error), markup=False)
+    if outcome.secret_lost:
+        out.print(
+            "[yellow]its secret is lost: the service returns it only once. If you need it, delete the "
+            "webhook and create it again[/]"
+        )
+    if outcome.value is not None:
+        from invsvc_async.cli.formatting import show
 
-    lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
-    if len(lines) != 1:
-        several = f"{len(lines)} writes. Use `invsvc batch` for several" if lines else "it has no write"
-        raise InvalidRequestError(f"--file: {several}")
-    return client.write_from(lines[0])
+        show(outcome.value)
+
+
+def _store_unsettled(client: Client, profile: str | None) -> None:
+    """Store each unsettled intent of *client* in a file here, readable only by its owner, or print it."""
+    for intent in client.unsettled:
+        # A key from a file that is no plain name is hashed.
+        plain = _NAME.fullmatch(intent.key) is not None
+        name = intent.key if plain else hashlib.sha256(intent.key.encode()).hexdigest()[:16]
+        text, path = intent.to_json(), Path(f"invsvc-intent-{name}.json")
+        try:
+            path.unlink(missing_ok=True)  # an older file may be readable by others
+            with open(path, "x", encoding="utf-8", opener=open_private) as file:
+                file.write(text)
+        except OSError as error:  # the intent is the only way to settle the write later
+            fail(f"{path}: {error.strerror}. The intent follows: save it to a file")
+            sys.stderr.write(text + "\n")
+            path = Path("FILE")  # a placeholder in the hint
+        given = "" if profile is None else f"--profile {quote(profile)} "
+        step = f"run: invsvc settle {given}{path}"
+        if BY_NAME[intent.operation].reader is None:
+            step = (
+                f"{path} has its intent. The specification has no read for it: check by hand, or settle it "
+                "from Python with a custom reader: client.settle(intent, reader=…)"
+            )
+        note(f"{intent.operation} is not settled; {step}")
+
+
+def explain(
+    file: Annotated[
+        Path, argument("A story written by `write --story`; - is standard input.", callback=existing_file)
+    ],
+    *,
+    json_: Annotated[bool, option("Print the result as JSON.")] = False,
+) -> int:
+    """
+    Explain how a verdict was reached, and check that the current rules still reach it:
+    `invsvc explain story.json`.
+
+    Exits with 1 if the rules of this version reach another verdict.
+    """
+    from invsvc_async.reconcile.explain import from_json, replay, tell
+    from invsvc_async.reconcile.history import Done
+
+    try:
+        intent, history, stored = from_json(content_of(file))
+    except InvalidRequestError as error:
+        raise named(error, file, "what `--story FILE` wrote, or outcome.to_json() returned") from error
+    steps = replay(intent, history)
+    last = steps[-1][1]
+    now = str(last.verdict) if isinstance(last, Done) else "none: the story ends before a verdict"
+    reason = last.reason if isinstance(last, Done) else "no verdict yet"
+    decisions = [
+        f"{type(event).__name__.lower() if event else 'start'}: {_decided(decision)}"
+        for event, decision in steps
+    ]
+    if json_:
+        emit_json({"said": stored, "verdict": now, "same": stored == now, "decisions": decisions})
+    else:
+        out = console()
+        out.print(tell(intent, history, now, reason), markup=False)
+        out.print("decision after each event:")
+        for line in decisions:
+            out.print(f"  {line}", markup=False)
+    if stored != now:
+        fail(f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}")
+    return Exit.DONE if stored == now else Exit.FAILED
+
+
+def _decided(decision: Decision) -> str:
+    from invsvc_async.reconcile.history import Done, Read, Send, Wait
+
+    match decision:
+        case Done(verdict=verdict, reason=reason):
+            return f"done: {verdict} ({reason})"
+        case Send(not_after=None):
+            return "send"
+        case Send():
+            return "send again: the last read proves absence"
+        case Read(reader=reader, why=why):
+            return f"read {reader}: {why}"
+        case Wait(seconds):
+            return f"wait {seconds:.3f} s"

@@ -7,11 +7,9 @@ Here the executions nearest to the default are walked, and some mutants. ``nox -
 
 from __future__ import annotations
 
-import attrs
 import pytest
 
 from tests.exhaustive.batches.mutants import MUTANTS, caught
-from tests.exhaustive.batches.mutate import broken
 from tests.exhaustive.batches.play import play
 from tests.exhaustive.batches.scenes import SCENES
 from tests.interleavings.walk import walk
@@ -36,24 +34,3 @@ def test_scene(scene):
 def test_mutant(mutant):
     """A wrong line breaks the rule that it should."""
     assert caught(mutant, most=150) is not None
-
-
-def test_mutant_whose_text_is_gone():
-    """A line that no longer stands in the source is an error, not a mutant that was caught."""
-    with (
-        pytest.raises(LookupError, match="stands 0 times"),
-        broken(attrs.evolve(MUTANTS[0], old="no such line")),
-    ):
-        pass
-
-
-def test_code_after_a_mutant():
-    """Functions and texts are those that ship again."""
-    from invsvc_async.batch.dispatcher import Dispatcher
-    from invsvc_async.durable import postgres_store
-
-    before = postgres_store._PUT, Dispatcher._fetch.__code__
-    for mutant in MUTANTS:
-        with broken(mutant):
-            pass
-    assert before == (postgres_store._PUT, Dispatcher._fetch.__code__)

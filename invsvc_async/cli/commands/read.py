@@ -1,0 +1,275 @@
+"""``invsvc get``, ``list`` and ``export``: read items, and print them or write them to a file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from invsvc_async import models
+from invsvc_async.api.operations import CLIENT_REQUEST, Kind
+from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
+from invsvc_async.cli.formatting import Sink, show
+from invsvc_async.cli.options import Calling, EscapeFormulas, argument, number, option
+from invsvc_async.cli.output import emit_json, note, progress
+from invsvc_async.cli.waiting import waiting_for_read
+from invsvc_async.codec import unstructure
+from invsvc_async.errors import InvalidRequestError, InvsvcError
+from invsvc_async.models.common import wire_names
+from invsvc_async.resources.by_name import called
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from invsvc_async.api.operations import Operation
+    from invsvc_async.cli.formatting import Form
+    from invsvc_async.client import Client
+    from invsvc_async.codec.exact_json import WireObject
+
+__all__ = ["export", "get", "list_"]
+
+# Columns that fit a terminal.  --columns selects others; JSON and CSV have all fields.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "Invoice": ("uuid", "created_at", "total", "currency", "status", "client.legal_name"),
+    "Webhook": ("id", "url", "events", "status", "description", "created_at"),
+    "RetentionFile": ("filename", "type"),
+}
+
+What = Annotated[
+    str,
+    argument(
+        "invoices.egress, invoices.payment_complements, webhooks, retentions.files.",
+        "WHAT",
+        autocompletion=complete_operation(Kind.READ, many=True),
+    ),
+]
+Filters = Annotated[
+    list[str] | None,
+    argument(
+        "Filters: status=valid created_after=2026-05-01 metadata.order=A-1.",
+        "NAME=VALUE",
+        autocompletion=complete_argument,
+    ),
+]
+Columns = Annotated[
+    str | None,
+    option("Comma-separated columns: uuid,client.email.", "NAMES", names=("--columns", "--fields")),
+]
+
+
+async def get(
+    what: Annotated[
+        str,
+        argument(
+            "A read, such as webhooks.get (or webhooks), or a path like /users/usr_1.",
+            "WHAT",
+            autocompletion=complete_operation(Kind.READ, many=False),
+        ),
+    ],
+    words: Annotated[
+        list[str] | None,
+        argument("Its id and other arguments.", "ID | NAME=VALUE", autocompletion=complete_argument),
+    ] = None,
+    *,
+    calling: Calling,
+) -> None:
+    """
+    Read one item: `invsvc get webhooks wh_1`, `invsvc get payments.link plink_1`, `invsvc get
+    /users/usr_1`.
+    """
+    async with calling.client() as client:
+        if what.startswith("/"):
+            params = arguments_of(CLIENT_REQUEST, words or [])
+            with waiting_for_read(client, what):
+                found = (await client.request("GET", what, params=params)).data
+        else:
+            operation = operation_of(what, Kind.READ, many=False, short="get")
+            reading = called(client, operation.name, arguments_of(operation, words or []))
+            with waiting_for_read(client, operation.name):
+                found = await reading
+    if calling.json_:
+        emit_json(unstructure(found))
+    else:
+        show(found)
+
+
+async def list_(
+    what: What,
+    words: Filters = None,
+    *,
+    all_: Annotated[bool, option("Read all pages.")] = False,
+    fields: Columns = None,
+    wide: Annotated[bool, option("Do not wrap columns, even if rows are longer than the terminal.")] = False,
+    jsonl: Annotated[bool, option("Print one JSON object per line, as items arrive.")] = False,
+    csv: Annotated[bool, option("Print CSV, as items arrive.")] = False,
+    escape_formulas: EscapeFormulas = False,
+    resume: Annotated[str | None, option("Resume an interrupted list.", "TOKEN")] = None,
+    calling: Calling,
+) -> None:
+    """
+    List items: `invsvc list invoices.egress status=valid --all --csv`, `invsvc list webhooks limit=100`.
+
+    Without --all it prints the first page; a note on stderr shows how to continue.
+    """
+    if calling.json_ + jsonl + csv > 1:
+        raise typer.BadParameter("use only one of --json, --jsonl and --csv")
+    if escape_formulas and not csv:
+        raise typer.BadParameter("use it with --csv only", param_hint="--escape-formulas")
+    operation = operation_of(what, Kind.READ, many=True, short="list")
+    if resume is not None and all(row.name != "cursor" for row in operation.parameters):
+        raise typer.BadParameter("this list has no pages", param_hint="--resume")
+    form: Form = "json" if calling.json_ else "jsonl" if jsonl else "csv" if csv else "table"
+    sink = Sink(form, _columns(fields, form, operation.result), escape_formulas, wide)
+    arguments = (_largest(operation) if all_ else {}) | arguments_of(operation, words or [])
+    await _print_list(operation.name, arguments, sink, calling, every=all_, resume=resume)
+
+
+async def _print_list(
+    operation: str, arguments: WireObject, sink: Sink, calling: Calling, *, every: bool, resume: str | None
+) -> None:
+    """Print the items of a list, also those before an error, and then how to continue."""
+    notes: list[str] = []
+    broken, complete = 0, False
+    try:
+        async with calling.client() as client:
+            found = called(client, operation, arguments)
+            with (
+                progress(operation, shown=every) as advance,
+                waiting_for_read(client, operation, shown=not every),
+            ):
+                async for item in _items(found, notes.append, every=every, resume=resume):
+                    sink.take(item)
+                    advance()
+                    broken += len(item.problems)
+        complete = True
+    except InvsvcError as error:
+        if token := getattr(error, "resume_token", None):
+            notes.append(f"continue with --resume {token}")
+        raise
+    finally:
+        if broken:
+            notes.append(f"{broken} malformed fields are shown as '!'; --json has them as received")
+        if complete or sink.taken:
+            sink.end()
+        for text in notes:
+            note(text)
+
+
+def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
+    known = tuple(wire_names(getattr(models, result)))
+    if fields is None:
+        return COLUMNS[result] if form == "table" else known
+    asked = tuple(name.strip() for name in fields.split(","))
+    if unknown := [name for name in asked if name.partition(".")[0] not in known]:
+        raise typer.BadParameter(
+            f"{', '.join(unknown)}: unknown. {result} has {', '.join(known)}", param_hint="--columns"
+        )
+    return asked
+
+
+async def _items(
+    found: Any, tell: Callable[[str], None], *, every: bool, resume: str | None
+) -> AsyncGenerator[Any]:  # Any: a list of models, or its pages
+    if not hasattr(found, "by_page"):
+        items = await found
+        for item in items:
+            yield item
+        if getattr(items, "is_full", False):
+            tell("the list reached its limit and may be incomplete; the maximum is limit=100")
+        return
+    pages = found if resume is None else found.resume(resume)
+    async for page in pages.by_page():
+        for item in page:
+            yield item
+        if not every:
+            if token := pages.token_after(page):
+                tell(f"there are more: use --all, or --resume {token}")
+            return
+
+
+def _largest(operation: Operation) -> dict[str, int]:
+    """Return the largest limit of a list without pages; a parameter whose name is assumed is left out."""
+    named = {each.name: each for each in operation.parameters if not each.assumed}
+    limit = named.get("limit")
+    if limit is None or limit.maximum is None or "cursor" in named:
+        return {}
+    return {"limit": limit.maximum}
+
+
+_EXPORTS = {"invoices": "invoices.egress"}
+
+
+Exported = Annotated[
+    str, argument("invoices (that is, invoices.egress), or invoices.payment_complements.", "WHAT")
+]
+Output = Annotated[
+    Path | None,
+    option("The file; its extension selects the format.", "FILE", names=("--output", "-o"), dir_okay=False),
+]
+
+
+async def export(
+    what: Exported,
+    words: Annotated[list[str] | None, argument("Filters: status=valid.", "NAME=VALUE")] = None,
+    *,
+    format_: Annotated[str | None, option("jsonl, csv or parquet.", "FORMAT")] = None,
+    output: Output = None,
+    resume: Annotated[bool, option("Resume an interrupted export.")] = False,
+    overwrite: Annotated[bool, option("Start over.")] = False,
+    precision: Annotated[int, number(int, "Digits of Parquet's decimals.")] = 38,
+    scale: Annotated[int, number(int, "Digits after the decimal point.")] = 12,
+    escape_formulas: EscapeFormulas = False,
+    calling: Calling,
+) -> None:
+    """
+    Export invoices: `invsvc export invoices status=valid -o valid.parquet`.
+
+    Uses constant memory.  After Ctrl-C, an error or a kill, repeat the command with --resume, which leaves a
+    finished file as it is and exits with 0.  A decimal
+    that does not fit its column is an error; numbers are never rounded.
+    """
+    from invsvc_async.export import invoices
+    from invsvc_async.export.walk import is_finished
+
+    operation = operation_of(_EXPORTS.get(what, what), Kind.READ, many=True, short="list")
+    if operation.result != "Invoice":
+        raise typer.BadParameter(
+            "only invoices and invoices.payment_complements can be exported", param_hint="WHAT"
+        )
+    if str(output) == "-":
+        raise typer.BadParameter(
+            "an export writes a file, so that it can be resumed; for a pipe, use invsvc list --jsonl",
+            param_hint="--output",
+        )
+    path = output or Path(f"{what}.{format_ or 'jsonl'}")
+    arguments = arguments_of(operation, words or [])
+    if resume and not overwrite and is_finished(path):
+        note(f"{path}: exists, and is not an interrupted export, so that nothing was read. Use --overwrite")
+        if calling.json_:
+            emit_json({"path": str(path), "rows": None, "resumed": False})
+        return
+    settings: dict[str, Any] = {
+        "format": format_, "resume": resume, "overwrite": overwrite, "precision": precision, "scale": scale,
+        "escape_formulas": escape_formulas,
+    }  # fmt: skip
+    try:
+        async with calling.client() as client:
+            pages = _pages(client, operation.name, arguments)
+            with progress(operation.name) as advance:
+                done = await invoices(pages, path, **settings, on_page=lambda _rows: advance())
+    except asyncio.CancelledError:
+        note(f"stopped: repeat the command with --resume (progress is in {path}.resume)")
+        raise
+    if calling.json_:
+        emit_json({"path": str(done.path), "rows": done.rows, "resumed": done.resumed})
+    else:
+        typer.echo(f"{done.path}\t{done.rows} rows")
+
+
+def _pages(client: Client, operation: str, arguments: WireObject) -> Any:  # Any: of invoices
+    try:
+        return called(client, operation, {"limit": 100, **arguments}, prefetch=True)
+    except InvalidRequestError:  # the parameter's name is switched off, or another argument is wrong
+        return called(client, operation, arguments, prefetch=True)

@@ -1,0 +1,72 @@
+"""Mutants change what they name, and nothing stays of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.mutation import PACKAGE, ROOT, in_files, in_process, mutants_in
+
+pytestmark = pytest.mark.one_python
+LISTS = sorted((ROOT / "tests").rglob("*.patches"))
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_text_is_in_its_file(path):
+    """A line that no longer stands in the source is an error, not a mutant that was noticed."""
+    mutants = mutants_in(path)
+
+    assert mutants
+    for mutant in mutants:
+        for file, _, _ in mutant.changes:
+            text = (ROOT / PACKAGE / file).read_text(encoding="utf-8")
+            assert mutant.applied(file, text) != text
+
+
+def test_list(tmp_path):
+    """A mutant may have several parts, in several files; empty texts are none."""
+    path = tmp_path / "list.patches"
+    path.write_text(
+        "# some\none | a.py | x | 3\n-  right\n+\n- two\n- lines\n+ 2\n@ b.py\n- b\n+ c\ntwo | d.py\n- d\n+ e\n"
+    )
+    one, two = mutants_in(path)
+
+    assert one == (
+        "one",
+        ("x", "3"),
+        [("a.py", " right", ""), ("a.py", "two\nlines", "2"), ("b.py", "b", "c")],
+    )
+    assert two == ("two", (), [("d.py", "d", "e")])
+    with pytest.raises(LookupError, match=r"two: its text stands 2 times in d\.py"):
+        two.applied("d.py", "dd")
+
+
+def test_process_and_files_after_mutants(tmp_path):
+    """Functions, constants and files are those that ship again."""
+    from invsvc_async.batch.dispatcher import Dispatcher
+    from invsvc_async.durable import postgres_store
+    from invsvc_async.reconcile import facts
+
+    def now():
+        known = facts.Known
+        return (
+            postgres_store._PUT,
+            Dispatcher._fetch.__code__,
+            known.over.func.__code__,
+            known.when.__code__,
+        )
+
+    before = now()
+    for path in LISTS:
+        for mutant in mutants_in(path):
+            with in_process(mutant):
+                pass
+    assert now() == before
+
+    (mutant, *_) = mutants_in(LISTS[0])
+    for file, right, _ in mutant.changes:
+        copy = tmp_path / PACKAGE / file
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(right)
+    with in_files(mutant, tmp_path):
+        assert copy.read_text() == mutant.changes[-1][2]
+    assert copy.read_text() == mutant.changes[-1][1]
