@@ -360,9 +360,7 @@ class Dispatcher:
     def _item(self, entry: Entry, lane: Lane) -> Item:
         """Make the item of an entry that is not done."""
         sending, asked = self._sending, self._asked.get(entry.key)
-        made = None if asked is None else asked.entry
-        as_stored = made is not None and (entry.intent, entry.common) == (made.intent, made.common)
-        known = asked.intent if asked is not None and as_stored else None
+        known = None if asked is None else asked.intent_of(entry)
         intent = known or intent_in(entry, self._entries.store)
         if sending.restored is not None:
             intent = sending.restored.of_entry(entry.seq, intent)
@@ -379,7 +377,7 @@ class Dispatcher:
             writes=options_of(sending.client).session.writes,
             restored=sending.restored,
         )
-        if asked is not None and intent is known and not intent.sent:
+        if asked is not None and intent is known and not intent.sent:  # it is new
             item.spec = replace(asked.spec, options=ItemOptions.of(item, asked.spec.options))
         return item
 

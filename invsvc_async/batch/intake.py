@@ -115,6 +115,12 @@ class Asked(msgspec.Struct, eq=False):
     intent: Intent | None = None
     entry: Entry | None = None
 
+    def intent_of(self, entry: Entry) -> Intent | None:
+        """Return the intent, if *entry* is as it was stored; otherwise ``None``."""
+        made = self.entry
+        is_same = made is not None and (entry.intent, entry.common) == (made.intent, made.common)
+        return self.intent if is_same else None
+
 
 class Intake:
     """
