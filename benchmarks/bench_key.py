@@ -36,22 +36,22 @@ async def _measure(place: str, address: object, rounds: int) -> None:
                 url = f"https://me.example/{number}"
                 return client.webhooks.create(url=url, events=["invoice.created"], tag=True)
 
-            await _compare(f"{place}, create", create, rounds)
+            await _compare((place, "create"), create, rounds)
         async with _client(base, f"{address}_updates") as client:
             hooks = [await client.webhooks.get(f"wh_{number}") for number in range(1, _HOOKS + 1)]
 
             def update(number: int) -> Write[object]:
                 return client.webhooks.update(hooks[number % _HOOKS], description="changed")
 
-            await _compare(f"{place}, update", update, rounds)
+            await _compare((place, "update"), update, rounds)
 
 
 def _client(base: str, journal: str) -> Client:
     return Client(base, ApiKey("key"), journal=journal, on_secret=lambda _key, _hook: None)
 
 
-async def _compare(what: str, write: Callable[[int], Write[object]], rounds: int) -> None:
-    """Print the ratio of the two, of many writes at once and of single ones, and the cost of a replay."""
+async def _compare(what: tuple[str, str], write: Callable[[int], Write[object]], rounds: int) -> None:
+    """Print a row of many writes at once, and one of single ones."""
     numbers = count()
 
     async def plain() -> None:
@@ -68,17 +68,15 @@ async def _compare(what: str, write: Callable[[int], Write[object]], rounds: int
         ways = {"plain": plain, "keyed": keyed, "replayed": replayed}
         found = await at_once(ways, rounds=rounds, calls=200, together=together)
         ratio = ratio_of(found, "keyed", "plain")
-        costs = [f"{way} {statistics.median(taken) * 1e6:.0f} µs" for way, taken in found.items()]
-        print(
-            f"{what}, {together} at once: {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f});",
-            ", ".join(costs),
-            flush=True,
-        )
+        costs = [f"{statistics.median(found[way]) * 1e6:,.0f} µs" for way in ways]
+        bounds = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+        print(*what, f"{together}", *costs, bounds, sep="  ", flush=True)
 
 
 def main(rounds: int = 30) -> None:
     from tests.support.database import database
 
+    print("journal", "write", "at once", "without a key", "with a key", "replay", "ratio", sep="  ")
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(_measure("SQLite", Path(folder) / "journal.db", rounds))
     asyncio.run(_measure("PostgreSQL", database().at(journal="keys"), rounds))
