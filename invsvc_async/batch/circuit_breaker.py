@@ -75,7 +75,13 @@ def cause_of(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
             last = _last(outcome, Attempt)
             if last is not None and last.status in _REFUSED and not last.own_envelope:
                 return Cause(_refused(last.status), _MOST_REFUSED, at_once=True)
-            if (lacks := _lacking_plan(outcome)) is not None:
+            error = outcome.error
+            if (  # the specification shows only for these that every write of theirs needs it
+                outcome.started_as.operation == TEAMS_CREATE.name
+                and isinstance(error, ServiceError)
+                and (error.status == 401 or (error.status, error.code) == (403, "insufficient_permissions"))
+            ):
+                lacks = f"the plan lacks a feature (HTTP {error.status}: {error.message})"
                 return Cause(lacks, stops=True)
         case Verdict.NOT_APPLIED if getattr(_last(outcome, Resumed), "newest", None) is not False:
             last = _last(outcome, Attempt)
@@ -107,20 +113,6 @@ def _cause_of_doubt(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
 
 def _last(outcome: Outcome[Any], kind: type[Any]) -> Any:  # Any: an event of that kind, or None
     return next((event for event in reversed(outcome.history) if isinstance(event, kind)), None)
-
-
-def _lacking_plan(outcome: AnyOutcome) -> str | None:
-    """
-    Return in words that the plan lacks what every write of that operation needs; otherwise ``None``.
-
-    The specification shows this only for creates of teams (401 in the standard envelope, or 403 with a code).
-    """
-    error = outcome.error
-    if outcome.started_as.operation != TEAMS_CREATE.name or not isinstance(error, ServiceError):
-        return None
-    if error.status == 401 or (error.status == 403 and error.code == "insufficient_permissions"):
-        return f"the plan lacks a feature (HTTP {error.status}: {error.message})"
-    return None
 
 
 def _refused(status: int | None) -> str:
@@ -276,7 +268,21 @@ class CircuitBreaker:
 
     async def _probe_until_back(self) -> None:
         try:
-            while (why := await self._probe_later()) is not None:
+            while True:
+                if not await self._session.pause(self._seconds_to_probe):
+                    self._on_stop(BatchStoppedError(
+                        f"batch: the client was closed while the batch was paused because {self.why}. "
+                        "Run again with an open client."
+                    ))  # fmt: skip
+                    return
+                try:
+                    why = await self._probe(renews=True)
+                except BatchStoppedError:
+                    raise
+                except InvsvcError as error:
+                    why = _unreachable(error)
+                if why is None:
+                    break
                 self._wait_for_probe(why)
         except Exception as error:  # noqa: BLE001 - without probes the batch would stay paused
             self._on_stop(error)
@@ -285,22 +291,12 @@ class CircuitBreaker:
         log.info("the batch continues: a probe was answered")
         self._on_change()
 
-    async def _probe_later(self) -> str | None:
-        """Probe when it is time. Return what is wrong, or ``None`` if nothing is."""
-        if not await self._session.pause(self._seconds_to_probe):
-            raise BatchStoppedError(
-                f"batch: the client was closed while the batch was paused because {self.why}. "
-                "Run again with an open client."
-            )
-        try:
-            return await self._probe(renews=True)
-        except BatchStoppedError:
-            raise
-        except InvsvcError as error:
-            return _unreachable(error)
-
     async def _probe(self, *, renews: bool) -> str | None:
-        """Read once. A refused token is fetched anew, if it can be, and then tried once."""
+        """
+        Read once, and return what is wrong, or ``None`` if nothing is.
+
+        A refused token is fetched anew, if it can be, and then tried once.
+        """
         deadline = asyncio.get_running_loop().time() + min(self._view.timeouts.attempt, _PROBE_TIME)
         exchange = await self._view.attempt(_PROBE, deadline=deadline, lane="settle")
         try:

@@ -10,27 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict
 from contextlib import suppress
-from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
-from invsvc_async.batch.earlier import Earlier, intent_in, note_in_flight
+from msgspec.structs import replace
+
+from invsvc_async.batch.earlier import Earlier, intent_in
+from invsvc_async.batch.item import ItemOptions
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import LostLaneError
-from invsvc_async.durable.last_writes import in_flight_of
 from invsvc_async.durable.leases import Leases, Sign, pause_of
 from invsvc_async.durable.records import verdict_of_unfit
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable
 
     from invsvc_async.batch.engine import Engine
+    from invsvc_async.batch.intake import Asked
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.sending import Sending
     from invsvc_async.durable.entries import Entries
@@ -42,6 +44,7 @@ __all__ = ["Dispatcher"]
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
 _AT_ONCE = 200  # entries fetched together
+_KEPT = 10_000  # writes of the input, at most: those of other processes are not needed
 _JOINED = 2  # beats after which the others have noticed this process
 _LOOK = 0.2  # s between looks whether all is done, while others work
 
@@ -51,32 +54,27 @@ class Dispatcher:
     The lanes of this process, and what is under way of them.
 
     *item_type* is made of the entries. *say* returns what others are told of this process, which has so many
-    lanes. *may_begin* gets each item before it is added; if it returns False, the entry and later ones of its
-    thing wait for ``meet``. *on_unfit* is called when an entry that does not fit got its verdict; without it,
-    such an entry ends the run. With *gives*, this process gives the results of what it sends.
+    lanes. *on_unfit* is called when an entry that does not fit got its verdict; without it, such an entry
+    ends the run. With *gives*, this process gives the results of what it sends. While it ``has_input``,
+    entries that lack their readers, and later ones of their things, wait for ``keep``.
     """
 
     def __init__(
         self, sending: Sending, entries: Entries, item_type: type[Item], *, gives: bool,
-        say: Callable[[int], str], may_begin: Callable[[Item], bool] | None = None,
-        on_unfit: Callable[[], None] | None = None,
+        say: Callable[[int], str], on_unfit: Callable[[], None] | None = None, has_input: bool = False,
     ) -> None:  # fmt: skip
         self._sending, self._entries, self._item_type = sending, entries, item_type
-        self._say, self._may_begin, self._on_unfit = say, may_begin, on_unfit
+        self._say, self._on_unfit, self.has_input = say, on_unfit, has_input
         self.earlier: Earlier = Earlier(sending, entries.store)
         self.leases: Leases = Leases(entries.store, options_of(sending.client).session.clock, gives=gives)
-        self._held: dict[int, Lane] = {}  # by number: what is under way
-        self._busy: Counter[Lane] = Counter()  # how much of it is of each lane
-        self._in_lane: Counter[int] = Counter()  # the same by number: a lane may have been lost and regained
-        self._newest: dict[str, int] = {}  # by thing: the last place of those under way
+        self._held: dict[int, Item] = {}  # by number: what is under way; of each thing in its order
         # By lane: after which place it is read next; None once it was read to its end.
         self._places: dict[int, int | None] = {}
-        self.reads: int = 0  # of the store
-        self._read_last: dict[int, int] = {}  # by lane: which of them was its last
         self._passed: set[str] = set()  # things with an entry that was passed over, because a newer one runs
         self._waiting: dict[str, str] = {}  # by thing, or key without one: the key that may not begin yet
-        self._turn = asyncio.Lock()  # for adding items
+        self._asked: OrderedDict[str, Asked] = OrderedDict()  # by key: what the store has not of the input
         self.woken: asyncio.Event = asyncio.Event()  # there may be something to send
+        self.caught_up: asyncio.Event = asyncio.Event()  # all that was read is in the engine
         self._beat_now = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
         self._engine: Engine | None = None  # while this process sends
@@ -105,8 +103,10 @@ class Dispatcher:
             while True:
                 await engine.hunger()
                 self.woken.clear()
-                if await self._fetch(engine):
+                if not self._is_read and await self._fetch(engine):
                     continue
+                if self._is_read:
+                    self.caught_up.set()
                 if self._is_idle and is_over is not None and await is_over():
                     return
                 if self.leases.living > 1 and not self._is_hungry and self._is_idle:
@@ -121,10 +121,10 @@ class Dispatcher:
 
     @property
     def _is_idle(self) -> bool:
-        return not self._held and self.is_caught_up
+        return not self._held and self._is_read
 
     @property
-    def is_caught_up(self) -> bool:
+    def _is_read(self) -> bool:
         """Whether all lanes of this process were read to their ends."""
         return self._has_divided and all(self._places.get(lane, 0) is None for lane in self.leases.lanes)
 
@@ -194,14 +194,15 @@ class Dispatcher:
         """
         engine.share_pace(1 / self.leases.living)
         lanes, share = self.leases.lanes, ceil(self._entries.lanes / self.leases.living)
+        busy = Counter(item.lane for item in self._held.values())
         staying = [lane for lane in lanes.values() if not lane.leaving]
         if self.leases.hungry:
-            staying.sort(key=lambda lane: -self._busy[lane])
-            kept = share if self._is_hungry or self.is_caught_up else min(share, ceil(len(staying) / 2))
+            staying.sort(key=lambda lane: -busy[lane])
+            kept = share if self._is_hungry or self._is_read else min(share, ceil(len(staying) / 2))
             for lane in staying[max(kept, 1) :]:
                 lane.leaving = True
-        busy = {lane.number for lane in self._busy}
-        free = [lane for lane in lanes.values() if lane.leaving and lane.number not in busy]
+        under_way = {lane.number for lane in busy}
+        free = [lane for lane in lanes.values() if lane.leaving and lane.number not in under_way]
         await self.leases.give_up(free)
         for lane in free:
             self._places.pop(lane.number, None)
@@ -216,14 +217,21 @@ class Dispatcher:
         if free and self.leases.living > 1:
             await self._entries.store.tell("beat")
 
-    def _may_send(self, lane: Lane) -> bool:
+    def _lanes_to_read(self) -> dict[int, Lane]:
         """
-        Return whether entries of *lane* may be added.
+        Return the lanes whose entries may be added, by number.
 
-        Not those of one that was lost and acquired again, as long as something is under way that was added
-        before: it ends without a verdict, so what is newer would be sent before it.
+        Not one that was lost and acquired again, as long as something is under way that was added before: it
+        ends without a verdict, so what is newer would be sent before it.
         """
-        return not (lane.leaving or lane.doubtful) and self._in_lane[lane.number] == self._busy[lane]
+        lanes = self.leases.lanes
+        under_way = {item.lane for item in self._held.values()}
+        lost = {lane.number for lane in under_way if lanes.get(lane.number) is not lane}
+        return {
+            number: lane
+            for number, lane in lanes.items()
+            if not (lane.leaving or lane.doubtful or number in lost)
+        }
 
     # --- feeding
 
@@ -247,80 +255,66 @@ class Dispatcher:
             if lane in self.leases.lanes:
                 place = self._places.get(lane, 0)
                 self._places[lane] = after if place is None else min(place, after)
+        self.caught_up.clear()
         self.woken.set()
 
-    async def add(self, items: Sequence[Item], numbers: Sequence[int], *, since: int, wait: bool) -> None:
-        """
-        Add new *items*, whose entries have just been stored under *numbers*, *since* so many ``reads``.
+    def keep(self, asked: Asked) -> None:
+        """Keep what the store does not have of a write of the input: its readers, and its intent unpacked."""
+        is_new = asked.entry is not None and asked.entry.lane in self.leases.lanes
+        has_reader = asked.spec.reader is not None or callable(asked.spec.policy.journey_reader)
+        if self._meet(asked.key) or is_new or has_reader:
+            self._asked[asked.key] = asked
+            if len(self._asked) > _KEPT:
+                self._asked.popitem(last=False)
 
-        Nobody else has stored any since this process did. Those for which there is no room now, unless they
-        may *wait* for it, those of other processes' lanes, and those that may have been read from the store
-        meanwhile, are left to the next read.
-        """
-        if self.earlier.any:
-            await self.earlier.look_up(items)
-        for item, number in zip(items, numbers, strict=True):
-            engine = self._engine
-            if wait and engine is not None:
-                await engine.room()
-            if self._turn.locked():
-                async with self._turn:
-                    pass
-            lane = self._entries.lane_of(item.key, item.thing)
-            mine = self.leases.lanes.get(lane)
-            was_read = self._places.get(lane, 0) is None and self._read_last.get(lane, 0) <= since
-            waits = item.thing in self._waiting
-            has_room = engine is not None and (wait or engine.has_room)
-            if waits or mine is None or not (self._may_send(mine) and was_read and has_room):
-                if not waits:
-                    self.read_again([lane])
-                item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
-                continue
-            assert engine is not None
-            item.number, item.lane = number, mine
-            self._take_in(engine, item, number)
+    def end_input(self) -> None:
+        """Wait for no readers any more."""
+        self.has_input = False
+        self._meet(None)
+        self.woken.set()
 
     async def _fetch(self, engine: Engine) -> bool:
         """Add the next entries that are open; return whether there were any."""
-        async with self._turn:
-            return await self._fetched(engine)
-
-    async def _fetched(self, engine: Engine) -> bool:
-        lanes = {number: lane for number, lane in self.leases.lanes.items() if self._may_send(lane)}
+        lanes = self._lanes_to_read()
         found = await self._read(lanes)
+        newest = {item.thing: item.place for item in self._held.values()}
         items: list[Item] = []
-        entries: list[Entry] = []
         for entry in found:
             item = await self._checked(entry, lanes[entry.lane])
             if item is None:
                 continue
             # One that was reopened comes after what is under way: it is then seen to be overtaken.
-            if item.thing is not None and entry.place < self._newest.get(item.thing, 0):
+            if item.thing is not None and item.place < newest.get(item.thing, 0):
                 self._passed.add(item.thing)
-                continue
-            items.append(item)
-            entries.append(entry)
-        if not items:
-            return bool(found)
-        in_flight: dict[str, int] = {}
-        note_in_flight(in_flight, entries, items)
-        if any(self._places.get(lane) is not None for lane in lanes):  # others may be behind them
-            things = sorted({item.thing for item in items if item.thing is not None})
-            in_flight |= await in_flight_of(self._entries.store, things)
-        await self.earlier.mark(entries, items, in_flight)
-        for item, entry in zip(items, entries, strict=True):
+            else:
+                items.append(item)
+        if self.earlier.any or any(item.spec is None for item in items):
+            # Others may be behind what was read.
+            is_part = any(self._places.get(lane) is not None for lane in lanes)
+            await self.earlier.mark(items, is_part=is_part)
+        for item in items:
             await engine.room()
-            lane = lanes[entry.lane]
-            if lane.leaving or self.leases.lanes.get(lane.number) is not lane:
-                continue  # the next owner sends it
             name = item.thing or item.key
-            if name not in self._waiting and self._may_begin is not None and not self._may_begin(item):
-                self._waiting[name] = item.key
-            if name not in self._waiting:
-                self._take_in(engine, item, entry.place)
-        return True
+            if item.lane.leaving or self.leases.lanes.get(item.lane.number) is not item.lane:
+                item.spec = None  # the next owner sends it
+            elif name in self._waiting or not self._may_begin(item):
+                self._waiting.setdefault(name, item.key)
+                item.spec = None
+            else:
+                self._held[item.number] = item
+                item.on_end = self._ended
+                self._is_hungry = False
+                engine.add(item)
+        return bool(found)
 
-    def meet(self, key: str | None) -> bool:
+    def _may_begin(self, item: Item) -> bool:
+        """Give *item* its readers; return whether it waits for none."""
+        asked = self._asked.pop(item.key, None)
+        if asked is not None and item.spec is None:
+            item.take_readers(asked.spec)
+        return asked is not None or not (self.has_input and item.names_reader)
+
+    def _meet(self, key: str | None) -> bool:
         """Allow the write of *key* (None: any) to begin, if it waits for that; return whether it did."""
         names = [name for name, waits in self._waiting.items() if key in (None, waits)]
         for name in names:
@@ -329,25 +323,12 @@ class Dispatcher:
             self.read_again(self.leases.lanes)
         return bool(names)
 
-    def _take_in(self, engine: Engine, item: Item, place: int) -> None:
-        assert item.lane is not None
-        self._held[item.number] = item.lane
-        self._busy[item.lane] += 1
-        self._in_lane[item.lane.number] += 1
-        if item.thing is not None:
-            self._newest[item.thing] = max(place, self._newest.get(item.thing, 0))
-        item.on_end = partial(self._ended, item.number, item.thing, place)
-        self._is_hungry = False
-        engine.add(item)
-
     async def _read(self, lanes: Iterable[int]) -> list[Entry]:
         """Return the next entries of *lanes* that are open, and not under way here."""
         places = {lane: place for lane in lanes if (place := self._places.get(lane, 0)) is not None}
         if not places:
             return []
         self._places.update(dict.fromkeys(places))
-        self.reads += 1
-        self._read_last.update(dict.fromkeys(places, self.reads))
         each = ceil(_AT_ONCE / len(places))
         found = await self._entries.store.open_in(places, list(self._held), each)
         counts, last = Counter(entry.lane for entry in found), {entry.lane: entry.place for entry in found}
@@ -360,8 +341,9 @@ class Dispatcher:
     async def _checked(self, entry: Entry, lane: Lane) -> Item | None:
         """Return the item of *entry*; if this version cannot send it, store a verdict that says so."""
         try:
-            item = self._item(entry)
-            assert item.intent is not None
+            item = self._item(entry, lane)
+            if item.spec is not None:
+                return item
             view = options_of(self._sending.client).without_team()
             check_scope(view, item.intent, same_mode=self._sending.same_mode, in_doubt=item.in_doubt)
         except (JournalError, InvalidRequestError) as error:
@@ -373,36 +355,38 @@ class Dispatcher:
                 await lane.put(verdict_of_unfit(entry, error, is_of_copy=is_of_copy))
             self._on_unfit()
             return None
-        item.lane, item.sender_gone = lane, lane.was_free
         return item
 
-    def _item(self, entry: Entry) -> Item:
+    def _item(self, entry: Entry, lane: Lane) -> Item:
         """Make the item of an entry that is not done."""
-        sending, intent = self._sending, intent_in(entry, self._entries.store)
+        sending, asked = self._sending, self._asked.get(entry.key)
+        known = None if asked is None else asked.intent_of(entry)
+        intent = known or intent_in(entry, self._entries.store)
         if sending.restored is not None:
             intent = sending.restored.of_entry(entry.seq, intent)
-        return self._item_type(
+        item = self._item_type(
             key=entry.key,
             digest=entry.digest,
             number=entry.seq,
+            place=entry.place,
+            lane=lane,
+            sender_gone=lane.was_free,
             thing=entry.thing,
             on_secret=sending.on_secret,
             intent=intent,
             writes=options_of(sending.client).session.writes,
             restored=sending.restored,
         )
+        if asked is not None and intent is known and not intent.sent:  # it is new
+            item.spec = replace(asked.spec, options=ItemOptions.of(item, asked.spec.options))
+        return item
 
-    def _ended(self, number: int, thing: str | None, place: int) -> None:
-        lane = self._held.pop(number)
-        self._in_lane[lane.number] -= 1
-        self._busy[lane] -= 1
-        if not self._busy[lane]:
-            del self._busy[lane]
-        if thing is not None and self._newest.get(thing) == place:
-            del self._newest[thing]
-            if thing in self._passed:
-                self._passed.discard(thing)
-                self._places[lane.number] = 0
+    def _ended(self, item: Item) -> None:
+        lane = item.lane
+        del self._held[item.number]
+        if item.thing in self._passed:
+            self._passed.discard(item.thing)
+            self._places[lane.number] = 0
         if not self._held or self._places.get(lane.number, 0) is not None:
             self.woken.set()
         if lane.leaving:

@@ -10,7 +10,14 @@ import attrs
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.client import options_of
 from invsvc_async.durable.intents import Packed, unpack, was_seen_undone, without_lost_sends
-from invsvc_async.durable.last_writes import claims_of, last_writes, learn, take_claims, unknown_of
+from invsvc_async.durable.last_writes import (
+    claims_of,
+    in_flight_of,
+    last_writes,
+    learn,
+    take_claims,
+    unknown_of,
+)
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed
@@ -18,7 +25,7 @@ from invsvc_async.reconcile.kinds import replaces
 from invsvc_async.writes.state_reads import StateReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.sending import Sending
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Reading
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["Earlier", "intent_in", "note_in_flight"]
+__all__ = ["Earlier", "intent_in"]
 
 _THINGS_KNOWN = 10_000  # things whose older writes were looked up once
 _CLOCKS_AGREE = 600.0  # s for which one reading of the service's clock is valid
@@ -51,13 +58,12 @@ class Earlier:
         self._known.clear()
         self.any = True
 
-    async def look_up(self, items: Iterable[Item]) -> Mapping[str, int]:
+    async def _look_up(self, things: Sequence[str]) -> Mapping[str, int]:
         """
-        Learn what earlier writes left of the things of *items*, and which of them may still land.
+        Learn what earlier writes left of *things*, and which of them may still land.
 
         Return the place of the last one that is done, for each thing.
         """
-        things = sorted({item.thing for item in items if item.thing is not None})
         if not things:
             return {}
         fresh = [thing for thing in things if thing not in self._known]
@@ -76,23 +82,30 @@ class Earlier:
                 self._sending.restored.learn(row)
         return {row.thing: row.seq for row in rows}
 
-    async def mark(
-        self, entries: Sequence[Entry], items: Sequence[Item], in_flight: Mapping[str, int]
-    ) -> None:
+    async def mark(self, items: Sequence[Item], *, is_part: bool) -> None:
         """
         Mark those of *items*, which are stored and not done, that a later write has overtaken.
 
-        *in_flight* has, for each thing, the place of the last write that may have been sent and is not done.
+        *is_part* is whether the store may have more that are not done, so that it is asked for them.
         """
-        done = await self.look_up(items)
-        for entry, item in zip(entries, items, strict=True):
-            if item.intent is None or item.thing is None:
+        things = sorted({item.thing for item in items if item.thing is not None})
+        in_flight: dict[str, int] = {}  # the last place of each thing that may have been sent
+        for item in items:
+            if item.thing is None or not replaces(item.intent.operation):
+                continue
+            if item.in_doubt and not was_seen_undone(item.intent):
+                in_flight[item.thing] = max(item.place, in_flight.get(item.thing, 0))
+        if is_part:
+            in_flight |= await in_flight_of(self._store, things)
+        done = await self._look_up(things)
+        for item in items:
+            if item.thing is None:
                 continue
             last_done = done.get(item.thing, 0)
-            if last_done > entry.place:
+            if last_done > item.place:
                 item.restored = None  # the state that the journal knows is that of a later write
-            if max(last_done, in_flight.get(item.thing, 0)) > entry.place:
-                item.intent = attrs.evolve(item.intent, newest=False)
+            if max(last_done, in_flight.get(item.thing, 0)) > item.place:
+                item.intent, item.spec = attrs.evolve(item.intent, newest=False), None
             else:
                 item.intent = without_lost_sends(item.intent)
 
@@ -145,12 +158,3 @@ def intent_in(entry: Entry, store: Store) -> Intent:
     if entry.common is None or entry.intent is None:
         raise JournalError(f"entry {entry.key!r}: it is open but has no intent. The journal is damaged.")
     return unpack(entry.key, Packed(common=entry.common, text=entry.intent), store.commons)
-
-
-def note_in_flight(last: dict[str, int], entries: Sequence[Entry], items: Sequence[Item]) -> None:
-    """Note in *last* the last place of each thing that may have been sent. *items* are those of *entries*."""
-    for entry, item in zip(entries, items, strict=True):
-        if item.thing is None or item.intent is None or not replaces(entry.operation):
-            continue
-        if item.in_doubt and not was_seen_undone(item.intent):
-            last[item.thing] = max(entry.place, last.get(item.thing, 0))

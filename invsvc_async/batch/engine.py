@@ -20,7 +20,7 @@ from invsvc_async.errors import BatchStoppedError, ConfigurationError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.writes.driver import Driver, new_run
-from invsvc_async.writes.new_intent import Start, intent_of, new_start, spec_of_intent, taken_up
+from invsvc_async.writes.new_intent import Start, new_start, spec_of_intent, taken_up
 from invsvc_async.writes.recovery import check_scope
 from invsvc_async.writes.state_reads import LIST_SIZE, StateReader
 
@@ -88,11 +88,6 @@ class Engine:
         """Wait until an item may be added. Of a stopped run, the task that feeds it is cancelled."""
         while self._stopped or self._is_full:
             await self._wait()
-
-    @property
-    def has_room(self) -> bool:
-        """Whether an item may be added now."""
-        return not (self._stopped or self._is_full)
 
     @property
     def _is_full(self) -> bool:
@@ -278,7 +273,7 @@ class Engine:
         async with self._looking:
             if self._has_looked:  # by another task, meanwhile
                 return  # type: ignore[unreachable]  # mypy sees no other task
-            intent = item.intent or intent_of(cast("WriteSpec", item.spec))
+            intent = item.intent
             last = self._writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
             if last is None:
                 looks = StateReader(self._anywhere, intent, lambda: intent, own=None)
@@ -342,7 +337,6 @@ class Engine:
 
     def _put_back(self, item: Item) -> None:
         """Make *item* the next one to run. It keeps its place in its line."""
-        assert item.intent is not None
         item.is_put_back = False
         self._writes.ended.pop(item.intent.identity, None)  # it would be taken for the verdict
         self._ready.appendleft(item)
@@ -379,7 +373,7 @@ class Engine:
 
     def _end(self, item: Item, wait: float) -> None:
         if item.on_end is not None:
-            item.on_end()
+            item.on_end(item)
         self._next_in_line(item.thing, wait)
 
     def _let_go(self, item: Item) -> None:
@@ -389,7 +383,6 @@ class Engine:
         self._changed.set()
 
     def _taken_up(self, item: Item) -> AnyDriver:
-        assert item.intent is not None
         check_scope(self._anywhere, item.intent, same_mode=self._same_mode, in_doubt=item.in_doubt)
         intent, begin = item.intent, None
         if item.in_doubt or item.is_overtaken:  # settle first what may have been sent

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
-import attrs
 import msgspec
 
 from invsvc_async.api.operations import TABLE
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Cell, Script
 
 __all__ = [
@@ -82,25 +81,15 @@ class Known(NamedTuple):
     done_at: int | None
 
 
-@attrs.frozen
-class Added:
-    """
-    The numbers of new entries by key, and what the journal had under the keys of others.
-
-    ``is_next`` is whether no other process can have stored any since this one did last.
-    """
+class Added(NamedTuple):
+    """The numbers of new entries by key, and what the journal had under the keys of others."""
 
     new: dict[str, int]
     others: dict[str, Known]
-    is_next: bool
 
 
 class BatchEntries(Entries):
     """The writes of one batch."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self._last_number = -1  # that this process gave; -1: none yet
 
     # --- the input
 
@@ -123,17 +112,17 @@ class BatchEntries(Entries):
             _add, entries, self.store.commons.texts, reader, checkpoint, part=self.store.part, ours=ours
         )
         found = {key: Known(*known) for key, known in (await self.store.run(script)).items()}
-        is_next = not self.is_shared or min(ours, default=0) == self._last_number + 1
-        self._last_number = max(ours, default=-1)
         return Added(
             new={key: known.seq for key, known in found.items() if known.seq in ours},
             others={key: known for key, known in found.items() if known.seq not in ours},
-            is_next=is_next,
         )
 
     async def checkpoint(self) -> Checkpoint | None:
         """Return how far the latest input was taken in, if all its lines have keys."""
-        return Checkpoint.decoded(await self.facts.get(_CHECKPOINT))
+        text = await self.facts.get(_CHECKPOINT)
+        with suppress(msgspec.MsgspecError):  # damaged: the file is read from its start
+            return None if text is None else msgspec.json.decode(text, type=Checkpoint)
+        return None
 
     async def begin_input(self, reader: str) -> float:
         """Note that the process *reader* reads an input; return the time of the store's clock, in seconds."""

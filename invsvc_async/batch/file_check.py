@@ -134,14 +134,6 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     bad: int = 0
     team: str | None = None
 
-    @classmethod
-    def decoded(cls, text: str | None) -> Checkpoint | None:
-        """Return the checkpoint in *text*, or ``None`` if there is none."""
-        try:
-            return None if text is None else msgspec.json.decode(text, type=cls)
-        except msgspec.MsgspecError:
-            return None
-
 
 def rereadable(path: Path) -> BinaryIO:
     """
@@ -244,23 +236,13 @@ class Met:
         self._keys.close()
 
 
-class Table(Protocol):
-    """How a file that is not JSON lines is read; ``form`` says which writes ``lines`` makes of it."""
-
-    form: bytes
-
-    def lines(self, file: Readable, number: int) -> Iterator[Line | BadLine]:
-        """Yield the lines of *file*, of which *number* were read before."""
-        ...
-
-
 class FileWrites:
     """
     The writes of *file*, which is open for reading it more than once. *name* is for errors.
 
     ``check`` reads it once, and iterating reads it again. Both skip what is before ``checkpoint``, which is
     set if the file begins with what an earlier run has taken in. Bad lines are errors, or with *skips_bad*
-    they are left out. *table* says how lines are read that are not JSON.
+    they are left out. *read* reads lines that are not JSON, and *form* says which writes it makes of them.
 
     ``good`` and ``bad`` count all lines. ``first``, ``problems`` (the first bad lines) and ``has_secrets``
     (whether the answers to some writes have secrets) are of those after the checkpoint.
@@ -268,11 +250,10 @@ class FileWrites:
 
     def __init__(
         self, file: BinaryIO, client: Client, *, name: str = "the file", skips_bad: bool = False,
-        table: Table | None = None,
+        read: Callable[[Readable, int], Iterator[Line | BadLine]] = read_lines, form: bytes = b"",
     ) -> None:  # fmt: skip
         self._file, self._client, self._name = file, client, name
-        self._skips_bad, self._form = skips_bad, b"" if table is None else table.form
-        self._read = read_lines if table is None else table.lines
+        self._skips_bad, self._read, self._form = skips_bad, read, form
         self._team = options_of(client).team
         self._begin: _Reader | None = None  # it is at the checkpoint, and stays there
         self._reader: _Reader | None = None  # of the second time, as what follows

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.file_check import Met
 from invsvc_async.batch.identity import content_of, key_of, thing_of
-from invsvc_async.batch.item import Item, ItemOptions
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.durable.entry import State
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.intents import pack
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
-from invsvc_async.writes.new_intent import tag_of
+from invsvc_async.writes.new_intent import intent_of, tag_of
 from invsvc_async.writes.write import Write, take_over
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.entries import BatchEntries, Known
     from invsvc_async.batch.sending import Sending
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.spec import WriteSpec
     from invsvc_async.writes.write import AnyWrite
 
-__all__ = ["Intake", "chunks"]
+__all__ = ["Asked", "Intake", "chunks"]
 
 AT_ONCE = 128  # writes taken in together, with one query of the journal
 _REPEATS_KEPT = 10_000  # contents seen more than once, whose count is remembered
@@ -105,25 +106,31 @@ async def _async_chunks(writes: AsyncIterable[Write[Any]]) -> AsyncIterator[list
             _close(queue.get_nowait())
 
 
-class _Asked(msgspec.Struct, eq=False):
-    """One write of the input, with its key."""
+class Asked(msgspec.Struct, eq=False):
+    """One write of the input, with its key; if it is new, also with its intent and its entry."""
 
     spec: WriteSpec
     digest: str
     key: str
+    intent: Intent | None = None
+    entry: Entry | None = None
+
+    def intent_of(self, entry: Entry) -> Intent | None:
+        """Return the intent, if *entry* is as it was stored; otherwise ``None``."""
+        made = self.entry
+        is_same = made is not None and (entry.intent, entry.common) == (made.intent, made.common)
+        return self.intent if is_same else None
 
 
 class Intake:
     """
-    Turns the writes of one input into items that are not stored yet.
+    Turns the writes of one input into entries that are not stored yet.
 
     *on_met* is called for each write that is in the journal and not done. ``skipped`` counts those that were
     done before the input was begun. Tags are made from the identity of the journal.
     """
 
-    def __init__(
-        self, sending: Sending, entries: BatchEntries, *, on_met: Callable[[str, WriteSpec], None]
-    ) -> None:
+    def __init__(self, sending: Sending, entries: BatchEntries, *, on_met: Callable[[Asked], None]) -> None:
         self._sending, self._entries, self._on_met = sending, entries, on_met
         self._session = options_of(sending.client).session
         self._seen = Met()
@@ -136,9 +143,9 @@ class Intake:
         """Forget the keys."""
         self._seen.close()
 
-    async def take(self, writes: list[Write[Any]]) -> list[Item]:
+    async def take(self, writes: list[Write[Any]]) -> list[Asked]:
         """
-        Return the items of new writes.
+        Return the new writes.
 
         Raises:
             InvalidRequestError: Two writes have the same key, or the journal has another write under a key.
@@ -149,28 +156,28 @@ class Intake:
         asked = {each.key: each for each in map(self._asked, writes)}
         known = await self._entries.known(asked) if self.may_know else {}
         for key, found in known.items():
-            self.meet(found, asked[key].spec, key, asked[key].digest)
-        return [self._item(each) for each in asked.values() if each.key not in known]
+            self.meet(found, asked[key])
+        return [self._new(each) for each in asked.values() if each.key not in known]
 
-    def meet(self, known: Known, spec: WriteSpec, key: str, digest: str) -> None:
+    def meet(self, known: Known, asked: Asked) -> None:
         """
-        Count a write that the journal has under *key*, or pass it on. *digest* is that of the input's.
+        Count the write that the journal has under the key of *asked*, or pass *asked* on.
 
         Raises:
             InvalidRequestError: It is another write.
 
         """
-        if known.digest != digest:
+        if known.digest != asked.digest:
             raise InvalidRequestError(
-                f"key: the journal has another write under the key {key!r}; give this one its own key, "
+                f"key: the journal has another write under the key {asked.key!r}; give this one its own key, "
                 "or run the input that the batch was begun with"
             )
         if known.state != State.DONE:
-            self._on_met(key, spec)
+            self._on_met(asked)
         elif known.done_at is not None and known.done_at < self._began:
             self.skipped += 1
 
-    def _asked(self, write: object) -> _Asked:
+    def _asked(self, write: object) -> Asked:
         if not isinstance(write, Write):
             raise InvalidRequestError(f"writes: contains a {type(write).__name__}, which is not a write")
         spec = take_over(write)
@@ -179,7 +186,7 @@ class Intake:
                 f"{spec.operation.name}: this write was made by another client than the batch's"
             )
         digest = content_of(spec.request, spec.team, spec.tag).hex()
-        return _Asked(spec, digest, self._key_of(spec, digest))
+        return Asked(spec, digest, self._key_of(spec, digest))
 
     def _key_of(self, spec: WriteSpec, digest: str) -> str:
         """Return the key of a write; equal ones without a key of the user's are numbered."""
@@ -199,23 +206,27 @@ class Intake:
                 self._repeats.popitem(last=False)
         return key
 
-    def _item(self, asked: _Asked) -> Item:
-        spec, tag, sending, restored = asked.spec, asked.spec.tag, self._sending, self._sending.restored
+    def _new(self, asked: Asked) -> Asked:
+        """Add the intent and the entry of a new write. A restored journal may have it in doubt."""
+        spec, tag, sending, store = asked.spec, asked.spec.tag, self._sending, self._entries.store
         if sending.tag and tag is None and spec.creates_webhook:
             tag = tag_of(sending.epoch, asked.key)
-        item = Item(
+        asked.spec = spec = replace(spec, key=asked.key, tag=tag, policy=sending.waiting(spec.policy))
+        asked.intent = intent = intent_of(spec)
+        if sending.restored is not None and sending.restored.is_open:
+            asked.intent = intent = sending.restored.of_new(intent)
+        packed, thing = pack(intent, store.commons), thing_of(spec.request, spec.team, tag)
+        asked.entry = Entry(
             key=asked.key,
+            thing=thing,
             digest=asked.digest,
-            thing=thing_of(spec.request, spec.team, tag),
-            on_secret=sending.on_secret,
-            writes=self._session.writes,
-            restored=restored if restored is not None and restored.is_open else None,
+            lane=self._entries.lane_of(asked.key, thing),
+            state=State.TO_DO,
+            operation=intent.operation,
+            common=packed.common,
+            intent=packed.text,
         )
-        options = ItemOptions.of(item, spec.options)
-        item.spec = replace(
-            spec, options=options, key=asked.key, tag=tag, policy=sending.waiting(spec.policy)
-        )
-        return item
+        return asked
 
 
 def _close(write: object) -> None:

@@ -20,7 +20,6 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import JOURNEY_READER
 from invsvc_async.transport.session import ClientOptions
-from invsvc_async.writes.new_intent import intent_of
 from invsvc_async.writes.results import secret_passed_on
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.circuit_breaker import CircuitBreaker
     from invsvc_async.batch.pacing import Slots
     from invsvc_async.batch.restored import Restored
-    from invsvc_async.durable.intents import Commons, Packed
+    from invsvc_async.durable.intents import Packed
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.records import Record
     from invsvc_async.reconcile.intent import Intent
@@ -51,7 +50,7 @@ def discard_secret(_key: str, _webhook: object) -> None:
 
 class Item(msgspec.Struct, eq=False, kw_only=True):
     """
-    One write of a batch, with its ``intent``, and its ``spec`` if it is new.
+    One write of a batch, whose entry is in *lane*. It has its ``spec`` if it is as the input has it.
 
     It is the journal of its driver, and writes to its own entry.
     """
@@ -61,12 +60,14 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     key: str
     digest: str
-    number: int = 0  # of its entry: once that is dropped, another write may have its key
+    number: int  # of its entry: once that is dropped, another write may have its key
+    place: int  # of its entry
     thing: str | None
+    intent: Intent
+    lane: Lane  # until when it may be sent
     writes: WriteRegister  # what the client's answers showed
     on_secret: OnSecret | None = None
     spec: WriteSpec | None = None
-    intent: Intent | None = None
     finished: tuple[Entry, Record, AnyOutcome] | None = None
     storing: Future[None] | None = None  # done once the result is stored
     slots: Slots | None = None
@@ -76,53 +77,35 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     is_put_back: bool = False  # it is to be run again, because its last run proves nothing against it
     sender_gone: bool = True  # the process that may have sent it is provably dead
     reader: AnyReader | None = None  # user-supplied: an entry contains only its name
-    lane: Lane | None = None  # where its entry is, and until when it may be sent; once it is stored
     restored: Restored | None = None  # the doubts of its journal
-    on_end: Callable[[], None] | None = None
+    on_end: Callable[[Item], None] | None = None
     identity: str = ""  # of the intent that was sent or settled last
 
     @property
     def is_overtaken(self) -> bool:
         """Whether a later write to the same thing may have been applied, so this one must not be sent."""
-        return self.intent is not None and self.intent.newest is False
+        return self.intent.newest is False
 
     @property
     def in_doubt(self) -> bool:
         """Whether it may have been sent before, so that it must be settled first."""
-        if self.intent is None or not self.intent.sent:
-            return False
         return any(each.end is None or each.end.kind != "not applied" for each in self.intent.sent)
 
     @property
     def names_reader(self) -> bool:
         """Whether it needs a user-supplied reader, of which the journal has only the name."""
-        intent = self.intent
-        return intent is not None and (
-            intent.reader is not None or intent.policy.journey_reader == JOURNEY_READER
-        )
+        return self.intent.reader is not None or self.intent.policy.journey_reader == JOURNEY_READER
 
     def take_readers(self, spec: WriteSpec) -> None:
         """Use the readers of *spec*, which is the same write in the input of this run."""
         self.reader = spec.reader or self.reader
-        if self.names_reader and self.intent is not None and callable(spec.policy.journey_reader):
+        if self.names_reader and callable(spec.policy.journey_reader):
             changed = attrs.evolve(self.intent.policy, journey_reader=spec.policy.journey_reader)
             self.intent = attrs.evolve(self.intent, policy=changed)
-
-    def new_entry(self, commons: Commons) -> Entry:
-        """Return the entry of a new write. While a restored journal has doubts, it is settled first."""
-        assert self.spec is not None
-        self.intent = intent_of(self.spec)
-        if self.restored is not None:
-            self.intent = self.restored.of_new(self.intent)
-            self.reader, self.spec = self.spec.reader, None
-        return self._entry(State.TO_DO, self.intent, pack(self.intent, commons))
 
     @property
     def kind(self) -> Kind:
         """What decides about its write."""
-        if self.spec is not None:
-            return self.spec.kind
-        assert self.intent is not None
         return kind_of_write(BY_NAME[self.intent.operation])
 
     # --- its slot while it is sent
@@ -141,7 +124,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     def bound(self, exchange: Exchange) -> None:
         """Make sure that *exchange* is sent only while the lease is valid."""
-        until, proven = self._lane.until, exchange.not_after
+        until, proven = self.lane.until, exchange.not_after
         exchange.not_after = until if proven is None else min(until, proven)
 
     def learn(self, exchange: Exchange) -> None:
@@ -157,21 +140,16 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     async def sending(self, intent: Intent) -> None:
         """Store *intent*, which is about to be sent."""
         self.identity = intent.identity
-        await self._lane.hold()
-        await self._lane.put(self._entry(State.SENDING, intent, self._packed(intent)))
+        await self.lane.hold()
+        await self.lane.put(self._entry(State.SENDING, intent, self._packed(intent)))
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """Store how far it got."""
         state = State.SENDING if sent else State.TO_DO
-        self._lane.put(self._entry(state, intent, self._packed(intent)))
-
-    @property
-    def _lane(self) -> Lane:
-        assert self.lane is not None
-        return self.lane
+        self.lane.put(self._entry(state, intent, self._packed(intent)))
 
     def _packed(self, intent: Intent) -> Packed:
-        return pack(intent, self._lane.leases.store.commons)
+        return pack(intent, self.lane.leases.store.commons)
 
     async def settled(self, outcome: Outcome[Any]) -> None:
         """
@@ -199,13 +177,13 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             State.DONE,
             intent,
             self._packed(intent) if self.keeps_applied or not applied else None,
-            taker=self._lane.taker,
+            taker=self.lane.taker,
             verdict=outcome.verdict.value,
             outcome=self._stored(outcome, record),
             claim=claim,
             done_at=time.time_ns() // 1_000_000,
         )
-        self.storing = self._lane.put(entry, left)
+        self.storing = self.lane.put(entry, left)
         self.finished = entry, record, outcome
 
     async def _secret_passed_on(self, outcome: AnyOutcome) -> AnyOutcome:
@@ -235,7 +213,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         self.is_put_back = True
         self.times_put_back += 1
         state = State.SENDING if in_doubt else State.TO_DO
-        self._lane.put(self._entry(state, self.intent, self._packed(self.intent)))
+        self.lane.put(self._entry(state, self.intent, self._packed(self.intent)))
 
     def heard(self, identity: str) -> None:
         """Do nothing: the entries of a batch stay."""

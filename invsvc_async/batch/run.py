@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.result import Progress, Result
 from invsvc_async.batch.run_status import TOTAL, Pause, note_pause, note_status
 from invsvc_async.client import options_of
+from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.leases import status_of
 from invsvc_async.durable.restored import close_restored
 from invsvc_async.durable.results import Consumer
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.file_check import Checkpoint, Writes
+    from invsvc_async.batch.intake import Asked
     from invsvc_async.batch.result import Summary
     from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.history import Verdict
-    from invsvc_async.writes.spec import WriteSpec
     from invsvc_async.writes.write import AnyWrite
 
 __all__ = ["Run"]
@@ -42,10 +43,8 @@ _TICK = 0.2  # s between reports of progress
 _NOTED = 5  # ticks between notes of the status
 _PAGE = 128  # results that others have left, taken over at once
 _AHEAD = 8_000  # writes that are open before the input of a shared batch has to wait
-_LOOK = 0.02  # s between looks whether what the journal has was read
-_LOOK_AT_ALL = 0.2  # s between counts of what is open
+_LOOK = 0.2  # s between counts of what is open, and looks whether other processes have begun
 _SOON = 0.05  # s before looking again whether other processes have ended; each time after that, twice as long
-_KEPT = 10_000  # writes with readers, at most: those of other processes are not needed
 _NO_SECRETS = (
     "on_secret: is not set, and this batch creates webhooks. Their secrets are shown only once, and no "
     "journal stores them. Pass on_secret=… (invsvc batch --secrets-to FILE) to keep them."
@@ -67,15 +66,14 @@ class Run:
     def __init__(self, batch: Batch, writes: Writes, *, lasting: bool, before: Run | None) -> None:
         self._batch, self._writes, self._lasting, self._before = batch, writes, lasting, before
         self._dispatcher = Dispatcher(
-            batch.sending, batch.entries, Item, gives=True, say=self._say, may_begin=self._may_begin
-        )
+            batch.sending, batch.entries, Item, gives=True, say=self._say,
+            has_input=not (isinstance(writes, tuple) and not writes),
+        )  # fmt: skip
         self._results = Consumer(self._dispatcher.leases)
         self._last: Entry | None = None  # the latest that was given: taken once the next one is asked for
         self._gives_left = False  # those that others have left
         self._engine: Engine | None = None
         self._intake: Intake | None = None
-        self._readers: OrderedDict[str, WriteSpec] = OrderedDict()  # writes of the input that have one
-        self._is_giving = not (isinstance(writes, tuple) and not writes)  # the input is not at its end
         self._input_began: float | None = None  # by the store's clock, s
         self._feeding: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
@@ -268,25 +266,16 @@ class Run:
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._dispatcher.feed(engine, self._is_over))
-                    if self._is_giving:
+                    if self._dispatcher.has_input:
                         await self._give(engine, writes, summary)
             except ExceptionGroup as several:  # the first cancelled the others
                 first = several.exceptions[0]
                 raise first from first.__cause__
 
     async def _is_over(self) -> bool:
-        if self._is_giving or self._lasting:
+        if self._dispatcher.has_input or self._lasting:
             return False
         return not await self._batch.entries.any_open()
-
-    def _may_begin(self, item: Item) -> bool:
-        """Return whether *item* has its reader or no longer waits for it; the journal has only its name."""
-        if not item.names_reader:
-            return True
-        spec = self._readers.pop(item.key, None)
-        if spec is not None:
-            item.take_readers(spec)
-        return spec is not None or not self._is_giving
 
     # --- the input
 
@@ -295,7 +284,7 @@ class Run:
     ) -> None:
         entries, name = self._batch.entries, self._dispatcher.leases.name
         before = writes.checkpoint if isinstance(writes, FileWrites) else None
-        intake = self._intake = Intake(self._batch.sending, entries, on_met=self._keep_readers)
+        intake = self._intake = Intake(self._batch.sending, entries, on_met=self._dispatcher.keep)
         intake.may_know = summary.total > 0
         if before is not None:  # this run does what is open
             intake.skipped = max(before.writes - summary.to_do - summary.sending, 0)
@@ -306,17 +295,15 @@ class Run:
                 async for some in source:
                     reached = writes.reached() if isinstance(writes, FileWrites) else None
                     try:
-                        items = await intake.take(some)
+                        new = await intake.take(some)
                     except InvalidRequestError as error:  # it says what happened to the writes before it
                         raise InvalidRequestError(error.problems, hint=_AMID) from error
-                    await self._store(intake, items, reached)
+                    await self._store(intake, new, reached)
                     await self._room(engine)
             await entries.end_input(name)
         finally:
             intake.close()
-        self._is_giving = False
-        self._dispatcher.meet(None)
-        self._dispatcher.woken.set()
+        self._dispatcher.end_input()
 
     async def _room(self, engine: Engine) -> None:
         """Wait until more of the input is needed: by this process if it is alone, or by any."""
@@ -324,46 +311,26 @@ class Run:
             if self._dispatcher.leases.living > 1:
                 if await self._batch.entries.count_open() < _AHEAD:
                     return
-                await asyncio.sleep(_LOOK_AT_ALL)
-            elif self._dispatcher.is_caught_up:
+                await asyncio.sleep(_LOOK)
+            elif await set_within(self._dispatcher.caught_up, _LOOK):
                 await engine.room()
                 return
-            await asyncio.sleep(_LOOK)
 
-    async def _store(self, intake: Intake, items: list[Item], reached: Checkpoint | None) -> None:
-        """Store new writes, and add those that this process sends."""
+    async def _store(self, intake: Intake, new: list[Asked], reached: Checkpoint | None) -> None:
+        """Store *new* writes, which this process and others then read from the store."""
         entries, dispatcher = self._batch.entries, self._dispatcher
-        if not items and reached is None:
+        if not new and reached is None:
             return
-        specs = {item.key: (item.spec, item.digest) for item in items if item.spec is not None}
-        made: list[Entry] = []
-        if self._batch.sending.on_secret is None and any(item.kind.has_secret for item in items):
+        if self._batch.sending.on_secret is None and any(each.spec.kind.has_secret for each in new):
             options_of(self._batch.client).session.warn_once("secrets of a batch", _NO_SECRETS)
-        for item in items:
-            entry = item.new_entry(entries.store.commons)
-            entry.lane = entries.lane_of(item.key, item.thing)
-            made.append(entry)
-        reads = dispatcher.reads
+        for each in new:
+            dispatcher.keep(each)
+        made = [each.entry for each in new if each.entry is not None]
         added = await entries.add(made, dispatcher.leases.name, reached)
-        for key, known in added.others.items():  # another process has stored them meanwhile
-            spec, digest = specs[key]
-            intake.meet(known, spec, key, digest)
-        for key, (spec, _) in specs.items():
-            self._keep_readers(key, spec)
-        fresh = [item for item in items if item.key in added.new]
-        if added.is_next:
-            numbers = [added.new[item.key] for item in fresh]
-            await dispatcher.add(fresh, numbers, since=reads, wait=dispatcher.leases.living == 1)
-        else:  # what others have stored comes first
-            for item in fresh:
-                item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
-            dispatcher.read_again({entry.lane for entry in made})
+        for each in new:
+            if each.key in added.others:  # another process has stored it meanwhile
+                intake.meet(added.others[each.key], each)
+        if added.new:
+            dispatcher.read_again({entry.lane for entry in made}, min(added.new.values()) - 1)
         if strange := {entry.lane for entry in made} - {*dispatcher.leases.lanes}:
             await entries.store.tell(*map(str, sorted(strange)))
-
-    def _keep_readers(self, key: str, spec: WriteSpec) -> None:
-        """Keep the readers of *spec*, for the entry of *key*, which may wait for them."""
-        if self._dispatcher.meet(key) or spec.reader is not None or callable(spec.policy.journey_reader):
-            self._readers[key] = spec
-            if len(self._readers) > _KEPT:
-                self._readers.popitem(last=False)

@@ -19,7 +19,7 @@ from invsvc_async.storage.file_lock import FileLock
 from invsvc_async.storage.private_file import own_private
 from tests.batch.conftest import client_of
 from tests.batch.test_restored import creates
-from tests.batch.writing import all_of
+from tests.batch.writing import run_all
 
 
 def changed(path, *statements):
@@ -84,8 +84,7 @@ BAD = {
 async def journal(service, client, tmp_path):
     """Return a journal with five writes, in one file."""
     path = tmp_path / "run.db"
-    async with Batch.open(path, client, on_secret=lambda *_: None) as batch:
-        await all_of(batch, creates(client, 5))
+    await run_all(path, client, creates(client, 5), on_secret=lambda *_: None)
     changed(path, "PRAGMA wal_checkpoint(TRUNCATE)")
     return path
 
@@ -153,9 +152,8 @@ async def test_journal_of_another_batch(service, client, journal):
     """An input with other writes under its keys, or a client of another service, is refused."""
     others = [client.webhooks.create(url="https://other.example", events=["invoice.created"]).keyed("row-1")]
     sent = service.arrivals()
-    async with Batch.open(journal, client, on_secret=lambda *_: None) as batch:
-        with pytest.raises(InvalidRequestError, match="the journal has another write under the key 'row-1'"):
-            await all_of(batch, others)
+    with pytest.raises(InvalidRequestError, match="the journal has another write under the key 'row-1'"):
+        await run_all(journal, client, others, on_secret=lambda *_: None)
     assert service.arrivals() == sent
     async with Simulator() as other, client_of(other) as stranger:
         with pytest.raises(InvalidRequestError, match="this batch was begun at"):
@@ -168,7 +166,6 @@ async def test_symbolic_link_is_followed(service, client, journal):
     """A journal under a symbolic link is the same one, with the same file beside it."""
     link = journal.with_name("link.db")
     link.symlink_to(journal)
-    async with Batch.open(link, client, on_secret=lambda *_: None) as batch:
-        await all_of(batch, creates(client, 6))
+    await run_all(link, client, creates(client, 6), on_secret=lambda *_: None)
     assert service.arrivals("webhooks.create") == 6
     assert not link.with_name("link.db.epoch").exists()

@@ -25,7 +25,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.reports.not_applied import groups_of
 from tests.batch.conftest import HOOK, POLICY
-from tests.batch.writing import all_of, creates, updates
+from tests.batch.writing import all_of, creates, run_all, updates
 from tests.support.raw_server import RawServer
 
 GONE = (
@@ -96,8 +96,7 @@ async def test_headers_of_a_call(tmp_path):
                 await asyncio.sleep(0.005)
             running.cancel()
             await asyncio.wait([running])
-        async with Batch.open(tmp_path / "run.db", client) as batch:
-            results = await all_of(batch)
+        results = await run_all(tmp_path / "run.db", client)
 
     assert {result.verdict for result in results} == {Verdict.APPLIED}
     traces = {(each.head.split()[1], each.method, each.header("X-Trace")) for each in server.arrivals}
@@ -108,8 +107,7 @@ async def test_headers_of_a_call(tmp_path):
 
 async def test_creates_whose_secrets_nobody_takes(service, client, tmp_path, caplog):
     """A batch that creates webhooks without `on_secret` says so once and goes on."""
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        assert len(await all_of(batch, creates(client, 3))) == 3
+    assert len(await run_all(tmp_path / "run.db", client, creates(client, 3))) == 3
     assert [record.levelname for record in caplog.records if "secrets" in record.message] == ["WARNING"]
 
 
@@ -139,8 +137,7 @@ async def test_writes_of_one_thing_keep_their_order(service, client, tmp_path):
     service._app.latency = 0.002
     hooks = [service.seed_webhook() for _ in range(4)]
     writes = [client.webhooks.update(hook.id, description=str(i)) for i in range(6) for hook in hooks]
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        await all_of(batch, writes)
+    await run_all(tmp_path / "run.db", client, writes)
     for hook in hooks:
         came = [entry.body["description"] for entry in service.ledger.entries if entry.path_id == hook.id]
         assert came == list("012345")
@@ -157,8 +154,7 @@ async def test_reader_that_has_no_hash(service, client, journal):
 
     service.seed_journey(id="jrn_1")
     write = client.journeys.update("jrn_1", name="May").with_policy(journey_reader=Reader())
-    async with Batch.open(journal, client) as batch:
-        results = await all_of(batch, [write.keyed("row-1")])
+    results = await run_all(journal, client, [write.keyed("row-1")])
 
     assert [result.verdict for result in results] == [Verdict.APPLIED]
 
@@ -293,9 +289,8 @@ async def test_file_with_a_bad_line_far_down(service, client, tmp_path, last, wo
     """A file is looked through whole before anything of it is sent, as the error says."""
     file = tmp_path / "writes.jsonl"
     file.write_text("\n".join([*lines(300), last]))
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        with pytest.raises(InvalidRequestError) as caught:
-            await all_of(batch, file)
+    with pytest.raises(InvalidRequestError) as caught:
+        await run_all(tmp_path / "run.db", client, file)
     assert words in str(caught.value)
     assert "Nothing was sent" in str(caught.value)
     assert service.arrivals() == 0
@@ -305,9 +300,8 @@ async def test_file_with_bad_lines_all_over(client, tmp_path):
     """The first of them are named, and how many more there are."""
     file = tmp_path / "writes.jsonl"
     file.write_text("\n".join("{" for _ in range(30)))
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        with pytest.raises(InvalidRequestError, match=r"line 20: .*; and 10 more lines") as caught:
-            await all_of(batch, file)
+    with pytest.raises(InvalidRequestError, match=r"line 20: .*; and 10 more lines") as caught:
+        await run_all(tmp_path / "run.db", client, file)
     assert len(caught.value.problems) == 21
 
 
@@ -316,16 +310,14 @@ async def test_pipe_of_lines(service, client, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     feeding = asyncio.create_task(asyncio.to_thread(pipe.write_text, "\n".join(lines(3))))
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        assert len(await all_of(batch, pipe)) == 3
+    assert len(await run_all(tmp_path / "run.db", client, pipe)) == 3
     await feeding
 
 
 async def test_key_that_comes_again_after_sends(service, client, tmp_path):
     """Of an input that cannot be looked through before, the words do not say that nothing was sent."""
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        with pytest.raises(InvalidRequestError, match="writes before it may have been") as caught:
-            await all_of(batch, [*creates(client, 2 * AT_ONCE), *creates(client, 1)])
+    with pytest.raises(InvalidRequestError, match="writes before it may have been") as caught:
+        await run_all(tmp_path / "run.db", client, [*creates(client, 2 * AT_ONCE), *creates(client, 1)])
     assert "Nothing was sent" not in str(caught.value)
     assert service.arrivals("webhooks.create") > 0
 
@@ -333,8 +325,7 @@ async def test_key_that_comes_again_after_sends(service, client, tmp_path):
 async def test_limited_writes_wait(service, client, tmp_path):
     """A write refused for its rate waits as long as the service says, as do those that have not begun."""
     service.script("webhooks.create", "429 after 1")
-    async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
-        results = await all_of(batch, creates(client, 3))
+    results = await run_all(tmp_path / "run.db", client, creates(client, 3), concurrency=1)
     times = [entry.received_at for entry in service.ledger.entries]
     assert {result.verdict for result in results} == {Verdict.APPLIED}
     assert len(times) == 4
@@ -359,8 +350,7 @@ async def test_wait_that_the_service_asks_for_is_shown(service, client, tmp_path
 
 async def test_pace_is_smooth(service, client, tmp_path):
     """At a rate of 50 a second, 15 writes take as long as that says."""
-    async with Batch.open(tmp_path / "run.db", client, rate=50) as batch:
-        await all_of(batch, creates(client, 15))
+    await run_all(tmp_path / "run.db", client, creates(client, 15), rate=50)
     times = [entry.received_at for entry in service.ledger.entries]
     assert times[-1] - times[0] >= 14 / 50 - 0.13  # the first may arrive late, and a little is made up for
 
@@ -369,8 +359,7 @@ async def test_write_in_doubt_gives_its_place_up(service, client, tmp_path):
     """With one place, the next write is sent while the one before waits for its window."""
     hooks = [service.seed_webhook() for _ in range(2)]
     service.script("webhooks.update", "500")
-    async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
-        results = await all_of(batch, updates(client, hooks, "a"))
+    results = await run_all(tmp_path / "run.db", client, updates(client, hooks, "a"), concurrency=1)
     assert [result.thing for result in results] == [hooks[1].id, hooks[0].id]
     assert [result.resends for result in results] == [0, 1]
 

@@ -16,7 +16,7 @@ from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import Clock as ServiceClock
 from invsvc_async.writes import state_reads
 from tests.batch.conftest import POLICY, client_of
-from tests.batch.writing import all_of, creates
+from tests.batch.writing import all_of, creates, run_all
 from tests.support.door import Door
 from tests.support.virtual_time import LoopClock
 
@@ -125,8 +125,7 @@ async def test_killed_while_paused(service, tmp_path):
             assert await running == []
             assert not (await batch.summary()).verdicts
         await door.open()
-        async with Batch.open(tmp_path / "run.db", client) as batch:
-            results = await all_of(batch, creates(client, 10))
+        results = await run_all(tmp_path / "run.db", client, creates(client, 10))
     assert [result.verdict for result in results] == ["applied"] * 10
     assert made_once(service, 10)
 

@@ -11,7 +11,7 @@ import pytest
 
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
-from tests.batch.writing import SECRETS, all_of, creates
+from tests.batch.writing import SECRETS, all_of, creates, run_all
 from tests.support.children import first_lines, read_on, started
 
 KEYS = {f"row-{i}" for i in range(60)}
@@ -88,8 +88,7 @@ async def test_result_that_was_pruned_before_it_was_taken(client, journal):
     async with Batch.open(journal, client, **SECRETS) as batch:
         await taken_of(batch, creates(client, 10), 1)
         await batch.prune(done_before=datetime.now(UTC) + timedelta(minutes=1))
-    async with Batch.open(journal, client, **SECRETS) as batch:
-        rest = await all_of(batch)
+    rest = await run_all(journal, client, **SECRETS)
     assert [result.verdict for result in rest] == [Verdict.APPLIED] * 10
 
 
@@ -126,8 +125,7 @@ async def test_results_after_a_kill(service, client, journal, tmp_path):
     seen = await first_lines(child, 130)
     child.kill()
     await read_on(child, seen)
-    async with Batch.open(journal, client, **SECRETS) as batch:
-        rest = await all_of(batch, file)
+    rest = await run_all(journal, client, file, **SECRETS)
 
     assert {*seen, *(result.key for result in rest)} == {*service.book().webhooks.items}
     assert len(rest) < 250
@@ -146,8 +144,7 @@ async def test_results_of_a_process_that_was_stopped_for_a_while(service, client
     seen = await first_lines(child, 130)
     child.send_signal(signal.SIGSTOP)
     reading = asyncio.create_task(read_on(child, seen))
-    async with Batch.open(shared, client, **SECRETS) as batch:
-        mine = {result.key for result in await all_of(batch, file)}
+    mine = {result.key for result in await run_all(shared, client, file, **SECRETS)}
     before = len(seen)
     child.send_signal(signal.SIGCONT)
     await reading

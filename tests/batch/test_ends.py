@@ -24,13 +24,12 @@ from invsvc_async.batch import Batch, engine as engine_module
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item
-from invsvc_async.batch.pacing import Slots
 from invsvc_async.batch.sending import Sending
 from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.writing import all_of, creates
+from tests.batch.writing import all_of, creates, run_all
 from tests.support.power_cut import cut_power
 
 pytestmark = pytest.mark.every_python
@@ -58,9 +57,8 @@ async def test_input_that_fails_ends_the_run(service, client, tmp_path):
             yield write
         raise LookupError("no more")
 
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        with pytest.raises(LookupError, match="no more"):
-            await all_of(batch, source())
+    with pytest.raises(LookupError, match="no more"):
+        await run_all(tmp_path / "run.db", client, source())
 
 
 async def test_input_that_fails_while_writes_are_in_flight(service, client, journal):
@@ -92,9 +90,8 @@ async def test_stopped_run_reads_no_further(service, client, tmp_path):
         for given in itertools.count(1):
             yield client.webhooks.create(**HOOK).keyed(f"k{given}")
 
-    async with Batch.open(tmp_path / "run.db", client, concurrency=4, stop_after=1) as batch:
-        with pytest.raises(BatchStoppedError):
-            await all_of(batch, source())
+    with pytest.raises(BatchStoppedError):
+        await run_all(tmp_path / "run.db", client, source(), concurrency=4, stop_after=1)
     assert given < 5 * AT_ONCE
 
 
@@ -284,8 +281,7 @@ async def test_end_that_is_cancelled(service, client, tmp_path):
                 await may_end.wait()
 
     async def use():
-        async with Batch.open(tmp_path / "run.db", client, on_secret=keep) as batch:
-            await all_of(batch, creates(client, 1))
+        await run_all(tmp_path / "run.db", client, creates(client, 1), on_secret=keep)
 
     using = asyncio.create_task(use())
     await begun.wait()
@@ -411,28 +407,12 @@ async def test_callback_that_is_cancelled_by_itself(service, client, tmp_path):
             raise asyncio.CancelledError
 
     async with asyncio.timeout(30):
-        async with Batch.open(tmp_path / "run.db", client, on_secret=secret) as batch:
-            with pytest.raises(ConfigurationError, match="a callback was cancelled"):
-                await all_of(batch, creates(client, 4))
+        with pytest.raises(ConfigurationError, match="a callback was cancelled"):
+            await run_all(tmp_path / "run.db", client, creates(client, 4), on_secret=secret)
         async with Batch.open(tmp_path / "run.db", client) as batch:
             await all_of(batch, creates(client, 4))
             assert (await batch.summary()).verdicts == {Verdict.APPLIED: 4}
     assert len(service.ledger.effects("webhooks.create")) == 4
-
-
-async def test_place_of_one_who_was_cancelled():
-    """A place that is given back in the round in which one who waits is cancelled goes to the next."""
-    slots = Slots(1, None, lambda: None)
-    assert slots.take("before")
-    first, second = (asyncio.create_task(slots.take_again(name)) for name in ("first", "second"))
-    await asyncio.sleep(0)
-    first.cancel()
-    slots.leave("before")
-    await asyncio.wait([first, second], timeout=1)
-
-    assert first.cancelled()
-    assert second.done()
-    assert slots.in_use == 1
 
 
 @pytest.mark.parametrize(
@@ -470,7 +450,10 @@ async def test_tasks_that_begin_at_once(service, client, tmp_path, monkeypatch):
         lambda spec, intent: spec if isinstance(spec, Lost) else new_run(spec, intent),
     )
     engine = Engine(Sending(client=client, concurrency=1, rate=None))
-    engine.add(Item(key="a", digest="", thing=None, writes=WriteRegister(is_of_one_mode=True), spec=Lost()))
+    write, register = client.webhooks.update("wh_1", description="x"), WriteRegister(is_of_one_mode=True)
+    fields = {"key": "a", "digest": "", "number": 1, "place": 1, "thing": None, "intent": write.intent}
+    engine.add(Item(**fields, lane=None, writes=register, spec=Lost()))
+    write.close()
     engine.finish()
     async with asyncio.timeout(30):
         assert await engine.next_finished() is None

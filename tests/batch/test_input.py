@@ -8,7 +8,7 @@ import pytest
 
 from invsvc_async import ConfigurationError
 from invsvc_async.batch import Batch
-from tests.batch.writing import SECRETS, all_of, creates
+from tests.batch.writing import SECRETS, all_of, creates, run_all
 from tests.support.children import first_lines, read_on, started
 
 
@@ -69,8 +69,7 @@ async def test_input_of_a_run_that_was_left(client, journal):
             break
         assert (await batch.summary()).total < 900
     assert await open_inputs(journal, client) == 1
-    async with Batch.open(journal, client, **SECRETS) as batch:
-        await all_of(batch, creates(client, 900))
+    await run_all(journal, client, creates(client, 900), **SECRETS)
     assert await open_inputs(journal, client) == 0
 
 

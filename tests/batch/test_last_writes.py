@@ -17,7 +17,7 @@ from invsvc_async.durable.last_writes import MOST_LARGE, LastWrite, Left, last_w
 from invsvc_async.errors import JournalError
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, POLICY, client_of
-from tests.batch.writing import all_of, shelve_one
+from tests.batch.writing import all_of, run_all, shelve_one
 
 
 @asynccontextmanager
@@ -119,8 +119,7 @@ async def test_unknown_write_that_this_client_left_open(service, journal):
     service.script("journeys.update", "reset")
     service.script("journeys.get", "pass", "403")
     async with client_of(service) as first:
-        async with Batch.open(journal, first) as batch:
-            [unknown] = await all_of(batch, renames(first, journey, "k1"))
+        [unknown] = await run_all(journal, first, renames(first, journey, "k1"))
         async with opened(service, journal) as (client, batch):
             [newer] = await all_of(batch, renames(client, journey, "k2"))
         async with Batch.open(journal, first) as batch:
@@ -583,8 +582,7 @@ async def test_write_settled_before_a_newer_one_beside_the_batch(service, client
         else:
             await client.webhooks.update(hook.id, description=text)
     await asyncio.sleep(0.3)  # more than the slack between clocks
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        [again] = await all_of(batch)
+    [again] = await run_all(tmp_path / "run.db", client)
     assert again.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
     assert [entry.applied for entry in service.ledger.find(operation)] == [False, *_newer(operation)]
 
@@ -604,8 +602,7 @@ async def test_journey_that_its_client_has_written_before_it_resumes_the_batch(s
     service.clock.offset += 60
     async with client_of(service) as client:
         await client.journeys.update(journey.id, name="newer")
-        async with Batch.open(tmp_path / "run.db", client) as batch:
-            [again] = await all_of(batch)
+        [again] = await run_all(tmp_path / "run.db", client)
     assert again.verdict is Verdict.UNKNOWN
     assert "later write of this program" in again.message
     assert done_by(service) == ["newer"]

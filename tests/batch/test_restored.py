@@ -9,7 +9,7 @@ import pytest
 from invsvc_async import JournalError, ReconcilePolicy, Verdict
 from invsvc_async.batch import Batch
 from tests.batch.conftest import HOOK, POLICY, client_of
-from tests.batch.writing import all_of
+from tests.batch.writing import all_of, run_all
 
 MANY = 49
 
@@ -40,8 +40,10 @@ def restore(copy, path):
 
 async def run(path, client, writes=(), **settings):
     try:
-        async with Batch.open(path, client, on_secret=lambda *_: None, **settings) as batch:
-            return {result.key: result for result in await all_of(batch, writes)}
+        return {
+            result.key: result
+            for result in await run_all(path, client, writes, on_secret=lambda *_: None, **settings)
+        }
     finally:
         for write in writes:
             write.close()

@@ -23,7 +23,7 @@ from invsvc_async import (
 from invsvc_async.batch import Batch
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, POLICY, client_of
-from tests.batch.writing import all_of, creates, shelve_one, unlisted
+from tests.batch.writing import all_of, creates, run_all, shelve_one, unlisted
 
 
 async def test_write_in_flight_is_settled_before_it_is_sent(service, client, tmp_path):
@@ -171,8 +171,7 @@ async def test_second_owner_is_refused(service, client, tmp_path):
 async def test_batch_of_another_place_is_refused(service, client, tmp_path):
     """A journal is not opened for another address, nor for another credential unless its mode is said to be the same."""
     path = tmp_path / "run.db"
-    async with Batch.open(path, client) as batch:
-        await all_of(batch, creates(client, 1))
+    await run_all(path, client, creates(client, 1))
 
     async with Simulator() as elsewhere, client_of(elsewhere) as other:
         with pytest.raises(InvalidRequestError, match="was begun at"):
@@ -233,8 +232,7 @@ async def test_writes_of_a_team_of_their_own(service, tmp_path):
         service.script("webhooks.create", "apply, then hang")
         await shelve_one(service, client, path, write, "webhooks.create")
 
-        async with Batch.open(path, client) as batch:
-            [result] = await all_of(batch)
+        [result] = await run_all(path, client)
     assert result.verdict is Verdict.APPLIED
     assert len(service.ledger.effects("webhooks.create")) == 1
 

@@ -19,7 +19,7 @@ from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.batch.run import Run
 from invsvc_async.reconcile.compare import url_key
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.writing import all_of, creates, unlisted
+from tests.batch.writing import all_of, creates, run_all, unlisted
 
 
 @asynccontextmanager
@@ -235,8 +235,7 @@ async def test_key_given_twice_while_another_machine_reads_it(service, shared):
 async def test_reader_of_a_write_of_a_shared_batch(service, client, shared, step):
     """In the process that hands a write out, it is settled with the reader that it came with."""
     service.script("webhooks.create", step)
-    async with Batch.open(shared, client) as batch:
-        [result] = await all_of(batch, [unlisted(client)])
+    [result] = await run_all(shared, client, [unlisted(client)])
     assert result.verdict is Verdict.APPLIED
     assert len(service.ledger.effects()) == 1
 

@@ -12,7 +12,7 @@ from invsvc_async.batch.reports.not_applied import plain_result
 from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.cli.commands.report import plain
 from tests.batch.conftest import HOOK
-from tests.batch.writing import all_of, creates
+from tests.batch.writing import all_of, creates, run_all
 from tests.outbox.conftest import outbox_at, verdict_of
 
 LOST = "apply, then reset"
@@ -68,8 +68,7 @@ async def test_batch_whose_callback_takes_them(service, client, tmp_path):
     """Its results, its journal, its report and its JSON say the same, now and later."""
     kept, path = Kept(), tmp_path / "run.db"
     service.script("webhooks.create", "pass", LOST)
-    async with Batch.open(path, client, on_secret=kept.take) as batch:
-        live = await all_of(batch, creates(client, 4))
+    live = await run_all(path, client, creates(client, 4), on_secret=kept.take)
     said = {each.key: each.secret for each in live}
     async with Batch.open(path, client) as batch:
         later = {each.key: each async for each in batch.results()}

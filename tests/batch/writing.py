@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from invsvc_async import (
-    Absent,
-    Applied,
-)
+from invsvc_async import Absent, Applied
 from invsvc_async.batch import Batch
 from tests.batch.conftest import HOOK
 
@@ -30,6 +27,12 @@ def updates(client, hooks, value):
 async def all_of(batch, writes=()):
     """Run *writes* to the end."""
     return [result async for result in batch.run(writes)]
+
+
+async def run_all(place, client, writes=(), **settings):
+    """Open the batch at *place*, run *writes* to the end, and close it."""
+    async with Batch.open(place, client, **settings) as batch:
+        return await all_of(batch, writes)
 
 
 async def shelve_one(service, client, path, write, operation):

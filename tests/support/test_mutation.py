@@ -50,7 +50,7 @@ def test_process_and_files_after_mutants(tmp_path):
         known = facts.Known
         return (
             postgres_store._PUT,
-            Dispatcher._fetched.__code__,
+            Dispatcher._fetch.__code__,
             known.over.func.__code__,
             known.when.__code__,
         )

@@ -148,7 +148,7 @@ async def run(
     another process has not read its input to its end yet, or that invalid lines were skipped.
     """
     from invsvc_async.batch.entries import checkpoint_at
-    from invsvc_async.batch.file_check import FileWrites, check_file, rereadable
+    from invsvc_async.batch.file_check import FileWrites, check_file, read_lines, rereadable
     from invsvc_async.cli.table_input import Table
 
     check_outputs({"--secrets-to": options.secrets_to}, input=file, journal=journal)
@@ -159,7 +159,8 @@ async def run(
     with opened as lines:
         async with options.client_for(options.concurrency) as client:
             rows = None if operation is None else Table(lines, client, operation, map_ or (), key)
-            writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, table=rows)
+            read, form = (read_lines, b"") if rows is None else (rows.lines, rows.form)
+            writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, read=read, form=form)
             check_file(writes, None if dry_run else await checkpoint_at(journal))
             _name_problems(file, writes, skip_bad=skip_bad)
             if dry_run:

@@ -21,7 +21,7 @@ from invsvc_async.batch.run_status import Status, statuses_in
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.sqlite_store import SqliteStore
 from tests.batch.test_circuit_breaker import behind_door, paused
-from tests.batch.writing import all_of, creates
+from tests.batch.writing import all_of, creates, run_all
 from tests.support.database import database
 
 
@@ -203,8 +203,7 @@ async def test_what_a_reading_costs(client, tmp_path, monkeypatch, form):
     costs = []
     for many in (10, 400):
         path = tmp_path / f"{many}.db" if form == "file" else database().journal(f"cost{many}")
-        async with Batch.open(path, client) as batch:
-            await all_of(batch, creates(client, many, start=10 * many))
+        await run_all(path, client, creates(client, many, start=10 * many))
         async with watching(path) as watch:
             monkeypatch.setattr(type(watch._entries.store), "rows", counting)
             live = await watch.read()
@@ -263,8 +262,7 @@ async def test_bad_files(client, tmp_path, content):
     elif content == "other":
         sqlite3.connect(path).execute("CREATE TABLE a (b)").connection.close()
     else:
-        async with Batch.open(path, client) as batch:
-            await all_of(batch, mixed(client, 2))
+        await run_all(path, client, mixed(client, 2))
         with sqlite3.connect(path) as connection:
             connection.execute(change)
         connection.close()
