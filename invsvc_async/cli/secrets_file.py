@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from invsvc_async.codec import envelope
 from invsvc_async.errors import JournalError
@@ -14,6 +14,8 @@ from invsvc_async.storage.private_file import make_private, own_private
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
+
+    from invsvc_async.models.webhooks import Webhook
 
 __all__ = ["SecretsFile", "end_line"]
 
@@ -47,7 +49,7 @@ class SecretsFile:
     ) -> None:
         os.close(self._number)
 
-    async def take(self, key: str, webhook: Any) -> None:  # Any: a Webhook
+    async def take(self, key: str, webhook: Webhook) -> None:
         """Append the secret of *webhook*, which the write of *key* created."""
         line = {"key": key, "id": webhook.id, "url": webhook.url, "secret": webhook.secret}
         try:

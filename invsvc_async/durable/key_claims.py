@@ -442,7 +442,7 @@ class Claims:
 
     # --- waiting
 
-    async def until_closed(self, waiting: Awaitable[Any]) -> None:  # Any: its result is not used
+    async def until_closed(self, waiting: Awaitable[object]) -> None:
         """Await *waiting*; raise ConfigurationError if the client is closed, or is meanwhile."""
         session = self._journal.session
         assert session is not None
@@ -496,7 +496,7 @@ class Claims:
 
     # --- beside the runs
 
-    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:  # Any: as of any coroutine
+    def start(self, coroutine: Coroutine[object, None, None]) -> None:
         """Run *coroutine* beside the runs."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)

@@ -279,7 +279,7 @@ def _start(event: Any) -> float:  # Any: one of the four events
     return float(event.started if hasattr(event, "started") else event.at)
 
 
-def _id_of(value: Any) -> str | None:  # Any: a model, or wire data
+def _id_of(value: object) -> str | None:
     found = value.get("id") if isinstance(value, dict) else getattr(value, "id", None)
     return found if isinstance(found, str) else None
 

@@ -11,6 +11,7 @@ from io import StringIO
 
 import httpx
 import msgspec
+import attrs
 import pytest
 from rich.console import Console
 from rich.pretty import Pretty
@@ -182,7 +183,7 @@ def test_signed_event(name):
 def test_test_mark_of_the_headers():
     """A mark that only the headers had is in the plain form, so that a test never becomes real."""
     event = events.parse(encoded(VERSIONS["v2"]("invoice.created")), {"X-Invsvc-Test": "true"})
-    marked = type(event)(event.raw, True, event._body, event.version)
+    marked = attrs.evolve(event, is_test=True)
 
     assert events.ResourceEvent.from_dict(marked.to_dict()).is_test
     assert events.ResourceEvent.from_json(marked.to_json()).is_test

@@ -217,9 +217,9 @@ async def _sent(
         with waiting.shown(client):
             outcome = await write.outcome()
         known.append(outcome)
-        if secrets is not None and getattr(outcome.value, "secret", None) is not None:
+        if secrets is not None and (hook := outcome.value) is not None and hook.secret is not None:
             try:
-                await secrets.take(outcome.intent.key, outcome.value)
+                await secrets.take(outcome.intent.key, hook)
             except JournalError as error:
                 return attrs.evolve(outcome, secret="lost"), error
             outcome = attrs.evolve(outcome, secret="delivered")

@@ -17,7 +17,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.reports.live import Watch
 from invsvc_async.batch.reports.summary import report_of
-from invsvc_async.batch.run_status import Status, statuses_in
+from invsvc_async.batch.run_status import RUN, Status, statuses_in
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.sqlite_store import SqliteStore
 from tests.batch.test_circuit_breaker import behind_door, paused
@@ -117,7 +117,10 @@ async def test_pause_and_the_length_of_the_input(service, tmp_path, journal):
             running = asyncio.create_task(all_of(batch, file))
             await paused(batch)
             async with asyncio.timeout(60):
-                while not any(each["paused"] for each in (await read(journal))["limits"]):  # noqa: ASYNC110 - no event
+                while not (  # noqa: ASYNC110 - no event
+                    any(each["paused"] for each in (await read(journal))["limits"])
+                    and any(has_lasted(run) for run in statuses_in(await batch.entries.facts.beginning(RUN)))
+                ):
                     await asyncio.sleep(0.01)
             live = await read(journal)
             await door.open()
@@ -137,6 +140,10 @@ async def test_pause_and_the_length_of_the_input(service, tmp_path, journal):
     assert after["limits"] == []
     assert (after["done"], after["expected"], after["state"]) == (50, 50, "finished")
     assert (after["workers"] is None) == (journal == tmp_path / "run.db")
+
+
+def has_lasted(run):
+    return any(each.ended > each.begun for each in run.pauses)
 
 
 def test_status_of_a_process_that_is_gone():
