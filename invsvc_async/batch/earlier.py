@@ -96,7 +96,8 @@ class Earlier:
             if item.in_doubt and not was_seen_undone(item.intent):
                 in_flight[item.thing] = max(item.place, in_flight.get(item.thing, 0))
         if is_part:
-            in_flight |= await in_flight_of(self._store, things)
+            for thing, place in (await in_flight_of(self._store, things)).items():
+                in_flight[thing] = max(place, in_flight.get(thing, 0))
         done = await self._look_up(things)
         for item in items:
             if item.thing is None:

@@ -13,8 +13,10 @@ import pytest
 
 from invsvc_async import ConfigurationError, TokenProvider, Verdict
 from invsvc_async.batch import Batch
+from invsvc_async.batch.earlier import Earlier
 from invsvc_async.durable.last_writes import MOST_LARGE, LastWrite, Left, last_writes, learn, left_by
 from invsvc_async.errors import JournalError
+from invsvc_async.reconcile.intent import Sent
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.writing import all_of, run_all, shelve_one
@@ -538,6 +540,30 @@ async def test_in_flight_and_fresh(service, client, journal):
         results = await all_of(batch, describes(other, hook.id, "k1", "k2"))
     assert [(result.key, result.verdict) for result in results] == [("k1", "applied"), ("k2", "applied")]
     assert done_by(service, "webhooks.update") == ["k1", "k2"]
+
+
+async def test_write_that_is_overtaken_by_one_that_is_done_anew(service, tmp_path):
+    """That one is UNKNOWN and reopened, so it may have been applied; what is being sent is before it."""
+    async with opened(service, tmp_path / "run.db") as (client, batch):
+        store, thing = batch.entries.store, "/journeys/jrn_1"
+        write = client.journeys.update("jrn_1", name="x")
+        intent = attrs.evolve(write.intent, sent=(Sent(attempt_timeout=1.0),))
+        write.close()
+        await store.rows(
+            """
+            INSERT INTO {s}entries (place, key, lane, thing, digest, operation, state, intent)
+            VALUES (2, 'earlier', 1, $1, '', 'journeys.update', 1, '{}')
+            """,
+            thing,
+        )
+        earlier, later = (
+            SimpleNamespace(
+                thing=thing, place=place, in_doubt=True, intent=intent, spec=None, restored=None
+            )
+            for place in (2, 3)
+        )  # fmt: skip
+        await Earlier(batch.sending, store).mark([earlier, later], is_part=True)
+    assert [each.intent.newest for each in (earlier, later)] == [False, None]
 
 
 @pytest.mark.one_python

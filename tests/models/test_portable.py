@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
 
+import attrs
 import httpx
 import msgspec
-import attrs
 import pytest
 from rich.console import Console
 from rich.pretty import Pretty
