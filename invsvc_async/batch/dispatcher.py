@@ -64,7 +64,8 @@ class Dispatcher:
         say: Callable[[int], str], on_unfit: Callable[[], None] | None = None, has_input: bool = False,
     ) -> None:  # fmt: skip
         self._sending, self._entries, self._item_type = sending, entries, item_type
-        self._say, self._on_unfit, self.has_input = say, on_unfit, has_input
+        self._say, self._on_unfit = say, on_unfit
+        self.has_input: bool = has_input
         self.earlier: Earlier = Earlier(sending, entries.store)
         self.leases: Leases = Leases(entries.store, options_of(sending.client).session.clock, gives=gives)
         self._held: dict[int, Item] = {}  # by number: what is under way; of each thing in its order

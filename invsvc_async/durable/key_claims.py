@@ -309,7 +309,8 @@ class Claims:
     """The entries of keys in *store*, which is that of *journal*, and who waits for them in this process."""
 
     def __init__(self, journal: ClientJournal, store: Store) -> None:
-        self._journal, self.store = journal, store
+        self._journal = journal
+        self.store: Store = store
         self.ended: bool = False
         self._tasks: set[asyncio.Task[None]] = set()
         # By key: what is to be claimed in the next statement.

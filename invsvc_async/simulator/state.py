@@ -95,9 +95,14 @@ class Book:
     """Everything that one team has in one data mode."""
 
     def __init__(self, team: str, steady: Callable[[], float], *, livemode: bool) -> None:
-        self.team, self.livemode = team, livemode
-        self.journeys, self.webhooks, self.invoices = Shelf(steady), Shelf(steady), Shelf(steady)
-        self.downloads, self.links, self.sheets = Shelf(steady), Shelf(steady), Shelf(steady)
+        self.team: str = team
+        self.livemode: bool = livemode
+        self.journeys: Shelf = Shelf(steady)
+        self.webhooks: Shelf = Shelf(steady)
+        self.invoices: Shelf = Shelf(steady)
+        self.downloads: Shelf = Shelf(steady)
+        self.links: Shelf = Shelf(steady)
+        self.sheets: Shelf = Shelf(steady)
         self.published: dict[str, Record] = {}
         self.secrets: dict[str, str] = {}
         self.delivery_headers: dict[str, dict[str, str]] = {}
