@@ -369,8 +369,9 @@ async def main(only: str = "", tasks: int = 40, seed: int = 1) -> bool:
             continue
         if importlib.util.find_spec(package) is not None:
             rows.append((await run(engine_type, tasks, seed)).cells())
-        elif (python := _elsewhere(package)) and (row := await _row_from(python, package, tasks, seed)):
-            rows.append(row)
+        elif (python := _elsewhere(package)) is not None:
+            row = await _row_from(python, package, tasks, seed)
+            rows.append(row or (engine_type.name, *["no end"] * (len(HEAD) - 1)))
         else:
             absent.append(f"{engine_type.name}: not run, because {package} is not installed here.")
     print("\n".join(["  ".join(row) for row in rows] + absent))  # noqa: T201 - a session's output
