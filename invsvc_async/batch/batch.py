@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN, entries_of, workers_of
+from invsvc_async.batch.entries import BEGUN, entries_of, summary_of, workers_of
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Result, outcome_in
 from invsvc_async.batch.sending import Sending
@@ -224,7 +224,7 @@ class Batch:
 
     async def summary(self) -> Summary:
         """Count the writes in the journal by their state."""
-        return await self.entries.summary()
+        return await summary_of(self.entries)
 
     async def workers(self) -> list[Worker]:
         """

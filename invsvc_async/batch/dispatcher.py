@@ -309,7 +309,7 @@ class Dispatcher:
         return bool(found)
 
     def _may_begin(self, item: Item) -> bool:
-        """Give *item* its readers; return whether it waits for none."""
+        """Pass the readers of the input to *item*; return whether it need not wait for any."""
         asked = self._asked.pop(item.key, None)
         if asked is not None and item.spec is None:
             item.take_readers(asked.spec)

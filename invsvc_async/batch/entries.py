@@ -174,10 +174,6 @@ class BatchEntries(Entries):
 
     # --- for people
 
-    async def summary(self) -> Summary:
-        """Return the counts of entries."""
-        return summary_of(await self.counts(), await self.open_inputs())
-
     async def prune(self, before: int, *, unacknowledged: bool = False) -> int:
         """
         Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many.
@@ -194,12 +190,12 @@ class BatchEntries(Entries):
         return count
 
 
-def summary_of(rows: Iterable[Sequence[Cell]], open_inputs: int) -> Summary:
-    """Return the summary of rows of the counts."""
+async def summary_of(entries: Entries) -> Summary:
+    """Return the counts of *entries*; of a batch, also how many of its inputs are open."""
     states: Counter[int] = Counter()
     verdicts: Counter[Verdict] = Counter()
     kinds: Counter[int] = Counter()
-    for state, verdict, flags, many in rows:
+    for state, verdict, flags, many in await entries.counts():
         states[state] += many
         if state == State.DONE:
             verdicts[Verdict(verdict)] += many
@@ -211,7 +207,7 @@ def summary_of(rows: Iterable[Sequence[Cell]], open_inputs: int) -> Summary:
         verdicts={verdict: many for verdict, many in verdicts.items() if many},
         secrets_lost=kinds[1],
         overtaken=kinds[2],
-        open_inputs=open_inputs,
+        open_inputs=await entries.open_inputs() if isinstance(entries, BatchEntries) else 0,
     )
 
 

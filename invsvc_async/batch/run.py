@@ -12,6 +12,7 @@ import attrs
 
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.engine import Engine
+from invsvc_async.batch.entries import summary_of
 from invsvc_async.batch.file_check import FileWrites, sound
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.item import Item
@@ -259,7 +260,7 @@ class Run:
     async def _feed_all(self, engine: Engine) -> None:
         entries = self._batch.entries
         async with sound(self._writes, self._batch.client, entries.checkpoint) as writes:
-            summary = await entries.summary()
+            summary = await summary_of(entries)
             self._dispatcher.earlier.any = summary.done > 0
             # Of another input than a file, nobody knows how many writes it has before its end.
             entries.facts.put(TOTAL, str(writes.good) if isinstance(writes, FileWrites) else None)

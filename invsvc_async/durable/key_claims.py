@@ -27,7 +27,7 @@ from invsvc_async.durable.intents import Packed, pack
 from invsvc_async.durable.last_writes import left_by
 from invsvc_async.durable.leases import dead, living, member_of
 from invsvc_async.durable.records import done_entry
-from invsvc_async.durable.restored import FACT
+from invsvc_async.durable.restored import IS_OPEN
 from invsvc_async.durable.scripts import COMMONS
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -80,11 +80,7 @@ _COLUMNS: Final = "key, thing, digest, operation, state, common, intent"
 # the connection may be the first one to it, and the run looks only then.
 _CLAIM: Final = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
-whole AS (
-    SELECT NOT EXISTS (
-        SELECT 1 FROM {{s}}facts WHERE name = '{FACT}' AND value LIKE '%"is_open":true%'
-    ) AS is_so
-),
+whole AS (SELECT NOT EXISTS ({IS_OPEN}) AS is_so),
 owned AS MATERIALIZED (SELECT id FROM {{s}}lanes WHERE id = $3 AND owner = $4 {{share}}),
 new AS MATERIALIZED (
     SELECT owned.id, given.* FROM turn CROSS JOIN owned CROSS JOIN {{rows 2 {_NEW}}}

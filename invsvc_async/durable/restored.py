@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Connection, Script
 
 __all__ = [
-    "FACT", "SETTLED", "Epoch", "Mark", "PlaceError", "Standing", "close_restored", "fact", "last_of",
-    "mark_restored", "place_of", "wrong_with", "wrong_with_place",
+    "FACT", "IS_OPEN", "SETTLED", "Epoch", "Mark", "PlaceError", "Standing", "close_restored",
+    "fact", "last_of", "mark_restored", "place_of", "wrong_with", "wrong_with_place",
 ]  # fmt: skip
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 FACT: Final = "restored"  # its name in the store
+IS_OPEN: Final = f"""SELECT 1 FROM {{s}}facts WHERE name = '{FACT}' AND value LIKE '%"is_open":true%'"""
 _THROUGH: Final = "SELECT coalesce(max(seq), 0) FROM {s}entries"
 # A time at which the copy was up to date: any will do, so the latest of all is not looked for.
 _LATEST: Final = """

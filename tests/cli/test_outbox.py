@@ -7,6 +7,7 @@ import json
 import secrets
 import signal
 import time
+from contextlib import asynccontextmanager
 from functools import partial
 
 import aiohttp
@@ -55,13 +56,20 @@ async def enqueued(place, outbox, client, service, *keys):
         await connection.commit()
 
 
-async def test_verdict_that_nobody_has_had(service, place, invsvc):
-    """The last error of ``on_result`` is shown until the write is dropped."""
+@asynccontextmanager
+async def refused_one(service, place):
+    """Yield an outbox with one write, which was refused, and its client."""
     service.script("webhooks.update", "403")
     async with client_of(service) as client, Outbox.open(place, client) as outbox:
         await enqueued(place, outbox, client, service, "refused")
         async with outbox.dispatching():
             await verdict_of(outbox, "refused")
+        yield outbox, client
+
+
+async def test_verdict_that_nobody_has_had(service, place, invsvc):
+    """The last error of ``on_result`` is shown until the write is dropped."""
+    async with refused_one(service, place) as (outbox, _):
         await outbox._store.facts.put("untold refused", "OSError: no")  # as on_result has raised
     for command in (("list", place), ("list", place, "--state", "untold"), ("show", place, "refused")):
         assert "OSError: no" in (await invsvc(*command))[1]
@@ -72,11 +80,7 @@ async def test_verdict_that_nobody_has_had(service, place, invsvc):
 
 async def test_watch(service, place, tmp_path):
     """The page has the counts and the groups, as that of a batch."""
-    service.script("webhooks.update", "403")
-    async with client_of(service) as client, Outbox.open(place, client) as outbox:
-        await enqueued(place, outbox, client, service, "refused")
-        async with outbox.dispatching():
-            await verdict_of(outbox, "refused")
+    async with refused_one(service, place) as (outbox, client):
         await enqueued(place, outbox, client, service, "waits")
     own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
     watching = child(

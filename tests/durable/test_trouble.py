@@ -12,7 +12,7 @@ import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.batch import Batch
-from invsvc_async.batch.entries import entries_of, workers_of
+from invsvc_async.batch.entries import entries_of, summary_of, workers_of
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.scripts import numbers
 from invsvc_async.storage import postgres_pool
@@ -136,7 +136,7 @@ async def test_role_that_may_only_read(role, name, owner):
         f"GRANT SELECT ON ALL TABLES IN SCHEMA invoicing_batch_{name} TO {role}"
     )
     async with reading(address_of(role, name)) as entries:
-        assert ((await entries.summary()).total, await workers_of(entries)) == (0, [])
+        assert ((await summary_of(entries)).total, await workers_of(entries)) == (0, [])
     assert "denied for table facts). The role lacks a right" in await error_of(address_of(role, name))
 
 
@@ -159,7 +159,7 @@ async def test_database_that_is_read_only(role, name, owner):
     await owner.execute(f"ALTER ROLE {role} SET default_transaction_read_only = on")
     assert "the database is read-only" in await error_of(address_of(role, name))
     async with reading(address_of(role, name)) as entries:
-        assert (await entries.summary()).total == 0
+        assert (await summary_of(entries)).total == 0
         with pytest.raises(JournalError, match="read-only, perhaps a standby"):
             await entries.store.rows("INSERT INTO {s}facts VALUES ('a', 'b')")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN, BatchEntries, name_of, summary_of, workers_of
+from invsvc_async.batch.entries import BEGUN, name_of, summary_of, workers_of
 from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups, result_of
 from invsvc_async.batch.run_status import RUN, TOTAL, statuses_in
 from invsvc_async.codec.exact_json import WireObject
@@ -72,8 +72,7 @@ class Watch:
     async def read(self) -> Plain:
         """Return the state as JSON values; times in seconds."""
         entries = self._entries
-        open_inputs = await entries.open_inputs() if isinstance(entries, BatchEntries) else 0
-        summary = summary_of(await entries.counts(), open_inputs)
+        summary = await summary_of(entries)
         facts, began = await entries.facts.beginning(RUN), await entries.facts.get(BEGUN)
         workers = await workers_of(entries) if self._file is None else None
         runs = statuses_in(facts)

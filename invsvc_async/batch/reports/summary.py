@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.entries import BatchEntries, summary_of
+from invsvc_async.batch.entries import summary_of
 from invsvc_async.batch.reports.not_applied import SHOWN, Groups, pages_of, result_of
 from invsvc_async.batch.run_status import RUN, Status, statuses_in
 from invsvc_async.reconcile.history import Verdict
@@ -111,8 +111,7 @@ async def results_of(entries: Entries) -> AsyncIterator[Result]:
 
 async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:
     """Read the whole store once and summarise it."""
-    open_inputs = await entries.open_inputs() if isinstance(entries, BatchEntries) else 0
-    report = Report(name=name, kind=kind, summary=summary_of(await entries.counts(), open_inputs))
+    report = Report(name=name, kind=kind, summary=await summary_of(entries))
     report.runs = sorted(statuses_in(await entries.facts.beginning(RUN)), key=lambda each: each.begun)
     for each in report.runs:
         for why, lasted in each.seconds.items():

@@ -491,7 +491,7 @@ async def prune(
     before = round(time.time() * 1000 - days * _DAY)
     async with opened(kind, at) as entries:
         pruned = await entries.prune(before, unacknowledged=unacknowledged)
-        summary = summary_of(await entries.counts(), 0)
+        summary = await summary_of(entries)
     left, others = summary.to_do + summary.sending, summary.done - summary.unknown
     if kind is BATCH:
         others = max(others - pruned, 0)
