@@ -10,7 +10,7 @@ import pytest
 
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.entries import BatchEntries
+from invsvc_async.batch.entries import BatchEntries, summary_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
@@ -91,7 +91,7 @@ async def test_counts_look_at_no_entry(kind, client, tmp_path, request):
         text = "INSERT INTO {s}counts (part, state, verdict, flags, many) SELECT * FROM {rows 1 a:smallint b:smallint c:text d:smallint e:bigint}"
         await store.rows(text, [(part, 2, "applied", flags, 100) for part in range(64) for flags in range(4)])
         await store.rows("ALTER TABLE {s}entries RENAME TO hidden")
-        summary = await BatchEntries(store).summary()
+        summary = await summary_of(BatchEntries(store))
         await store.rows("ALTER TABLE {s}hidden RENAME TO entries")
     assert summary.verdicts == {Verdict.APPLIED: 25600}
     assert (summary.secrets_lost, summary.overtaken) == (12800, 12800)

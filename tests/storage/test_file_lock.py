@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from invsvc_async import JournalError
-from invsvc_async.batch.entries import entries_of
+from invsvc_async.batch.entries import entries_of, summary_of
 from invsvc_async.storage.file_lock import FileLock, WhileOpen
 
 # Another process that owns the file for a moment, and writes some pages.
@@ -83,7 +83,7 @@ async def test_owner_that_ends_beside_a_reader(path, reader):
     for _ in range(3):
         await own(path)
         assert await owned_elsewhere(path) == "ok"
-        assert (await reader.summary()).total == 0
+        assert (await summary_of(reader)).total == 0
         [[facts]] = await reader.store.rows("SELECT count(*) FROM facts")
         assert facts > 300
     await own(path)
