@@ -193,7 +193,7 @@ class Dispatcher:
         Each process has its share. If others are hungry, one that has more to send than it can releases half
         of its lanes, and the hungry ones take more than their share.
         """
-        engine.share_pace(1 / self.leases.living)
+        engine.slots.share(1 / self.leases.living)
         lanes, share = self.leases.lanes, ceil(self._entries.lanes / self.leases.living)
         busy = Counter(item.lane for item in self._held.values())
         staying = [lane for lane in lanes.values() if not lane.leaving]
@@ -281,7 +281,7 @@ class Dispatcher:
         newest = {item.thing: item.place for item in self._held.values()}
         items: list[Item] = []
         for entry in found:
-            item = await self._checked(entry, lanes[entry.lane])
+            item = await self._checked(entry, lanes[entry.lane], engine)
             if item is None:
                 continue
             # One that was reopened comes after what is under way: it is then seen to be overtaken.
@@ -339,10 +339,10 @@ class Dispatcher:
                 self._places[lane] = last[lane] if since is None else min(since, last[lane])
         return found
 
-    async def _checked(self, entry: Entry, lane: Lane) -> Item | None:
+    async def _checked(self, entry: Entry, lane: Lane, engine: Engine) -> Item | None:
         """Return the item of *entry*; if this version cannot send it, store a verdict that says so."""
         try:
-            item = self._item(entry, lane)
+            item = self._item(entry, lane, engine)
             if item.spec is not None:
                 return item
             view = options_of(self._sending.client).without_team()
@@ -358,7 +358,7 @@ class Dispatcher:
             return None
         return item
 
-    def _item(self, entry: Entry, lane: Lane) -> Item:
+    def _item(self, entry: Entry, lane: Lane, engine: Engine) -> Item:
         """Make the item of an entry that is not done."""
         sending, asked = self._sending, self._asked.get(entry.key)
         known = None if asked is None else asked.intent_of(entry)
@@ -371,7 +371,8 @@ class Dispatcher:
             number=entry.seq,
             place=entry.place,
             lane=lane,
-            sender_gone=lane.was_free,
+            slots=engine.slots,
+            breaker=engine.breaker,
             thing=entry.thing,
             on_secret=sending.on_secret,
             intent=intent,

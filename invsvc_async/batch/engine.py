@@ -63,8 +63,8 @@ class Engine:
         self._ahead = max(1, sending.concurrency // 2)
         self._clock, self._writes = view.session.clock, view.session.writes
         self._loop = asyncio.get_running_loop()
-        self._slots = Slots(sending.concurrency, sending.rate, self._fill_soon)
-        self.breaker: CircuitBreaker = CircuitBreaker(view, on_change=self._breaker_changed, on_stop=self.end)
+        self.slots: Slots = Slots(sending.concurrency, sending.rate, self._fill_soon)
+        self.breaker: CircuitBreaker = CircuitBreaker(view, on_change=self._fill_soon, on_stop=self.end)
         self._stop_after, self._done, self._failed = sending.stop_after, 0, 0
         self._is_filling = False  # in the next round of the loop
         self._ready: deque[Item] = deque()
@@ -77,7 +77,7 @@ class Engine:
         self._changed = asyncio.Event()
         self._is_asked = False  # whether somebody waits in hunger()
         self._stopped = False
-        self.held: dict[str, Item] = {}
+        self.held: int = 0  # items that were added, and not returned or lost since
         self._failure: BaseException | None = None
         self._end_error: BaseException | None = None  # raised once nothing is under way
         self.complete: bool = False  # nothing more will be added
@@ -92,12 +92,11 @@ class Engine:
     @property
     def _is_full(self) -> bool:
         """Whether the limit is reached, or enough items are ready: more would slow garbage collection."""
-        return len(self._ready) >= self._ahead or len(self.held) >= self._most
+        return len(self._ready) >= self._ahead or self.held >= self._most
 
     def add(self, item: Item) -> None:
         """Add *item*. It starts once there is a slot and all earlier items of its thing have ended."""
-        item.slots, item.breaker = self._slots, self.breaker
-        self.held[item.key] = item
+        self.held += 1
         if item.thing is not None:
             self._lines.setdefault(item.thing, deque()).append(item)
         self._make_ready(item)
@@ -134,9 +133,8 @@ class Engine:
         """Return the next item that ends, or ``None`` if there are no more."""
         while True:
             if self._finished:
-                item = self._finished.popleft()
-                self._let_go(item)
-                return item
+                self._let_go()
+                return self._finished.popleft()
             if self._failure is not None or self.is_over:
                 return None
             await self._wait()
@@ -156,14 +154,10 @@ class Engine:
         """Wait until fewer items are ready than there are slots, so that no slot stays empty."""
         self._is_asked = True
         try:
-            while self._stopped or self._is_full or len(self._ready) >= self._slots.free + self._slots.in_use:
+            while self._stopped or self._is_full or len(self._ready) >= self.slots.free + self.slots.in_use:
                 await self._wait()
         finally:
             self._is_asked = False
-
-    def share_pace(self, part: float) -> None:
-        """Send at *part* of the rate. Other workers have the rest."""
-        self._slots.share(part)
 
     @property
     def under_way(self) -> int:
@@ -173,13 +167,13 @@ class Engine:
     @property
     def settling(self) -> int:
         """How many of them are being settled."""
-        return max(len(self._tasks) - self._slots.in_use, 0)
+        return max(len(self._tasks) - self.slots.in_use, 0)
 
     @property
     def pause(self) -> tuple[str | None, float | None]:
         """Why nothing can be sent now, and the seconds until the service is tried again, if that is known."""
         why, seconds = self.breaker.pause
-        if why is None and (limited_for := self._slots.limited_for) > 0:
+        if why is None and (limited_for := self.slots.limited_for) > 0:
             return _LIMITED, limited_for
         return why, seconds
 
@@ -189,11 +183,11 @@ class Engine:
         why, _ = self.pause
         if why is not None or self._stopped:
             return why
-        if not self.breaker.allows(self._slots.in_use):
+        if not self.breaker.allows(self.slots.in_use):
             return "recovery: one write at a time, until one is answered"
         if self._ready:
-            return self._slots.limit
-        if len(self.held) >= self._most:
+            return self.slots.limit
+        if self.held >= self._most:
             return (
                 f"results: {self.settling:,} writes are settled, and {len(self._finished):,} wait to be taken"
             )
@@ -201,12 +195,12 @@ class Engine:
             return f"order: {behind:,} wait for earlier writes to the same resources"
         if not self.complete:
             return "input: it has no more writes yet"
-        return f"answers: {self._slots.in_use:,} are awaited" if self._slots.in_use else None
+        return f"answers: {self.slots.in_use:,} are awaited" if self.slots.in_use else None
 
     async def stop(self, grace: float) -> None:
         """Start no more items, let those under way end within *grace* seconds, and shelve the rest."""
         self.halt()
-        self._slots.close()
+        self.slots.close()
         until = self._loop.time() + grace
         while (left := {*self._tasks, *self._storing}) and (seconds := until - self._loop.time()) > 0:
             await asyncio.wait(left, timeout=seconds)
@@ -242,13 +236,13 @@ class Engine:
 
     def _next(self) -> Item | None:
         """Return the first ready item, if there is a slot for it, or it cannot be sent at once."""
-        if self._stopped or not (self._ready and self.breaker.allows(self._slots.in_use)):
+        if self._stopped or not (self._ready and self.breaker.allows(self.slots.in_use)):
             return None
         item = self._ready[0]
         # Another write to its thing may still land, so that it has to wait.
         is_held_up = item.thing is not None and self._writes.opens_at(item.thing) > self._clock.now()
         needs_no_slot = item.in_doubt or is_held_up
-        item.in_slot = not needs_no_slot and self._slots.take(item)
+        item.in_slot = not needs_no_slot and self.slots.take(item)
         if not (item.in_slot or needs_no_slot):
             return None
         if self._is_asked:
@@ -330,21 +324,17 @@ class Engine:
             return
         is_share = not isinstance(most, int)
         if self._failed >= (most * self._done if is_share else most) and self._done >= is_share * _LEAST:
-            self.end(BatchStoppedError(
+            reason = (
                 f"stop_after: {self._failed:,} of {self._done:,} writes were not applied, and the limit is "
                 f"{most}. See the results, and run again once the cause is removed; other writes are to do."
-            ))  # fmt: skip
+            )
+            self.end(BatchStoppedError(reason))
 
     def _put_back(self, item: Item) -> None:
         """Make *item* the next one to run. It keeps its place in its line."""
         item.is_put_back = False
         self._writes.ended.pop(item.intent.identity, None)  # it would be taken for the verdict
         self._ready.appendleft(item)
-
-    def _breaker_changed(self) -> None:
-        """Start items again, if the circuit breaker allows it."""
-        self._changed.set()
-        self._fill_soon()
 
     def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:
         """Make the result of *item* available, because it is stored now."""
@@ -366,7 +356,7 @@ class Engine:
     def _fail_item(self, item: Item, error: BaseException) -> None:
         if isinstance(error, LostLaneError):  # another worker has it now
             self._writes.take(item.identity)
-            self._let_go(item)
+            self._let_go()
         else:
             self.fail(error)
         self._end(item, 0.0)
@@ -376,17 +366,16 @@ class Engine:
             item.on_end(item)
         self._next_in_line(item.thing, wait)
 
-    def _let_go(self, item: Item) -> None:
-        """Forget *item*, so that another can be added."""
-        if self.held.get(item.key) is item:  # it may be another item by now: the same write again
-            del self.held[item.key]
+    def _let_go(self) -> None:
+        """Note that another item can be added."""
+        self.held -= 1
         self._changed.set()
 
     def _taken_up(self, item: Item) -> AnyDriver:
         check_scope(self._anywhere, item.intent, same_mode=self._same_mode, in_doubt=item.in_doubt)
         intent, begin = item.intent, None
         if item.in_doubt or item.is_overtaken:  # settle first what may have been sent
-            since = self._clock.now() if item.sender_gone else None
+            since = self._clock.now() if item.lane.was_free else None
             begin = partial(_taken_up, self._view.session, since, item.thing)
         elif intent.sent:  # send anew what provably was not sent
             intent = attrs.evolve(intent, sent=())

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from invsvc_async.batch.circuit_breaker import CircuitBreaker
     from invsvc_async.batch.pacing import Slots
     from invsvc_async.batch.restored import Restored
-    from invsvc_async.durable.intents import Packed
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.records import Record
     from invsvc_async.reconcile.intent import Intent
@@ -66,16 +65,15 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     intent: Intent
     lane: Lane  # until when it may be sent
     writes: WriteRegister  # what the client's answers showed
+    slots: Slots
+    breaker: CircuitBreaker
     on_secret: OnSecret | None = None
     spec: WriteSpec | None = None
     finished: tuple[Entry, Record, AnyOutcome] | None = None
     storing: Future[None] | None = None  # done once the result is stored
-    slots: Slots | None = None
     in_slot: bool = False
-    breaker: CircuitBreaker | None = None
     times_put_back: int = 0
     is_put_back: bool = False  # it is to be run again, because its last run proves nothing against it
-    sender_gone: bool = True  # the process that may have sent it is provably dead
     reader: AnyReader | None = None  # user-supplied: an entry contains only its name
     restored: Restored | None = None  # the doubts of its journal
     on_end: Callable[[Item], None] | None = None
@@ -112,13 +110,13 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     async def enter(self) -> None:
         """Wait for a slot if it has none, because it is sent again."""
-        if not self.in_slot and self.slots is not None:
+        if not self.in_slot:
             await self.slots.take_again(self)
             self.in_slot = True
 
     def leave(self) -> None:
         """Free its slot."""
-        if self.in_slot and self.slots is not None:
+        if self.in_slot:
             self.in_slot = False
             self.slots.leave(self)
 
@@ -128,12 +126,10 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         exchange.not_after = until if proven is None else min(until, proven)
 
     def learn(self, exchange: Exchange) -> None:
-        """Pass the result of a request to the slots."""
-        if self.slots is not None:
-            limited = exchange.status == 429 and exchange.answer_headers is not None
-            self.slots.learn(exchange, retry_after(exchange.answer_headers or {}) if limited else None)
-        if self.breaker is not None:
-            self.breaker.learn(self.key, exchange)
+        """Pass the result of a request to the slots and the circuit breaker."""
+        limited = exchange.status == 429 and exchange.answer_headers is not None
+        self.slots.learn(exchange, retry_after(exchange.answer_headers or {}) if limited else None)
+        self.breaker.learn(self.key, exchange)
 
     # --- the journal of its driver
 
@@ -141,15 +137,11 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         """Store *intent*, which is about to be sent."""
         self.identity = intent.identity
         await self.lane.hold()
-        await self.lane.put(self._entry(State.SENDING, intent, self._packed(intent)))
+        await self.lane.put(self._entry(State.SENDING, intent))
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """Store how far it got."""
-        state = State.SENDING if sent else State.TO_DO
-        self.lane.put(self._entry(state, intent, self._packed(intent)))
-
-    def _packed(self, intent: Intent) -> Packed:
-        return pack(intent, self.lane.leases.store.commons)
+        self.lane.put(self._entry(State.SENDING if sent else State.TO_DO, intent))
 
     async def settled(self, outcome: Outcome[Any]) -> None:
         """
@@ -158,7 +150,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         ``storing`` is done once it is stored. Nothing of the run is needed until then. If the service or the
         credential is the reason for the outcome, put the write back instead.
         """
-        if self.breaker is not None and self.breaker.holds_back(outcome, self.times_put_back):
+        if self.breaker.holds_back(outcome, self.times_put_back):
             self._put_back(outcome)
             return
         self.identity = outcome.started_as.identity
@@ -169,14 +161,13 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             outcome, left = self.restored.judged(outcome, left)
         intent = outcome.started_as if applied else outcome.intent
         record, claim = record_of(outcome), None
-        creates = kind_of_write(BY_NAME[intent.operation]).creates
-        if applied and creates and record.thing is not None and not is_unique(intent.tag):
+        if applied and self.kind.creates and record.thing is not None and not is_unique(intent.tag):
             # PostgreSQL would refuse all that is stored with a null character.
             claim = (ANSWERED if is_answered(outcome) else "") + record.thing.replace("\0", "\ufffd")
         entry = self._entry(
             State.DONE,
             intent,
-            self._packed(intent) if self.keeps_applied or not applied else None,
+            keeps_intent=self.keeps_applied or not applied,
             taker=self.lane.taker,
             verdict=outcome.verdict.value,
             outcome=self._stored(outcome, record),
@@ -212,15 +203,15 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             self.take_readers(self.spec)
         self.is_put_back = True
         self.times_put_back += 1
-        state = State.SENDING if in_doubt else State.TO_DO
-        self.lane.put(self._entry(state, self.intent, self._packed(self.intent)))
+        self.shelved(self.intent, sent=in_doubt)
 
     def heard(self, identity: str) -> None:
         """Do nothing: the entries of a batch stay."""
 
     def _entry(
-        self, state: State, intent: Intent, packed: Packed | None, **done: Any
+        self, state: State, intent: Intent, *, keeps_intent: bool = True, **done: Any
     ) -> Entry:  # Any: what Entry has of an end
+        packed = pack(intent, self.lane.leases.store.commons) if keeps_intent else None
         return Entry(
             seq=self.number,
             key=self.key,

@@ -452,7 +452,8 @@ async def test_tasks_that_begin_at_once(service, client, tmp_path, monkeypatch):
     engine = Engine(Sending(client=client, concurrency=1, rate=None))
     write, register = client.webhooks.update("wh_1", description="x"), WriteRegister(is_of_one_mode=True)
     fields = {"key": "a", "digest": "", "number": 1, "place": 1, "thing": None, "intent": write.intent}
-    engine.add(Item(**fields, lane=None, writes=register, spec=Lost()))
+    fields |= {"slots": engine.slots, "breaker": engine.breaker, "lane": None, "writes": register}
+    engine.add(Item(**fields, spec=Lost()))
     write.close()
     engine.finish()
     async with asyncio.timeout(30):
