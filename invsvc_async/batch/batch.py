@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN, entries_of, summary_of, workers_of
+from invsvc_async.batch.entries import BEGUN, entries_of, pages_of, summary_of, workers_of
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Result, outcome_in
 from invsvc_async.batch.sending import Sending
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch"]
 
-_PAGE = 256  # entries read at once
 _FAILED = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)
 
 
@@ -102,10 +101,6 @@ class Batch:
             ConfigurationError: A setting cannot work.
 
         """
-        if stop_after is not None and not _is_limit(stop_after):
-            raise ConfigurationError(
-                f"stop_after: is {stop_after!r}. Pass a number of writes from 1, or a share between 0 and 1."
-            )
         check_hooks(on_progress=on_progress)
         sending = Sending(
             client=client, concurrency=concurrency, rate=rate, tag=tag, on_secret=on_secret,
@@ -244,11 +239,10 @@ class Batch:
             InvalidRequestError: There is no such verdict.
 
         """
-        after, wanted = 0, None if verdict is None else _verdict(verdict)
-        while page := await self.entries.done(wanted, after, _PAGE):
+        wanted = None if verdict is None else _verdict(verdict)
+        async for page in pages_of(self.entries, wanted):
             for entry in page:
                 yield Result.of(entry)
-            after = page[-1].seq
 
     async def get(self, key: str) -> Outcome[Any] | None:  # Any: the operation says what its value is
         """
@@ -331,12 +325,6 @@ class Batch:
         if done_before.tzinfo is None:
             raise InvalidRequestError("done_before: must be a datetime with a time zone")
         return await self.entries.prune(round(done_before.timestamp() * 1000))
-
-
-def _is_limit(value: object) -> bool:
-    if isinstance(value, bool):
-        return False
-    return value >= 1 if isinstance(value, int) else isinstance(value, float) and 0 < value < 1
 
 
 def _verdict(named: Verdict | str) -> Verdict:

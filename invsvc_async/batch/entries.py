@@ -27,19 +27,20 @@ from invsvc_async.storage.address import is_postgres, without_login
 from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
     from pathlib import Path
 
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.storage.dialect import Cell, Script
+    from invsvc_async.storage.dialect import Script
 
 __all__ = [
-    "BEGUN", "Added", "BatchEntries", "Known", "checkpoint_at", "entries_of", "name_of", "summary_of",
-    "workers_of",
+    "BEGUN", "Added", "BatchEntries", "Known", "checkpoint_at", "entries_of", "name_of", "pages_of",
+    "summary_of", "workers_of",
 ]  # fmt: skip
 
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
 _AT_ONCE = 200  # entries added or reopened together
+_PAGE = 500  # entries that are done, read at once
 _LOOKED_AT = 5000  # of which one transaction of a prune looks at the rows
 _CHECKPOINT = "checkpoint"  # the fact that says how far the latest input was taken in
 _INPUT = "input "  # a fact for each input that is being read, by the member that reads it
@@ -108,9 +109,16 @@ class BatchEntries(Entries):
         have closed its input while it was silent.
         """
         ours: set[int] = set()
-        script = partial(
-            _add, entries, self.store.commons.texts, reader, checkpoint, part=self.store.part, ours=ours
-        )
+        commons, part = self.store.commons.texts, self.store.part
+
+        def script() -> Script[dict[str, tuple[int, str, int, int | None]]]:
+            known = (yield from add(entries, commons, part=part, ours=ours)) if entries else {}
+            are_same = all(known[entry.key][1] == entry.digest for entry in entries)
+            if checkpoint is not None and are_same:  # otherwise the next run meets the other write, too
+                yield SET, (_CHECKPOINT, msgspec.json.encode(checkpoint).decode())
+            yield _BEGIN, (f"{_INPUT}{reader}",)
+            return known
+
         found = {key: Known(*known) for key, known in (await self.store.run(script)).items()}
         return Added(
             new={key: known.seq for key, known in found.items() if known.seq in ours},
@@ -140,7 +148,14 @@ class BatchEntries(Entries):
         Only those that were begun *before* a time of the store's clock, in seconds.
         """
         closed: set[str] = set()  # by all tries
-        await self.store.run(partial(_close_inputs, self.store.silence, before, closed))
+
+        def script() -> Script[None]:
+            names = [name for (name,) in (yield _OF_DEAD, (self.store.silence, before))]
+            for some in slices(names, _AT_ONCE):
+                yield _FORGET, (some,)
+            closed.update(names)
+
+        await self.store.run(script)
         return len(closed)
 
     async def open_inputs(self) -> int:
@@ -211,45 +226,31 @@ async def summary_of(entries: Entries) -> Summary:
     )
 
 
+async def pages_of(entries: Entries, verdict: Verdict | None = None) -> AsyncIterator[list[Entry]]:
+    """Iterate over the entries that are done, all or those with *verdict*, in their order."""
+    after = 0
+    while page := await entries.done(verdict, after, _PAGE):
+        yield page
+        after = page[-1].seq
+
+
 async def workers_of(entries: Entries) -> list[Worker]:
     """Return the processes of the last day that send *entries*, the longest-running first."""
     if not entries.is_shared:
         raise ConfigurationError(
             "workers: a file has none, as only one process can use it. Use postgresql://…."
         )
-    rows = await entries.store.rows(_MEMBERS)
-    return [_worker(row, _SILENT * entries.store.silence) for row in rows]
-
-
-def _worker(row: Sequence[Cell], silence: float) -> Worker:
-    status, begun, seen, silent, sends = row
-    return Worker(
-        **msgspec.json.decode(status),
-        begun=datetime.fromtimestamp(begun, UTC),
-        seen=datetime.fromtimestamp(seen, UTC),
-        silent=silent,
-        alive=sends >= 0 and silent < silence,
-        ended=sends < 0,
-    )
-
-
-def _add(
-    entries: Sequence[Entry], commons: Mapping[int, str], reader: str, checkpoint: Checkpoint | None, *,
-    part: int | None, ours: set[int],
-) -> Script[dict[str, tuple[int, str, int, int | None]]]:  # fmt: skip
-    known = (yield from add(entries, commons, part=part, ours=ours)) if entries else {}
-    are_same = all(known[entry.key][1] == entry.digest for entry in entries)
-    if checkpoint is not None and are_same:  # otherwise the next run meets the other write, too
-        yield SET, (_CHECKPOINT, msgspec.json.encode(checkpoint).decode())
-    yield _BEGIN, (f"{_INPUT}{reader}",)
-    return known
-
-
-def _close_inputs(silence: float, before: float, closed: set[str]) -> Script[None]:
-    names = [name for (name,) in (yield _OF_DEAD, (silence, before))]
-    for some in slices(names, _AT_ONCE):
-        yield _FORGET, (some,)
-    closed.update(names)
+    return [
+        Worker(
+            **msgspec.json.decode(status),
+            begun=datetime.fromtimestamp(begun, UTC),
+            seen=datetime.fromtimestamp(seen, UTC),
+            silent=silent,
+            alive=sends >= 0 and silent < _SILENT * entries.store.silence,
+            ended=sends < 0,
+        )
+        for status, begun, seen, silent, sends in await entries.store.rows(_MEMBERS)
+    ]
 
 
 def _prune(before: int, after: int, last: int, emptied: set[int]) -> Script[None]:

@@ -45,6 +45,12 @@ class Sending:
         rate = self.rate
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
             raise ConfigurationError(f"rate: must be a number of sends per second above 0, not {rate!r}")
+        most = self.stop_after
+        is_share = isinstance(most, float) and 0 < most < 1
+        if not (most is None or is_share or (type(most) is int and most >= 1)):
+            raise ConfigurationError(
+                f"stop_after: is {most!r}. Pass a number of writes from 1, or a share between 0 and 1."
+            )
         check_on_secret(self.on_secret)
 
     def waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:

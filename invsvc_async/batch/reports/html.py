@@ -52,40 +52,49 @@ def page_of(report: Report) -> str:
     left = summary.to_do + summary.sending
     faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
     ran = f" while it ran: {report.active_seconds:,.0f} s of {report.seconds:,.0f} s" if report.runs else ""
+    period = ""
+    if report.slices:
+        end = report.slices[-1].begun + report.width
+        period = f", {_moment(report.slices[0].begun)} to {_moment(end)} (UTC)"
+    operations = [
+        _fill("operation", name=name, counts=_each("number", (counts[each] for each in _COLOURS)))
+        for name, counts in sorted(report.operations.items())
+    ]
+    quantiles = {"median": 0.5, "p99": 0.99, "most": 1.0}
     return _fill(
-        "page", head=_fill("head", title=f"{report.kind.capitalize()} {report.name}"),
-        total=f"{summary.total:,}",
-        tiles=tiles, open=f", {left:,} of them still open" if left else "", period=_period(report),
-        verdicts=[_fill("heading", text=verdict) for verdict in _COLOURS],
-        operations=[
-            _fill("operation", name=name, counts=[
-                _fill("number", text=f"{counts[each]:,}") for each in _COLOURS
-            ])
-            for name, counts in sorted(report.operations.items())
-        ],
-        timeline=_timeline(report) if report.slices else "", median=f"{report.quantile(0.5):.3g}",
-        p99=f"{report.quantile(0.99):.3g}", most=f"{report.quantile(1.0):.3g}",
+        "page",
+        head=_fill("head", title=f"{report.kind.capitalize()} {report.name}"),
+        tiles=tiles,
+        open=f", {left:,} of them still open" if left else "",
+        period=period,
+        verdicts=_each("heading", _COLOURS),
+        operations=operations,
+        timeline=_timeline(report) if report.slices else "",
         throughput=f"{report.rate:,.0f} a second{ran}" if report.rate else "none",
-        attempts=f"{report.attempts:,}", resends=f"{report.resends:,}", reads=f"{report.reads:,}",
-        faults=faults or "none", failed="" if report.groups else "None: all finished writes are applied.",
+        faults=faults or "none",
+        failed="" if report.groups else "None: all finished writes are applied.",
         groups=[_group(each, report.kind) for each in report.groups],
-    )  # fmt: skip
+        total=summary.total,
+        **{name: getattr(report, name) for name in ("attempts", "resends", "reads")},
+        **{name: f"{report.quantile(part):.3g}" for name, part in quantiles.items()},
+    )
 
 
 def listing_page(
-    title: str, words: str, tiles: Iterable[tuple[str, int]], titles: Sequence[str],
+    title: str,
+    words: str,
+    tiles: Iterable[tuple[str, int]],
+    titles: Sequence[str],
     rows: Iterable[Sequence[str]],
-) -> str:  # fmt: skip
+) -> str:
     """Return a page with *words*, *tiles* (a label and a number each) and a table."""
-    return _fill(
-        "listing", head=_fill("head", title=title), words=words, tiles=[_tile(*each) for each in tiles],
-        titles=[_fill("title", text=each) for each in titles],
-        rows=[_fill("row", cells=[_fill("cell", text=text) for text in row]) for row in rows],
-    )  # fmt: skip
+    cells = [_fill("row", cells=_each("cell", row)) for row in rows]
+    boxes, head = [_tile(*each) for each in tiles], _fill("head", title=title)
+    return _fill("listing", head=head, words=words, tiles=boxes, titles=_each("title", titles), rows=cells)
 
 
 def _tile(label: str, number: int, colour: str = "var(--soft)") -> _Html:
-    return _fill("tile", number=f"{number:,}", label=label, colour=colour)
+    return _fill("tile", number=number, label=label, colour=colour)
 
 
 @cache
@@ -101,17 +110,22 @@ def _fill(part: str, **values: object) -> _Html:
     return _Html(_parts()[part].substitute({name: _markup(value) for name, value in values.items()}))
 
 
+def _each(part: str, texts: Iterable[object]) -> list[_Html]:
+    return [_fill(part, text=text) for text in texts]
+
+
 def _markup(value: object) -> str:
-    if isinstance(value, list):
-        return "".join(map(_markup, value))
-    return value if isinstance(value, _Html) else escape(str(value))
-
-
-def _period(report: Report) -> str:
-    if not report.slices:
-        return ""
-    end = report.slices[-1].begun + report.width
-    return f", {_moment(report.slices[0].begun)} to {_moment(end)} (UTC)"
+    match value:
+        case _Html():
+            return value
+        case list():
+            return "".join(map(_markup, value))
+        case int():
+            return f"{value:,}"
+        case float():  # of the timeline
+            return f"{value:.1f}"
+        case _:
+            return escape(str(value))
 
 
 # --- the timeline
@@ -125,33 +139,38 @@ def _timeline(report: Report) -> _Html:
         f"{_LEFT + step * (n + 0.5):.1f},{_y(piece.faults / tallest):.1f}" for n, piece in enumerate(slices)
     )
     events = sorted(_events(report))
+    kills = [
+        _fill("kill", x=_x(report, run.at), top=_TOP, base=_y(0), moment=_moment(run.at), pid=str(run.pid))
+        for run in report.runs
+        if run.is_lost
+    ]
     return _fill(
-        "timeline", width=_WIDE, height=_HIGH + _TOP + _BELOW, left=_LEFT, base=_y(0), top=_TOP,
+        "timeline",
+        width=_WIDE,
+        height=_HIGH + _TOP + _BELOW,
+        left=_LEFT,
+        base=_y(0),
         caption=f"Verdicts a second, in steps of {seconds:g} s; times in UTC.",
         bars=[_bar(piece, _LEFT + step * n, step, tallest) for n, piece in enumerate(slices)],
         faults=_fill("faults", points=points) if any(piece.faults for piece in slices) else "",
-        scale=[
-            _fill("mark", y=f"{_y(part) + 4:.0f}", rate=f"{tallest * part / seconds:,.0f}")
-            for part in (0.5, 1.0)
-        ],
-        times=[*_times(report)], still=[*_still(report)], kills=[*_kills(report)],
+        scale=[_fill("mark", y=_y(n) + 4, rate=f"{tallest * n / seconds:,.0f}") for n in (0.5, 1.0)],
+        times=_times(report),
+        still=_still(report),
+        kills=kills,
         events=[_fill("event", moment=_moment(at), what=what) for at, what in events[:_EVENTS]],
         more=f"And {len(events) - _EVENTS:,} more." if len(events) > _EVENTS else "",
-    )  # fmt: skip
+    )
 
 
-def _bar(piece: Slice, x: float, width: float, tallest: int) -> list[_Html]:
+def _bar(piece: Slice, x: float, step: float, tallest: int) -> list[_Html]:
     """Draw one slice: its verdicts on top of each other."""
     drawn: list[_Html] = []
-    seen = 0
+    seen, width, moment = 0, max(step - 0.6, 0.4), _moment(piece.begun)
     for verdict, colour in _COLOURS.items():
         if count := piece.verdicts[verdict]:
-            top, bottom = _y((seen + count) / tallest), _y(seen / tallest)
-            drawn.append(_fill(
-                "bar", x=f"{x:.1f}", y=f"{top:.1f}", width=f"{max(width - 0.6, 0.4):.1f}",
-                height=f"{bottom - top:.1f}", colour=colour, moment=_moment(piece.begun), count=f"{count:,}",
-                verdict=verdict,
-            ))  # fmt: skip
+            top, height = _y((seen + count) / tallest), _HIGH * count / tallest
+            words = f"{moment}: {count:,} {verdict}"
+            drawn.append(_fill("bar", x=x, y=top, width=width, height=height, colour=colour, words=words))
             seen += count
     return drawn
 
@@ -169,36 +188,28 @@ def _events(report: Report) -> Iterator[tuple[int, str]]:
             yield run.at, f"ended without saying so, killed or with its machine: {who}"
 
 
-def _still(report: Report) -> Iterator[_Html]:
+def _still(report: Report) -> list[_Html]:
     """Shade the times in which nothing was sent: no process ran, or those that ran were paused."""
-    active = report.active
-    for (_, begun), (ended, _) in pairwise(active):
+    drawn: list[_Html] = []
+    for (_, begun), (ended, _) in pairwise(report.active):
         x, right = _x(report, begun), _x(report, ended)
         whys = {each.why for run in report.runs for each in run.pauses if begun <= each.begun < ended}
         why = f"paused: {', '.join(sorted(whys))}" if whys else "no process ran"
         words = f"{_moment(begun)}, {(ended - begun) / 1000:,.0f} s: {why}"
-        yield _fill(
-            "still", x=f"{x:.1f}", width=f"{max(right - x, 1):.1f}", top=_TOP, height=_HIGH, words=words
-        )
+        drawn.append(_fill("still", x=x, width=max(right - x, 1.0), top=_TOP, height=_HIGH, words=words))
+    return drawn
 
 
-def _kills(report: Report) -> Iterator[_Html]:
-    for run in report.runs:
-        if run.is_lost:
-            words = f"{_moment(run.at)}: process {run.pid} was killed, or lost its machine"
-            yield _fill("kill", x=f"{_x(report, run.at):.1f}", top=_TOP, base=_y(0), words=words)
-
-
-def _times(report: Report) -> Iterator[_Html]:
+def _times(report: Report) -> list[_Html]:
     """Write times below the axis, with the day where the axis is longer than one."""
     begun, span = report.slices[0].begun, len(report.slices) * report.width
+    drawn: list[_Html] = []
     for number in range(_TIMES + 1):
         at = begun + span * number // _TIMES
         side = "end" if number == _TIMES else "start" if number == 0 else "middle"
-        yield _fill(
-            "time", x=f"{_x(report, at):.1f}", y=_y(0) + _BELOW - 6, side=side,
-            moment=_moment(at)[0 if span > 86_400_000 else len("2026-05-01 ") :],
-        )  # fmt: skip
+        moment = _moment(at)[0 if span > 86_400_000 else len("2026-05-01 ") :]
+        drawn.append(_fill("time", x=_x(report, at), y=_y(0) + _BELOW - 6, side=side, moment=moment))
+    return drawn
 
 
 def _x(report: Report, at: int) -> float:
@@ -217,20 +228,20 @@ def _y(part: float) -> float:
 def _group(group: Group, kind: str) -> _Html:
     rest = group.count - len(group.results)
     return _fill(
-        "group", verdict=group.verdict, cause=group.cause, count=f"{group.count:,}", advice=group.advice,
-        command="" if group.command is None else _fill("command", text=group.command),
-        writes=[*map(_write, group.results)], colour=_COLOURS[group.verdict],
+        "group",
+        **{name: getattr(group, name) for name in ("verdict", "cause", "count", "advice")},
+        command=_each("command", [group.command] if group.command else []),
+        writes=[*map(_write, group.results)],
+        colour=_COLOURS[group.verdict],
         more=f"And {rest:,} more: invsvc {kind} report --jsonl FILE lists them all." if rest else "",
-    )  # fmt: skip
+    )
 
 
 def _write(result: Result) -> _Html:
     is_told = result.verdict is Verdict.UNKNOWN and result.story
-    return _fill(
-        "write", key=result.key, operation=result.operation, words=words_of(result),
-        candidates=f" Candidates: {', '.join(result.candidates)}." if result.candidates else "",
-        story=_fill("story", text=result.story) if is_told else "",
-    )  # fmt: skip
+    candidates = f" Candidates: {', '.join(result.candidates)}." if result.candidates else ""
+    words, story = f"{words_of(result)}.{candidates}", _each("story", [result.story] if is_told else [])
+    return _fill("write", key=result.key, operation=result.operation, words=words, story=story)
 
 
 def _moment(milliseconds: int) -> str:

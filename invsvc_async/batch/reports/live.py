@@ -56,7 +56,7 @@ class Watch:
         self._reading = asyncio.Lock()
         self._read_at, self._latest = 0.0, Plain()
         self._grouped: Mapping[Verdict, int] = {}
-        self._groups: list[Group] = []
+        self._groups: list[Plain] = []
 
     async def data(self, _query: Mapping[str, str]) -> Plain:
         """Return the state, at most 1 s old, or ``problem`` if the journal cannot be read."""
@@ -73,6 +73,7 @@ class Watch:
         """Return the state as JSON values; times in seconds."""
         entries = self._entries
         summary = await summary_of(entries)
+        counts = attrs.asdict(summary, recurse=False) | {"done": summary.done, "total": summary.total}
         facts, began = await entries.facts.beginning(RUN), await entries.facts.get(BEGUN)
         workers = await workers_of(entries) if self._file is None else None
         runs = statuses_in(facts)
@@ -85,18 +86,22 @@ class Watch:
         ended = changed if is_finished else now
         total = facts.get(TOTAL, "") if summary.open_inputs else ""
         return {
-            "name": self.name, "kind": self._kind, "at": now, "done": summary.done, "total": summary.total,
+            **counts,
+            "name": self.name,
+            "kind": self._kind,
+            "at": now,
             "expected": max(summary.total, int(total) if total.isdecimal() else 0),
-            "sending": summary.sending, "open_inputs": summary.open_inputs,
-            "secrets_lost": summary.secrets_lost,
-            "verdicts": summary.verdicts,
             "state": _state_of(summary, limits, workers, None if changed is None else now - changed),
             "changed": None if changed is None else max(now - changed, 0.0),
             "seconds": None if began is None or ended is None else max(ended - int(began) / 1000, 0.0),
-            "limits": [_plain_limit(each) for each in limits],
+            "limits": [
+                {"host": each.host, "pid": each.pid, "why": each.limited_by, "paused": each.is_paused}
+                | ({} if each.next_probe is None else {"next_probe": each.next_probe - each.age})
+                for each in limits
+            ],
             "workers": None if workers is None else [*map(plain_worker, workers)],
-            "groups": [_plain_group(each) for each in self._groups],
-        }  # fmt: skip
+            "groups": self._groups,
+        }
 
     async def _read_groups(self, summary: Summary) -> None:
         failed = {verdict: summary.verdicts.get(verdict, 0) for verdict in NOT_APPLIED}
@@ -106,7 +111,7 @@ class Watch:
         for verdict, count in failed.items():
             for entry in await self._entries.latest(verdict, _GROUPED) if count else ():
                 groups.add(result_of(self._entries, entry))
-        self._groups, self._grouped = groups.sorted(self.name, self._kind), failed
+        self._groups, self._grouped = [*map(_plain_group, groups.sorted(self.name, self._kind))], failed
 
     def _changed(self, workers: Sequence[Worker]) -> float | None:
         """Return when it was changed last, in epoch s. To read a file creates an empty log beside it."""
@@ -128,17 +133,8 @@ def _state_of(summary: Summary, limits: list[Status], workers: list[Worker] | No
     return "running" if is_alive or (age is not None and age < _QUIET) else "quiet"
 
 
-def _plain_limit(status: Status) -> Plain:
-    plain: Plain = {
-        "host": status.host,
-        "pid": status.pid,
-        "why": status.limited_by,
-        "paused": status.is_paused,
-    }
-    return plain if status.next_probe is None else plain | {"next_probe": status.next_probe - status.age}
-
-
 def _plain_group(group: Group) -> Plain:
+    """Return what ``plain_groups`` of a report does, but of few writes, and of those only the reason."""
     writes = [
         {"key": each.key, "operation": each.operation, "message": (each.error or each.message)[:_WORDS]}
         for each in group.results[:_WRITES]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.entries import BatchEntries
+from invsvc_async.batch.entries import BatchEntries, pages_of
 from invsvc_async.batch.result import Result, result_in
 from invsvc_async.durable.last_writes import last_writes
 from invsvc_async.durable.records import intent_of
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOT_APPLIED", "SHOWN", "FailedWrite", "Group", "Groups", "command_for", "failed_writes", "groups_of",
-    "pages_of", "plain_result", "result_of", "words_of",
+    "plain_result", "result_of", "words_of",
 ]  # fmt: skip
 
 SHOWN = 200  # writes of one group that a report lists
 _MOST_GROUPS = 100  # more, of codes that only the service knows, are one group
-_PAGE = 1000  # entries read at once
 _KEYS_NAMED = 5  # in a command, at most
 NOT_APPLIED = (Verdict.REFUSED, Verdict.NOT_APPLIED, Verdict.SUPERSEDED, Verdict.UNKNOWN)  # as reported
 
@@ -133,14 +132,6 @@ def words_of(result: Result) -> str:
     return words.removesuffix(".")
 
 
-async def pages_of(entries: Entries, verdict: Verdict | None = None) -> AsyncIterator[list[Entry]]:
-    """Iterate over the entries that are done, all or those with *verdict*, in their order."""
-    after = 0
-    while page := await entries.done(verdict, after, _PAGE):
-        yield page
-        after = page[-1].seq
-
-
 def result_of(entries: Entries, entry: Entry) -> Result:
     """Return the result of an entry that is done. Only that of a batch is stored as such."""
     if isinstance(entries, BatchEntries):
@@ -212,23 +203,21 @@ async def failed_writes(entries: Entries) -> AsyncIterator[FailedWrite]:
     async for page in pages_of(entries):
         failed = [entry for entry in page if entry.verdict != Verdict.APPLIED]
         things = sorted({entry.thing for entry in failed if entry.thing is not None})
-        last = {each.thing: each.seq for each in await last_writes(entries.store, things)} if things else {}
+        rows = await last_writes(entries.store, things) if things else ()
+        last: dict[str | None, int] = {each.thing: each.seq for each in rows}
         for entry in failed:
-            is_overtaken = entry.thing is not None and last.get(entry.thing, 0) > entry.place
-            yield _as_line(entries, entry, is_overtaken=is_overtaken)
-
-
-def _as_line(entries: Entries, entry: Entry, *, is_overtaken: bool) -> FailedWrite:
-    if entry.common is None or entry.intent is None:
-        return FailedWrite(key=entry.key, missing="its arguments were pruned")
-    intent = intent_of(entry, entries.store.commons)
-    line = {"operation": intent.operation, "arguments": arguments_of(intent), "key": entry.key}
-    if (check := _check_of(result_of(entries, entry), is_overtaken=is_overtaken)) is not None:
-        line["check"] = check
-    lacks = [] if intent.reader is None else [f"its reader {intent.reader}"]
-    lacks += ["the headers of its call"] if intent.headers else []
-    missing = f"the file lacks {' and '.join(lacks)}" if lacks else None
-    return FailedWrite(key=entry.key, line=line, missing=missing)
+            if entry.common is None or entry.intent is None:
+                yield FailedWrite(key=entry.key, missing="its arguments were pruned")
+                continue
+            intent = intent_of(entry, entries.store.commons)
+            is_overtaken = last.get(entry.thing, 0) > entry.place
+            line = {"operation": intent.operation, "arguments": arguments_of(intent), "key": entry.key}
+            if (check := _check_of(result_of(entries, entry), is_overtaken=is_overtaken)) is not None:
+                line["check"] = check
+            lacks = [] if intent.reader is None else [f"its reader {intent.reader}"]
+            lacks += ["the headers of its call"] if intent.headers else []
+            missing = f"the file lacks {' and '.join(lacks)}" if lacks else None
+            yield FailedWrite(key=entry.key, line=line, missing=missing)
 
 
 def _check_of(result: Result, *, is_overtaken: bool) -> str | None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.entries import summary_of
-from invsvc_async.batch.reports.not_applied import SHOWN, Groups, pages_of, result_of
+from invsvc_async.batch.entries import pages_of, summary_of
+from invsvc_async.batch.reports.not_applied import SHOWN, Groups, result_of
 from invsvc_async.batch.run_status import RUN, Status, statuses_in
 from invsvc_async.reconcile.history import Verdict
 
@@ -116,18 +116,27 @@ async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:
     for each in report.runs:
         for why, lasted in each.seconds.items():
             report.limits[why] = report.limits.get(why, 0.0) + lasted
-    seconds: dict[int, Slice] = {}
+    seconds: dict[int, Slice] = {}  # by their beginnings
     groups = Groups()
     async for result in results_of(entries):
         _count(report, result)
         groups.add(result)
         if result.done_at is not None:
-            second = result.done_at // 1000
-            piece = seconds.setdefault(second, Slice(second * 1000))
+            begun = result.done_at // 1000 * 1000
+            piece = seconds.setdefault(begun, Slice(begun))
             piece.verdicts[result.verdict] += 1
             piece.faults += result.error is not None
     report.groups = groups.sorted(name, kind)
-    _lay_out(report, [seconds[second] for second in sorted(seconds)])
+    if not seconds:
+        return report
+    # Merge them into slices of equal width, few enough for the timeline, empty ones included.
+    begun, span = min(seconds), max(seconds) - min(seconds) + 1000
+    report.width = max(1000, -(-span // _COLUMNS))
+    report.slices = [Slice(begun + number * report.width) for number in range(-(-span // report.width))]
+    for piece in seconds.values():
+        into = report.slices[(piece.begun - begun) // report.width]
+        into.verdicts.update(piece.verdicts)
+        into.faults += piece.faults
     return report
 
 
@@ -137,27 +146,9 @@ def _count(report: Report, result: Result) -> None:
     report.resends += result.resends
     report.reads += result.reads
     report.duplicates += len(result.duplicates)
-    report.times[_step(result.seconds)] += 1
+    report.times[ceil(log10(max(result.seconds, 0.0001)) * _STEPS)] += 1
     if result.secret_lost and len(report.secrets_lost) < SHOWN:
         report.secrets_lost.append(result)
     report.secrets_discarded += result.secret == "not stored"
     if result.error is not None:
         report.faults[f"HTTP {result.status}" if result.status else result.error.partition(":")[0]] += 1
-
-
-def _step(seconds: float) -> int:
-    return ceil(log10(max(seconds, 0.0001)) * _STEPS)
-
-
-def _lay_out(report: Report, pieces: list[Slice]) -> None:
-    """Merge seconds into slices of equal width, few enough for the timeline, empty ones included."""
-    if not pieces:
-        return
-    begun, span = pieces[0].begun, pieces[-1].begun - pieces[0].begun + 1000
-    report.width = max(1000, -(-span // _COLUMNS))
-    slices = [Slice(begun + number * report.width) for number in range(-(-span // report.width))]
-    for piece in pieces:
-        into = slices[(piece.begun - begun) // report.width]
-        into.verdicts.update(piece.verdicts)
-        into.faults += piece.faults
-    report.slices = slices
