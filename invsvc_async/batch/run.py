@@ -17,7 +17,7 @@ from invsvc_async.batch.file_check import FileWrites, sound
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.result import Progress, Result
-from invsvc_async.batch.run_status import TOTAL, Pause, note_pause, note_status
+from invsvc_async.batch.run_status import TOTAL, Status
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.leases import status_of
@@ -66,10 +66,10 @@ class Run:
 
     def __init__(self, batch: Batch, writes: Writes, *, lasting: bool, before: Run | None) -> None:
         self._batch, self._writes, self._lasting, self._before = batch, writes, lasting, before
+        has_input = not (isinstance(writes, tuple) and not writes)
         self._dispatcher = Dispatcher(
-            batch.sending, batch.entries, Item, gives=True, say=self._say,
-            has_input=not (isinstance(writes, tuple) and not writes),
-        )  # fmt: skip
+            batch.sending, batch.entries, Item, gives=True, say=self._say, has_input=has_input
+        )
         self._results = Consumer(self._dispatcher.leases)
         self._last: Entry | None = None  # the latest that was given: taken once the next one is asked for
         self._gives_left = False  # those that others have left
@@ -79,8 +79,8 @@ class Run:
         self._feeding: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
         self._began = self._over = 0.0
-        self._limits: Counter[str] = Counter()  # ticks at which something limited the run
-        self._pauses: list[Pause] = []
+        self._status = Status.of_this_process()
+        self._limited = 0  # ticks at which something limited the run
         self._verdicts: Counter[Verdict] = Counter()
         self.ended: bool = False  # nothing is under way, and nothing will be; results may be left
 
@@ -180,7 +180,7 @@ class Run:
             self._over = asyncio.get_running_loop().time()
             if self._ticking is not None:
                 self._ticking.cancel()
-                self._note_status()
+                self._status.store(self._batch.entries, self.progress(), ended=True)
         await self._dispatcher.leave()
         await self._results.save()
 
@@ -196,13 +196,14 @@ class Run:
         done = self._verdicts.total()
         now = self._over or asyncio.get_running_loop().time()
         seconds = now - self._began if self._began else 0.0
-        running = None if self.ended else self._engine
+        engine = self._engine
+        running = None if self.ended else engine
         paused, next_probe = (None, None) if running is None else running.pause
         return Progress(
             done=done,
             skipped=0 if self._intake is None else self._intake.skipped,
-            under_way=0 if self._engine is None else self._engine.under_way,
-            settling=0 if self._engine is None else self._engine.settling,
+            under_way=0 if engine is None else engine.under_way,
+            settling=0 if engine is None else engine.settling,
             rate=done / seconds if seconds else 0.0,
             seconds=seconds,
             verdicts=dict(self._verdicts),
@@ -215,25 +216,24 @@ class Run:
         engine = Engine(self._batch.sending)
         self._engine, self._began = engine, asyncio.get_running_loop().time()
         self._feeding = asyncio.create_task(self._feed(engine))
-        self._note_status()
-        self._tick()
+        self._status = Status.of_this_process()
+        self._status.store(self._batch.entries, self.progress())
+        self._tick(engine)
         return engine
 
-    def _tick(self) -> None:
+    def _tick(self, engine: Engine) -> None:
         if self._batch.on_progress is not None:
             self._report()
-        assert self._engine is not None
-        if (paused := self._engine.pause[0]) is not None:
-            note_pause(self._pauses, paused)
-        if self._engine.held and (why := self._engine.limited_by) is not None:
-            self._limits[why.partition(":")[0]] += 1
-            if self._limits.total() % _NOTED == 1:
-                self._note_status()
-        self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick)
-
-    def _note_status(self) -> None:
-        seconds = {name: round(ticks * _TICK, 1) for name, ticks in self._limits.items()}
-        note_status(self._batch.entries, self.progress(), seconds, self._pauses, ended=self.ended)
+        status = self._status
+        if (paused := engine.pause[0]) is not None:
+            status.note_pause(paused)
+        if engine.held and (limit := engine.limited_by) is not None:
+            name = limit.partition(":")[0]
+            status.seconds[name] = round(status.seconds.get(name, 0.0) + _TICK, 1)
+            self._limited += 1
+            if self._limited % _NOTED == 1:
+                status.store(self._batch.entries, self.progress())
+        self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick, engine)
 
     def _report(self) -> None:
         session = options_of(self._batch.client).session

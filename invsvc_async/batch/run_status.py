@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.result import Progress
 
-__all__ = ["RUN", "TOTAL", "Pause", "Status", "note_pause", "note_status", "statuses_in"]
+__all__ = ["RUN", "TOTAL", "Pause", "Status", "statuses_in"]
 
 RUN = "run "  # the facts that begin so are about runs
 TOTAL = f"{RUN}total"  # the number of writes in the input that is read
@@ -36,7 +36,11 @@ class Pause(msgspec.Struct, kw_only=True):
     why: str
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+def _now() -> int:
+    return round(time.time() * 1000)
+
+
+class Status(msgspec.Struct, kw_only=True):
     """
     What limited one process at the time ``at`` (epoch ms), and what did for how many ``seconds`` in all.
 
@@ -47,12 +51,17 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     begun: int
     at: int
-    ended: bool
-    pauses: list[Pause]
-    limited_by: str | None
-    is_paused: bool
-    next_probe: float | None  # s from then
-    seconds: dict[str, float]
+    ended: bool = False
+    pauses: list[Pause] = []
+    limited_by: str | None = None
+    is_paused: bool = False
+    next_probe: float | None = None  # s from then
+    seconds: dict[str, float] = {}
+
+    @classmethod
+    def of_this_process(cls) -> Status:
+        """Return that of a run of this process that begins now."""
+        return cls(host=socket.gethostname(), pid=os.getpid(), begun=_now(), at=_now())
 
     @property
     def age(self) -> float:
@@ -69,30 +78,22 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it went without a word: it was killed, or lost its machine."""
         return not self.ended and self.age >= _LATE
 
+    def note_pause(self, why: str) -> None:
+        """Note that this process is paused now: its last pause goes on, or another one begins."""
+        now, last = _now(), self.pauses[-1] if self.pauses else None
+        if last is not None and last.why == why and now - last.ended < _SAME:
+            last.ended = now
+        else:
+            self.pauses.append(Pause(begun=now, ended=now, why=why))
+            del self.pauses[:-_PAUSES]
 
-def note_pause(pauses: list[Pause], why: str) -> None:
-    """Note in *pauses* that this process is paused now: the last of them goes on, or another one begins."""
-    now = round(time.time() * 1000)
-    if pauses and pauses[-1].why == why and now - pauses[-1].ended < _SAME:
-        pauses[-1].ended = now
-    else:
-        pauses.append(Pause(begun=now, ended=now, why=why))
-        del pauses[:-_PAUSES]
-
-
-def note_status(
-    entries: BatchEntries, progress: Progress, seconds: dict[str, float], pauses: list[Pause] | None = None,
-    *, ended: bool = False,
-) -> None:  # fmt: skip
-    """Store what limits this process now, what did for how many *seconds*, and its *pauses*."""
-    now = time.time()
-    status = Status(
-        host=socket.gethostname(), pid=os.getpid(), begun=round((now - progress.seconds) * 1000),
-        at=round(now * 1000), ended=ended, pauses=pauses or [], limited_by=progress.limited_by,
-        is_paused=progress.paused is not None, next_probe=progress.next_probe, seconds=seconds,
-    )  # fmt: skip
-    with suppress(JournalError):  # of a batch that is closed
-        entries.facts.put(f"{_STATUS}{status.host}:{status.pid}", msgspec.json.encode(status).decode())
+    def store(self, entries: BatchEntries, progress: Progress, *, ended: bool = False) -> None:
+        """Store it, with what limits this process now."""
+        self.at, self.ended = _now(), ended
+        self.limited_by, self.next_probe = progress.limited_by, progress.next_probe
+        self.is_paused = progress.paused is not None
+        with suppress(JournalError):  # of a batch that is closed
+            entries.facts.put(f"{_STATUS}{self.host}:{self.pid}", msgspec.json.encode(self).decode())
 
 
 def statuses_in(facts: Mapping[str, str]) -> list[Status]:

@@ -17,7 +17,7 @@ import pytest
 
 from invsvc_async.batch import Batch
 from invsvc_async.batch.reports import live
-from invsvc_async.batch.run_status import note_status
+from invsvc_async.batch.run_status import Status
 from invsvc_async.cli.commands import stores as commands
 from invsvc_async.cli.commands.stores import BATCH, At
 from invsvc_async.simulator.loopback_page import local
@@ -259,10 +259,10 @@ async def test_page_in_a_browser(client, tmp_path, capsys):
             await all_of(batch, creates(client, 3, start=3))
             away = "the service answers HTTP 503"
             pause = attrs.evolve(batch.progress, paused=away, limited_by=away, next_probe=40.0)
-            note_status(batch.entries, pause, {})
+            Status.of_this_process().store(batch.entries, pause)
             words = await page.until("document.querySelector('.pause')?.textContent")
             assert words.startswith("Paused: the service answers HTTP 503. Next probe in ")
-            note_status(batch.entries, attrs.evolve(pause, limited_by=None), {})
+            Status.of_this_process().store(batch.entries, attrs.evolve(pause, limited_by=None))
             await page.until("document.querySelector('.pause') === null")
             await page.until("document.querySelector('#legend .applied').textContent === 'applied: 6'")
             assert await page.run("document.querySelector('details').open")
