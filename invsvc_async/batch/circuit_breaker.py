@@ -52,6 +52,10 @@ _AWAY = "the service cannot be reached"
 _AWAITED = "a token of TokenProvider's source is awaited"
 _UNSENT = (NotSentError.__name__, ConfigurationError.__name__)  # errors of requests that did not leave
 _PROBE = Request(operation=WEBHOOKS_GET, path={"id": "none"})  # any answer of the service will do
+_CLOSED = (
+    "client: it was closed before all writes had their verdicts. They stay open. Run again with an open "
+    "client."
+)
 
 
 class Cause(NamedTuple):
@@ -204,37 +208,29 @@ class CircuitBreaker:
                 return False
             self.stop_closed()
             return True
-        cause = cause_of(outcome, self._outage(outcome))
+        began, outage = time_of(outcome.history[0]) if outcome.history else inf, None
+        if self.why is not None:
+            outage = Cause(self.why)
+        elif began < self._away_until:
+            outage = Cause("the service was away", is_over=True)
+        cause = cause_of(outcome, outage)
         if cause is None or times >= cause.most:
             if outcome.verdict is Verdict.REFUSED:
                 self._answered()
             return False
         if cause.stops:
-            self._on_stop(
-                BatchStoppedError(
-                    f"{outcome.started_as.operation}: {cause.why}. No write was marked as refused because of "
-                    "it. Run again once the plan has it, or run the other writes with another journal."
-                )
+            reason = (
+                f"{outcome.started_as.operation}: {cause.why}. No write was marked as refused because of it. "
+                "Run again once the plan has it, or run the other writes with another journal."
             )
+            self._on_stop(BatchStoppedError(reason))
         elif not cause.is_over:
             self._open(cause)
         return True
 
     def stop_closed(self) -> None:
         """End the run, because the client was closed too early."""
-        self._on_stop(
-            BatchStoppedError(
-                "client: it was closed before all writes had their verdicts. They stay open. Run again with "
-                "an open client."
-            )
-        )
-
-    def _outage(self, outcome: AnyOutcome) -> Cause | None:
-        """Return the pause during which a write ran, if there was one."""
-        if self.why is not None:
-            return Cause(self.why)
-        began = time_of(outcome.history[0]) if outcome.history else inf
-        return Cause("the service was away", is_over=True) if began < self._away_until else None
+        self._on_stop(BatchStoppedError(_CLOSED))
 
     async def close(self) -> None:
         """Stop probing."""
@@ -270,10 +266,8 @@ class CircuitBreaker:
         try:
             while True:
                 if not await self._session.pause(self._seconds_to_probe):
-                    self._on_stop(BatchStoppedError(
-                        f"batch: the client was closed while the batch was paused because {self.why}. "
-                        "Run again with an open client."
-                    ))  # fmt: skip
+                    paused = f"the client was closed while the batch was paused because {self.why}"
+                    self._on_stop(BatchStoppedError(f"batch: {paused}. Run again with an open client."))
                     return
                 try:
                     why = await self._probe(renews=True)

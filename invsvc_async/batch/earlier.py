@@ -88,24 +88,25 @@ class Earlier:
 
         *is_part* is whether the store may have more that are not done, so that it is asked for them.
         """
-        things = sorted({item.thing for item in items if item.thing is not None})
+        placed = [(item, item.entry.thing, item.entry.place) for item in items]
+        things = sorted({thing for _, thing, _ in placed if thing is not None})
         in_flight: dict[str, int] = {}  # the last place of each thing that may have been sent
-        for item in items:
-            if item.thing is None or not replaces(item.intent.operation):
+        for item, thing, place in placed:
+            if thing is None or not replaces(item.intent.operation):
                 continue
             if item.in_doubt and not was_seen_undone(item.intent):
-                in_flight[item.thing] = max(item.place, in_flight.get(item.thing, 0))
-        if is_part:
-            for thing, place in (await in_flight_of(self._store, things)).items():
                 in_flight[thing] = max(place, in_flight.get(thing, 0))
+        if is_part:
+            for name, last in (await in_flight_of(self._store, things)).items():
+                in_flight[name] = max(last, in_flight.get(name, 0))
         done = await self._look_up(things)
-        for item in items:
-            if item.thing is None:
+        for item, thing, place in placed:
+            if thing is None:
                 continue
-            last_done = done.get(item.thing, 0)
-            if last_done > item.place:
+            last_done = done.get(thing, 0)
+            if last_done > place:
                 item.restored = None  # the state that the journal knows is that of a later write
-            if max(last_done, in_flight.get(item.thing, 0)) > item.place:
+            if max(last_done, in_flight.get(thing, 0)) > place:
                 item.intent, item.spec = attrs.evolve(item.intent, newest=False), None
             else:
                 item.intent = without_lost_sends(item.intent)
@@ -122,8 +123,14 @@ class Earlier:
                 await self._close_line(entry)
             except JournalError:
                 last = max(last, entry.done_at or 0)
-        if last:
-            await self._outlast(last)
+        if not last:
+            return
+        options = options_of(self._sending.client)
+        policy, since = options.reconcile, time.time() - last / 1000
+        longest = options.timeouts.attempt + policy.settle_after_loss
+        longest += 2 * policy.clock_slack + policy.clock_band
+        if since < longest:
+            await options.session.clock.sleep(min(longest - since, longest))
 
     async def _close_line(self, entry: Entry) -> None:
         """Close one line. Only the service's clock shows how long ago a write was sent: one read shows it."""
@@ -142,16 +149,6 @@ class Earlier:
         known = Known(operation, intent, (resumed,) if reading is None else (resumed, reading))
         if known.free_at > resumed.at:
             session.writes.close(entry.thing, intent.identity, known.free_at)
-
-    async def _outlast(self, done_at: int) -> None:
-        """Wait until what got its verdict at *done_at* can no longer take effect."""
-        options = options_of(self._sending.client)
-        policy = options.reconcile
-        longest = options.timeouts.attempt + policy.settle_after_loss
-        longest += 2 * policy.clock_slack + policy.clock_band
-        since = time.time() - done_at / 1000
-        if since < longest:
-            await options.session.clock.sleep(min(longest - since, longest))
 
 
 def intent_in(entry: Entry, store: Store) -> Intent:

@@ -97,7 +97,11 @@ def read_lines(file: Readable, number: int = 0, *, max_bytes: int = MAX_LINE) ->
             length += len(rest)
             yield BadLine(number, f"is {length:,} bytes long; the limit is {max_bytes:,}")
         elif plain := (text.removeprefix(BOM_UTF8) if number == 1 else text).strip():
-            yield _parsed(plain, number)
+            try:
+                line: Line | BadLine = Line(number, *parsed(plain))
+            except InvalidRequestError as error:
+                line = BadLine(number, "; ".join(error.problems))
+            yield line
 
 
 def check_line(client: Client, line: Line) -> BadLine | None:
@@ -109,13 +113,6 @@ def check_line(client: Client, line: Line) -> BadLine | None:
     except ConfigurationError as error:
         return BadLine(line.number, str(error))
     return None
-
-
-def _parsed(text: bytes, number: int) -> Line | BadLine:
-    try:
-        return Line(number, *parsed(text))
-    except InvalidRequestError as error:
-        return BadLine(number, "; ".join(error.problems))
 
 
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -272,8 +269,17 @@ class FileWrites:
 
         The first *most* bad lines are kept.
         """
-        if checkpoint is not None:
-            yield from self._begin_at(checkpoint)
+        # It is of no use to a client of another team, nor if lines before it are bad and have to be named.
+        if (
+            checkpoint is not None
+            and checkpoint.team == self._team
+            and (self._skips_bad or not checkpoint.bad)
+        ):
+            reader = self._new_reader()
+            yield from reader.skip(checkpoint)
+            if (reader.offset, reader.digest.hexdigest()) == (checkpoint.offset, checkpoint.digest):
+                self.checkpoint, self._begin = checkpoint, reader
+                self.good, self.bad = checkpoint.writes, checkpoint.bad
         for number, line in enumerate(self._lines(self._new_reader())):
             if isinstance(line, BadLine):
                 self.bad += 1
@@ -288,16 +294,6 @@ class FileWrites:
                 yield
         if not self.good and not self.bad:
             self.bad, self.problems = 1, [BadLine(0, _EMPTY)]
-
-    def _begin_at(self, checkpoint: Checkpoint) -> Iterator[None]:
-        """Skip what is before *checkpoint*, if that is the same for this client, and has no line to name."""
-        if checkpoint.team != self._team or (checkpoint.bad and not self._skips_bad):
-            return
-        reader = self._new_reader()
-        yield from reader.skip(checkpoint)
-        if (reader.offset, reader.digest.hexdigest()) == (checkpoint.offset, checkpoint.digest):
-            self.checkpoint, self._begin = checkpoint, reader
-            self.good, self.bad = checkpoint.writes, checkpoint.bad
 
     def __iter__(self) -> Iterator[Write[Any]]:  # Any: of any kind
         """

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -42,23 +42,16 @@ _CUT = (
 )
 
 
-async def chunks(
-    writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite],
-) -> AsyncGenerator[list[Write[Any]], None]:
+def chunks(writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite]) -> AsyncGenerator[list[AnyWrite], None]:
     """Yield *writes* in lists of what is available, at most 128 each."""
-    if isinstance(writes, AsyncIterable):
-        async for chunk in _async_chunks(writes):
-            yield chunk
-    else:
-        for chunk in _pieces(iter(writes)):
-            yield chunk
+    return _read_ahead(writes) if isinstance(writes, AsyncIterable) else _pieces(iter(writes))
 
 
-def _pieces(source: Iterator[Write[Any]]) -> Iterator[list[Write[Any]]]:
+async def _pieces(source: Iterator[AnyWrite]) -> AsyncGenerator[list[AnyWrite], None]:
     """Yield lists. If the source fails, yield what came before the error first."""
     failure = None
     while failure is None:
-        chunk: list[Write[Any]] = []
+        chunk: list[AnyWrite] = []
         try:
             chunk.extend(islice(source, AT_ONCE))
         except Exception as error:  # noqa: BLE001 - raised below
@@ -70,9 +63,9 @@ def _pieces(source: Iterator[Write[Any]]) -> Iterator[list[Write[Any]]]:
         raise failure
 
 
-async def _async_chunks(writes: AsyncIterable[Write[Any]]) -> AsyncIterator[list[Write[Any]]]:
+async def _read_ahead(writes: AsyncIterable[AnyWrite]) -> AsyncGenerator[list[AnyWrite], None]:
     """Read ahead a little, so that writes do not wait for a slow source."""
-    queue: asyncio.Queue[Write[Any] | None] = asyncio.Queue(AT_ONCE)
+    queue: asyncio.Queue[AnyWrite | None] = asyncio.Queue(AT_ONCE)
 
     async def pump() -> None:
         try:
@@ -143,7 +136,7 @@ class Intake:
         """Forget the keys."""
         self._seen.close()
 
-    async def take(self, writes: list[Write[Any]]) -> list[Asked]:
+    async def take(self, writes: list[AnyWrite]) -> list[Asked]:
         """
         Return the new writes.
 
