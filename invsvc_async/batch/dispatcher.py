@@ -99,7 +99,14 @@ class Dispatcher:
         if self.leases.living > 1 and self._sending.rate is not None:
             await asyncio.sleep(_JOINED * pause)  # until the others have noticed, and leave a part of it
         self._beat_now.set()
-        listening = asyncio.create_task(self._listen(engine))
+
+        async def listen() -> None:
+            try:
+                await self._entries.hear(self._heard)
+            except Exception as error:  # noqa: BLE001 - any error ends the run
+                engine.fail(error)
+
+        listening = asyncio.create_task(listen())
         try:
             while True:
                 await engine.hunger()
@@ -110,12 +117,11 @@ class Dispatcher:
                     self.caught_up.set()
                 if self._is_idle and is_over is not None and await is_over():
                     return
-                if self.leases.living > 1 and not self._is_hungry and self._is_idle:
+                is_shared = self.leases.living > 1
+                if is_shared and not self._is_hungry and self._is_idle:
                     self._is_hungry = True
                     self._beat_now.set()
-                await set_within(
-                    self.woken, _LOOK if self.leases.living > 1 and is_over is not None else pause
-                )
+                await set_within(self.woken, _LOOK if is_shared and is_over is not None else pause)
         finally:
             listening.cancel()
             await asyncio.wait([listening])
@@ -236,12 +242,6 @@ class Dispatcher:
 
     # --- feeding
 
-    async def _listen(self, engine: Engine) -> None:
-        try:
-            await self._entries.hear(self._heard)
-        except Exception as error:  # noqa: BLE001 - any error ends the run
-            engine.fail(error)
-
     def _heard(self, what: str, after: int = 0) -> None:
         if what == "beat":
             self._beat_now.set()
@@ -278,15 +278,15 @@ class Dispatcher:
         """Add the next entries that are open; return whether there were any."""
         lanes = self._lanes_to_read()
         found = await self._read(lanes)
-        newest = {item.thing: item.place for item in self._held.values()}
+        newest = {item.entry.thing: item.entry.place for item in self._held.values()}
         items: list[Item] = []
         for entry in found:
-            item = await self._checked(entry, lanes[entry.lane], engine)
+            item = await self._item(entry, lanes[entry.lane], engine)
             if item is None:
                 continue
             # One that was reopened comes after what is under way: it is then seen to be overtaken.
-            if item.thing is not None and item.place < newest.get(item.thing, 0):
-                self._passed.add(item.thing)
+            if entry.thing is not None and entry.place < newest.get(entry.thing, 0):
+                self._passed.add(entry.thing)
             else:
                 items.append(item)
         if self.earlier.any or any(item.spec is None for item in items):
@@ -295,14 +295,14 @@ class Dispatcher:
             await self.earlier.mark(items, is_part=is_part)
         for item in items:
             await engine.room()
-            name = item.thing or item.key
+            name = item.entry.thing or item.entry.key
             if item.lane.leaving or self.leases.lanes.get(item.lane.number) is not item.lane:
                 item.spec = None  # the next owner sends it
             elif name in self._waiting or not self._may_begin(item):
-                self._waiting.setdefault(name, item.key)
+                self._waiting.setdefault(name, item.entry.key)
                 item.spec = None
             else:
-                self._held[item.number] = item
+                self._held[item.entry.seq] = item
                 item.on_end = self._ended
                 self._is_hungry = False
                 engine.add(item)
@@ -310,7 +310,7 @@ class Dispatcher:
 
     def _may_begin(self, item: Item) -> bool:
         """Pass the readers of the input to *item*; return whether it need not wait for any."""
-        asked = self._asked.pop(item.key, None)
+        asked = self._asked.pop(item.entry.key, None)
         if asked is not None and item.spec is None:
             item.take_readers(asked.spec)
         return asked is not None or not (self.has_input and item.names_reader)
@@ -339,18 +339,32 @@ class Dispatcher:
                 self._places[lane] = last[lane] if since is None else min(since, last[lane])
         return found
 
-    async def _checked(self, entry: Entry, lane: Lane, engine: Engine) -> Item | None:
+    async def _item(self, entry: Entry, lane: Lane, engine: Engine) -> Item | None:
         """Return the item of *entry*; if this version cannot send it, store a verdict that says so."""
+        sending, asked, view = self._sending, self._asked.get(entry.key), options_of(self._sending.client)
+        restored = sending.restored
         try:
-            item = self._item(entry, lane, engine)
-            if item.spec is not None:
-                return item
-            view = options_of(self._sending.client).without_team()
-            check_scope(view, item.intent, same_mode=self._sending.same_mode, in_doubt=item.in_doubt)
+            known = None if asked is None else asked.intent_of(entry)
+            intent = known or intent_in(entry, self._entries.store)
+            if restored is not None:
+                intent = restored.of_entry(entry.seq, intent)
+            item = self._item_type(
+                entry=entry,
+                lane=lane,
+                slots=engine.slots,
+                breaker=engine.breaker,
+                on_secret=sending.on_secret,
+                intent=intent,
+                writes=view.session.writes,
+                restored=restored,
+            )
+            if asked is not None and intent is known and not intent.sent:  # it is new
+                item.spec = replace(asked.spec, options=ItemOptions.of(item, asked.spec.options))
+            else:
+                check_scope(view.without_team(), intent, same_mode=sending.same_mode, in_doubt=item.in_doubt)
         except (JournalError, InvalidRequestError) as error:
             if self._on_unfit is None:
                 raise
-            restored = self._sending.restored
             is_of_copy = restored is not None and entry.seq <= restored.through
             with suppress(LostLaneError):
                 await lane.put(verdict_of_unfit(entry, error, is_of_copy=is_of_copy))
@@ -358,36 +372,11 @@ class Dispatcher:
             return None
         return item
 
-    def _item(self, entry: Entry, lane: Lane, engine: Engine) -> Item:
-        """Make the item of an entry that is not done."""
-        sending, asked = self._sending, self._asked.get(entry.key)
-        known = None if asked is None else asked.intent_of(entry)
-        intent = known or intent_in(entry, self._entries.store)
-        if sending.restored is not None:
-            intent = sending.restored.of_entry(entry.seq, intent)
-        item = self._item_type(
-            key=entry.key,
-            digest=entry.digest,
-            number=entry.seq,
-            place=entry.place,
-            lane=lane,
-            slots=engine.slots,
-            breaker=engine.breaker,
-            thing=entry.thing,
-            on_secret=sending.on_secret,
-            intent=intent,
-            writes=options_of(sending.client).session.writes,
-            restored=sending.restored,
-        )
-        if asked is not None and intent is known and not intent.sent:  # it is new
-            item.spec = replace(asked.spec, options=ItemOptions.of(item, asked.spec.options))
-        return item
-
     def _ended(self, item: Item) -> None:
-        lane = item.lane
-        del self._held[item.number]
-        if item.thing in self._passed:
-            self._passed.discard(item.thing)
+        lane, thing = item.lane, item.entry.thing
+        del self._held[item.entry.seq]
+        if thing in self._passed:
+            self._passed.discard(thing)
             self._places[lane.number] = 0
         if not self._held or self._places.get(lane.number, 0) is not None:
             self.woken.set()

@@ -97,14 +97,14 @@ class Engine:
     def add(self, item: Item) -> None:
         """Add *item*. It starts once there is a slot and all earlier items of its thing have ended."""
         self.held += 1
-        if item.thing is not None:
-            self._lines.setdefault(item.thing, deque()).append(item)
+        if (thing := item.entry.thing) is not None:
+            self._lines.setdefault(thing, deque()).append(item)
         self._make_ready(item)
         self._fill()
 
     def _make_ready(self, item: Item) -> None:
         """Mark *item* as ready, if it is the first in its line."""
-        if item.thing is None or self._lines[item.thing][0] is item:
+        if item.entry.thing is None or self._lines[item.entry.thing][0] is item:
             self._ready.append(item)
 
     def finish(self) -> None:
@@ -135,7 +135,9 @@ class Engine:
             if self._finished:
                 self._let_go()
                 return self._finished.popleft()
-            if self._failure is not None or self.is_over:
+            is_idle = not (self._tasks or self._storing)
+            is_over = self._stopped or (self.complete and not self.held)
+            if self._failure is not None or (is_idle and is_over):
                 return None
             await self._wait()
 
@@ -143,12 +145,6 @@ class Engine:
         """Return the error that ended the run, once."""
         failure, self._failure, self._end_error = self._failure or self._end_error, None, None
         return failure
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is under way, and nothing will be."""
-        idle = not (self._tasks or self._storing)
-        return idle and (self._stopped or (self.complete and not self.held))
 
     async def hunger(self) -> None:
         """Wait until fewer items are ready than there are slots, so that no slot stays empty."""
@@ -240,7 +236,8 @@ class Engine:
             return None
         item = self._ready[0]
         # Another write to its thing may still land, so that it has to wait.
-        is_held_up = item.thing is not None and self._writes.opens_at(item.thing) > self._clock.now()
+        thing = item.entry.thing
+        is_held_up = thing is not None and self._writes.opens_at(thing) > self._clock.now()
         needs_no_slot = item.in_doubt or is_held_up
         item.in_slot = not needs_no_slot and self.slots.take(item)
         if not (item.in_slot or needs_no_slot):
@@ -264,7 +261,7 @@ class Engine:
         """Before the first create of a webhook, warn if the list, which settles all of them, is full."""
         if self._has_looked or not item.kind.has_secret:
             return
-        async with self._looking:
+        async with self._looking:  # creates that begin meanwhile need the list, too
             if self._has_looked:  # by another task, meanwhile
                 return  # type: ignore[unreachable]  # mypy sees no other task
             intent = item.intent
@@ -281,7 +278,7 @@ class Engine:
     async def _run(self, item: Item) -> None:
         try:
             await self._look_at_list(item)
-            driver = self._taken_up(item) if item.spec is None else new_run(item.spec, item.intent)
+            driver = self._driver_of(item)
             await driver.drive()
             if item.is_put_back:
                 self._put_back(item)
@@ -291,8 +288,8 @@ class Engine:
                 await item.settled(outcome)
             self._count(outcome.verdict)
             wait = 0.0
-            if item.thing is not None:
-                wait = self._writes.opens_at(item.thing) - self._clock.now()
+            if (thing := item.entry.thing) is not None:
+                wait = self._writes.opens_at(thing) - self._clock.now()
             if outcome.verdict is Verdict.UNKNOWN:
                 wait = max(wait, (outcome.evidence.window_until or 0.0) - self._clock.now())
             assert item.storing is not None
@@ -300,8 +297,8 @@ class Engine:
             item.storing.add_done_callback(partial(self._stored, item, wait))
         except asyncio.CancelledError:
             if not self._stopped:  # not by stop()
-                reason = f"{item.key}: a callback was cancelled, but not by this run. Run again to settle it."
-                self._fail_item(item, ConfigurationError(reason))
+                reason = "a callback was cancelled, but not by this run. Run again to settle it."
+                self._fail_item(item, ConfigurationError(f"{item.entry.key}: {reason}"))
                 return
             self._end(item, 0.0)
             raise
@@ -347,7 +344,7 @@ class Engine:
             self._end(item, wait)
         else:
             assert item.finished is not None
-            self._view.session.leave_unsettled(item.finished[2].intent, item.thing)
+            self._view.session.leave_unsettled(item.finished[2].intent, item.entry.thing)
             if given_up:  # the next run settles it
                 self._end(item, 0.0)
             else:
@@ -364,24 +361,26 @@ class Engine:
     def _end(self, item: Item, wait: float) -> None:
         if item.on_end is not None:
             item.on_end(item)
-        self._next_in_line(item.thing, wait)
+        self._next_in_line(item.entry.thing, wait)
 
     def _let_go(self) -> None:
         """Note that another item can be added."""
         self.held -= 1
         self._changed.set()
 
-    def _taken_up(self, item: Item) -> AnyDriver:
+    def _driver_of(self, item: Item) -> AnyDriver:
+        if item.spec is not None:
+            return new_run(item.spec, item.intent)
         check_scope(self._anywhere, item.intent, same_mode=self._same_mode, in_doubt=item.in_doubt)
         intent, begin = item.intent, None
         if item.in_doubt or item.is_overtaken:  # settle first what may have been sent
             since = self._clock.now() if item.lane.was_free else None
-            begin = partial(_taken_up, self._view.session, since, item.thing)
+            begin = partial(_taken_up, self._view.session, since, item.entry.thing)
         elif intent.sent:  # send anew what provably was not sent
             intent = attrs.evolve(intent, sent=())
         spec = spec_of_intent(ItemOptions.of(item, self._anywhere), intent, item.reader)
-        if begin is None and item.times_put_back and item.thing is not None:
-            begin = partial(_begun_again, spec, item.thing)
+        if begin is None and item.times_put_back and item.entry.thing is not None:
+            begin = partial(_begun_again, spec, item.entry.thing)
         return Driver(spec, intent, begin=begin, takes_up=item.in_doubt)
 
     def _next_in_line(self, thing: str | None, wait: float) -> None:

@@ -209,19 +209,19 @@ async def summary_of(entries: Entries) -> Summary:
     """Return the counts of *entries*; of a batch, also how many of its inputs are open."""
     states: Counter[int] = Counter()
     verdicts: Counter[Verdict] = Counter()
-    kinds: Counter[int] = Counter()
+    lost = overtaken = 0
     for state, verdict, flags, many in await entries.counts():
         states[state] += many
         if state == State.DONE:
             verdicts[Verdict(verdict)] += many
-            kinds[1] += many * (flags & 1)
-            kinds[2] += many * (flags >> 1)
+            lost += many * (flags & 1)
+            overtaken += many * (flags >> 1)
     return Summary(
         to_do=states[State.TO_DO],
         sending=states[State.SENDING],
         verdicts={verdict: many for verdict, many in verdicts.items() if many},
-        secrets_lost=kinds[1],
-        overtaken=kinds[2],
+        secrets_lost=lost,
+        overtaken=overtaken,
         open_inputs=await entries.open_inputs() if isinstance(entries, BatchEntries) else 0,
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import msgspec
+from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.result import Result
@@ -49,7 +50,7 @@ def discard_secret(_key: str, _webhook: object) -> None:
 
 class Item(msgspec.Struct, eq=False, kw_only=True):
     """
-    One write of a batch, whose entry is in *lane*. It has its ``spec`` if it is as the input has it.
+    One write of a batch, whose *entry* is in *lane*. It has its ``spec`` if it is as the input has it.
 
     It is the journal of its driver, and writes to its own entry.
     """
@@ -57,11 +58,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     secret_in_results: ClassVar[bool] = True  # those of the run that sent it
     keeps_applied: ClassVar[bool] = False  # whether the entry of an applied write keeps its intent
 
-    key: str
-    digest: str
-    number: int  # of its entry: once that is dropped, another write may have its key
-    place: int  # of its entry
-    thing: str | None
+    entry: Entry  # as it was read; once that is dropped, another write may have its key
     intent: Intent
     lane: Lane  # until when it may be sent
     writes: WriteRegister  # what the client's answers showed
@@ -129,7 +126,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         """Pass the result of a request to the slots and the circuit breaker."""
         limited = exchange.status == 429 and exchange.answer_headers is not None
         self.slots.learn(exchange, retry_after(exchange.answer_headers or {}) if limited else None)
-        self.breaker.learn(self.key, exchange)
+        self.breaker.learn(self.entry.key, exchange)
 
     # --- the journal of its driver
 
@@ -156,7 +153,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         self.identity = outcome.started_as.identity
         outcome = await self._secret_passed_on(outcome)
         applied = outcome.verdict is Verdict.APPLIED
-        left = left_by(self.thing, outcome, self.writes)
+        left = left_by(self.entry.thing, outcome, self.writes)
         if self.restored is not None:
             outcome, left = self.restored.judged(outcome, left)
         intent = outcome.started_as if applied else outcome.intent
@@ -184,7 +181,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         if self.on_secret is None:
             lost = outcome.secret == "returned" and not self.secret_in_results
             return attrs.evolve(outcome, secret="lost") if lost else outcome
-        return await secret_passed_on(outcome, self.key, self.on_secret)
+        return await secret_passed_on(outcome, self.entry.key, self.on_secret)
 
     def _stored(self, outcome: Outcome[Any], record: Record) -> str:
         return encoded(record)
@@ -212,17 +209,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         self, state: State, intent: Intent, *, keeps_intent: bool = True, **done: Any
     ) -> Entry:  # Any: what Entry has of an end
         packed = pack(intent, self.lane.leases.store.commons) if keeps_intent else None
-        return Entry(
-            seq=self.number,
-            key=self.key,
-            thing=self.thing,
-            digest=self.digest,
-            state=state,
-            operation=intent.operation,
-            common=None if packed is None else packed.common,
-            intent=None if packed is None else packed.text,
-            **done,
-        )
+        kept = (None, None) if packed is None else (packed.common, packed.text)
+        return replace(self.entry, state=state, common=kept[0], intent=kept[1], **done)
 
 
 class ItemOptions(ClientOptions, kw_only=True, eq=False):

@@ -75,10 +75,8 @@ class Slots:
         answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
         timed_out = exchange.end is End.LOST and exchange.timed_out
         if answered or timed_out:
-            self._knee.note(
-                exchange.started, exchange.ended, refused=refused, timed_out=timed_out,
-                in_flight=self._counted(),
-            )  # fmt: skip
+            times = exchange.started, exchange.ended
+            self._knee.note(*times, refused=refused, timed_out=timed_out, in_flight=self._counted())
 
     @property
     def free(self) -> int:

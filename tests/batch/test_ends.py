@@ -26,7 +26,7 @@ from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.sending import Sending
 from invsvc_async.durable import sqlite_store
-from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates, run_all
@@ -451,9 +451,9 @@ async def test_tasks_that_begin_at_once(service, client, tmp_path, monkeypatch):
     )
     engine = Engine(Sending(client=client, concurrency=1, rate=None))
     write, register = client.webhooks.update("wh_1", description="x"), WriteRegister(is_of_one_mode=True)
-    fields = {"key": "a", "digest": "", "number": 1, "place": 1, "thing": None, "intent": write.intent}
-    fields |= {"slots": engine.slots, "breaker": engine.breaker, "lane": None, "writes": register}
-    engine.add(Item(**fields, spec=Lost()))
+    entry = Entry(key="a", seq=1, state=State.TO_DO, operation="webhooks.update")
+    fields = {"slots": engine.slots, "breaker": engine.breaker, "lane": None, "writes": register}
+    engine.add(Item(**fields, entry=entry, intent=write.intent, spec=Lost()))
     write.close()
     engine.finish()
     async with asyncio.timeout(30):

@@ -60,15 +60,15 @@ async def main(url, key, address):
 
     class Stopping(OutboxItem, kw_only=True, eq=False):
         async def sending(self, intent):
-            if self.key == "before the journal" and not points.over.is_set():
+            if self.entry.key == "before the journal" and not points.over.is_set():
                 self.lane = Slow(self.lane, points)
             await super().sending(intent)
-            if self.key == "before the socket":
-                await points.meet(self.key)
+            if self.entry.key == "before the socket":
+                await points.meet(self.entry.key)
 
         async def settled(self, outcome):
-            if self.key == "before the verdict":
-                await points.meet(self.key)
+            if self.entry.key == "before the verdict":
+                await points.meet(self.entry.key)
             await super().settled(outcome)
 
     dispatch.OutboxItem = Stopping
