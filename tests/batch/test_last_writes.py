@@ -558,7 +558,8 @@ async def test_write_that_is_overtaken_by_one_that_is_done_anew(service, tmp_pat
         )
         earlier, later = (
             SimpleNamespace(
-                thing=thing, place=place, in_doubt=True, intent=intent, spec=None, restored=None
+                entry=SimpleNamespace(thing=thing, place=place),
+                in_doubt=True, intent=intent, spec=None, restored=None,
             )
             for place in (2, 3)
         )  # fmt: skip
