@@ -27,6 +27,7 @@ from invsvc_async.batch.reports.not_applied import groups_of
 from tests.batch.conftest import HOOK, POLICY
 from tests.batch.writing import all_of, creates, run_all, updates
 from tests.support.raw_server import RawServer
+from tests.support.waiting import cancel, until, until_no
 
 GONE = (
     b"HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: 84\r\n\r\n"
@@ -92,10 +93,8 @@ async def test_headers_of_a_call(tmp_path):
         writes = [client.webhooks.delete("wh_1", options=traced), client.webhooks.delete("wh_2")]
         async with Batch.open(tmp_path / "run.db", client) as batch:
             running = asyncio.create_task(all_of(batch, writes))
-            while len(server.arrivals) < 2:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.005)
-            running.cancel()
-            await asyncio.wait([running])
+            await until(lambda: len(server.arrivals) >= 2)
+            await cancel(running)
         results = await run_all(tmp_path / "run.db", client)
 
     assert {result.verdict for result in results} == {Verdict.APPLIED}
@@ -230,8 +229,7 @@ async def test_input_is_read_as_results_are_taken(service, client, tmp_path):
     async with Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
         async for _ in batch.run(source()):
             break
-        while batch.progress.under_way:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
+        await until_no(lambda: batch.progress.under_way)
         assert given < 500
 
 
@@ -340,8 +338,7 @@ async def test_wait_that_the_service_asks_for_is_shown(service, client, tmp_path
         async with asyncio.timeout(30):
             while (progress := batch.progress) is None or progress.paused is None:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.01)
-        running.cancel()
-        await asyncio.wait([running])
+        await cancel(running)
         assert batch.progress.paused is None
     assert progress.paused == "the service limits the rate (HTTP 429)"
     assert 500 < progress.next_probe <= 600

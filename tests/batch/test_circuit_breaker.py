@@ -19,6 +19,7 @@ from tests.batch.conftest import POLICY, client_of
 from tests.batch.writing import all_of, creates, run_all
 from tests.support.door import Door
 from tests.support.virtual_time import LoopClock
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.loop_time
 
@@ -181,8 +182,7 @@ async def test_provider_that_hangs(service, tmp_path, caplog, monkeypatch, first
                 "a token of TokenProvider's source is awaited",
                 None,
             )
-            while "the batch is paused" not in caplog.text:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.01)
+            await until(lambda: "the batch is paused" in caplog.text)
             may_answer.set()
             results = await running
     assert ("source returned no token" if first else "refuses the credential") in caplog.text

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import itertools
 import sys
-import threading
 from contextlib import suppress
 from functools import partial
 from weakref import WeakSet
@@ -25,12 +24,12 @@ from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.sending import Sending
-from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates, run_all
-from tests.support.power_cut import cut_power
+from tests.support.power_cut import check_that_lasts
+from tests.support.waiting import cancel
 
 pytestmark = pytest.mark.every_python
 
@@ -139,8 +138,7 @@ async def test_cancelled_run_whose_source_is_ahead(service, client, tmp_path, re
         while given != before or not service.arrivals("webhooks.create"):
             before = given
             await asyncio.sleep(0.05)
-        running.cancel()
-        await asyncio.wait([running])
+        await cancel(running)
     gc.collect()
     assert not [each for each in recwarn if "never awaited" in str(each.message)]
 
@@ -301,22 +299,12 @@ async def test_end_that_is_cancelled(service, client, tmp_path):
 
 async def test_opening_that_is_cancelled(client, tmp_path, monkeypatch):
     """The journal is closed, so that it can be opened again."""
-    begun, may_end, real = threading.Event(), threading.Event(), sqlite_store.check_file
-    async with Batch.open(tmp_path / "run.db", client):
-        pass
-    cut_power(tmp_path / "run.db")
-
-    def check(*values):
-        begun.set()
-        may_end.wait(30)
-        real(*values)
-
-    monkeypatch.setattr(sqlite_store, "check_file", check)
-    opening = asyncio.create_task(Batch.open(tmp_path / "run.db", client).__aenter__())
-    await asyncio.to_thread(begun.wait, 30)
-    opening.cancel()
-    await asyncio.sleep(0)
-    may_end.set()
+    await run_all(tmp_path / "run.db", client)
+    async with check_that_lasts(monkeypatch, tmp_path / "run.db") as begun:
+        opening = asyncio.create_task(Batch.open(tmp_path / "run.db", client).__aenter__())
+        await begun()
+        opening.cancel()
+        await asyncio.sleep(0)
     await asyncio.wait([opening])
     assert opening.cancelled()
     async with Batch.open(tmp_path / "run.db", client) as batch:

@@ -20,6 +20,7 @@ from invsvc_async.reconcile.intent import Sent
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.writing import all_of, run_all, shelve_one
+from tests.support.waiting import cancel
 
 
 @asynccontextmanager
@@ -139,8 +140,7 @@ async def test_write_overtaken_by_one_in_flight(service, journal):
     async with opened(service, journal) as (client, batch):
         running = asyncio.create_task(all_of(batch, renames(client, journey, "k1", "k2")))
         await service.arrived("journeys.update", 2)
-        running.cancel()
-        await asyncio.wait([running])
+        await cancel(running)
         assert await batch.retry(verdict=Verdict.REFUSED) == 1
     async with opened(service, journal) as (_, batch):
         results = {result.key: result.verdict for result in await all_of(batch)}
@@ -158,8 +158,7 @@ async def test_write_done_anew_is_judged_anew(service, journal):
         assert await batch.retry(verdict=first.verdict) == 1
         running = asyncio.create_task(all_of(batch))
         await service.arrived("journeys.update", 2)
-        running.cancel()
-        await asyncio.wait([running])
+        await cancel(running)
         [again] = await all_of(batch)
     assert (first.verdict, again.verdict) == (Verdict.NOT_APPLIED, Verdict.APPLIED)
     assert done_by(service) == ["k1"]
@@ -180,8 +179,7 @@ async def test_write_done_anew_after_it_was_superseded(service, journal):
         assert await batch.retry(verdict=Verdict.SUPERSEDED) == 1
         running = asyncio.create_task(all_of(batch))
         await service.arrived("journeys.update", 2)
-        running.cancel()
-        await asyncio.wait([running])
+        await cancel(running)
         [again] = await all_of(batch)
     assert again.verdict is Verdict.APPLIED
 

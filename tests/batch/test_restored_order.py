@@ -16,6 +16,7 @@ from tests.batch.conftest import client_of
 from tests.batch.test_restored import copied, refused, restore, run
 from tests.batch.writing import all_of
 from tests.support.database import database
+from tests.support.waiting import cancel
 
 KINDS = ("journeys", "webhooks")
 FIELD = {"journeys": "name", "webhooks": "description"}
@@ -128,8 +129,7 @@ async def copy_with_b_in_flight(things, journal, step):
     async with Batch.open(journal.address, things.client) as batch:
         sending = asyncio.create_task(all_of(batch, things.writes("B")))
         await things.settled(journal, 2)
-        sending.cancel()
-        await asyncio.wait([sending])
+        await cancel(sending)
     await journal.back_up()
 
 

@@ -13,6 +13,7 @@ from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(("ends", "graces"), [("silence", [60.0, 0.0]), ("cut", [0.3])])
@@ -56,8 +57,7 @@ async def test_stopped_run_whose_results_may_be_of_others(service, monkeypatch):
         async with Batch.open(proxy.journal("stophand"), client, concurrency=4) as batch:
             running = batch.run(creates(client, 100))
             await anext(running)
-            while not running._engine._finished:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
+            await until(lambda: running._engine._finished)
             proxy.cut()
             await batch.stop(0.3)
             running._dispatcher.leases.until = 0.0  # as after a pause

@@ -35,7 +35,7 @@ from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.records import Record, _encodable, verdict_record
 from invsvc_async.reconcile.history import Evidence
 from tests.batch.conftest import HOOK, client_of
-from tests.durable.killed import killed_before_its_await_returns
+from tests.support.waiting import until, until_no
 
 
 @pytest.fixture
@@ -137,24 +137,6 @@ def same(found, live):
 
 
 # --- what the next process gets
-
-
-async def test_verdict_of_a_process_killed_before_its_await_returned(service, tmp_path):
-    """The next process gets it, with the webhook, whose secret is lost."""
-    path = tmp_path / "journal.db"
-    write = 'create(url="https://me.example/in", events=["invoice.created"], tag=True)'
-    await killed_before_its_await_returns(service, path, write)
-
-    keys, [outcome] = await next_process(path)
-
-    [effect] = service.ledger.effects("webhooks.create")
-    assert keys == []
-    assert (outcome.verdict, outcome.message) == (Verdict.APPLIED, "the service answered so")
-    assert (outcome.value.id, outcome.value.secret) == (effect.target, None)
-    with pytest.raises(SecretLostError) as raised:
-        outcome.unwrap()
-    assert raised.value.webhook.id == effect.target
-    assert service.arrivals("webhooks.create") == 1
 
 
 WRITES = {
@@ -428,8 +410,7 @@ async def test_heard_verdict_is_removed(applied, tmp_path):
     await unfinished(journal, applied)
     assert [state for _, state in rows(journal._store.path)] == [2]
     journal.heard(applied.started_as.key)
-    while rows(journal._store.path):  # noqa: ASYNC110 - nothing tells
-        await asyncio.sleep(0.001)
+    await until_no(lambda: rows(journal._store.path))
     await journal.aclose()
     assert not journal._writes
     assert await next_process(tmp_path / "journal.db") == ([], [])
@@ -478,8 +459,7 @@ async def test_verdict_that_was_heard_in_a_period_stays_for_the_next(applied, tm
         await asyncio.sleep(0)
     for left in (["b"], []):
         periods.release()
-        while len(rows(path)) > len(left):  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.001)
+        await until(lambda left=left: len(rows(path)) <= len(left))
         assert [key for key, _ in rows(path)] == left
     await journal.aclose()
 
@@ -497,8 +477,7 @@ async def test_verdicts_heard_together_are_removed_together(applied, tmp_path, m
     monkeypatch.setattr(journal._store, "rows", lambda *values: asked.append(values) or ask(*values))
     for key in keys:
         journal.heard(key)
-    while rows(journal._store.path):  # noqa: ASYNC110 - nothing tells
-        await asyncio.sleep(0.001)
+    await until_no(lambda: rows(journal._store.path))
     assert len(asked) == 2
     await journal.aclose()
 
@@ -512,17 +491,6 @@ async def test_unheard_verdict_stays_through_processes(applied, tmp_path):
         assert (keys, found.started_as.key) == ([], applied.started_as.key)
     assert await next_process(path) == ([], [])
     assert rows(path) == []
-
-
-async def test_unknown_write_stays_open(applied, tmp_path):
-    """A write with UNKNOWN stays open for the next process, but not for this one."""
-    path, key = tmp_path / "journal.db", applied.started_as.key
-    journal = ClientJournal(path)
-    await unfinished(journal, unknown(applied))
-    journal.heard(key)
-    assert await held(journal) == ([], [])
-    await journal.aclose()
-    assert await next_process(path) == ([key], [])
 
 
 async def test_recovery_that_is_cut_off_keeps_its_verdicts(applied, tmp_path):
@@ -558,8 +526,7 @@ async def test_heard_leftover_comes_no_more_before_it_is_removed(applied, tmp_pa
     assert await held(journal) == ([], [])
     assert len(rows(path)) == len(journal._writes) == 1
     periods.release()
-    while rows(path):  # noqa: ASYNC110 - nothing tells
-        await asyncio.sleep(0.001)
+    await until_no(lambda: rows(path))
     assert await held(journal) == ([], [])
     await journal.aclose()
     assert not journal._writes

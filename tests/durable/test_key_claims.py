@@ -16,6 +16,7 @@ from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.restored import mark_restored
 from tests.batch.conftest import HOOK, client_of
 from tests.support.database import database
+from tests.support.waiting import cancel, until_no
 
 
 @pytest.fixture
@@ -51,16 +52,13 @@ async def under_way(service, client, key="k"):
     service.script("webhooks.create", "apply, then hang")
     running = asyncio.create_task(create(client, key).outcome())
     before = service.arrivals("webhooks.create")
-    async with asyncio.timeout(60):
-        while service.arrivals("webhooks.create") == before:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
+    await until_no(lambda: service.arrivals("webhooks.create") == before)
     claims = journal_of(client).keys.claims
     [name] = [each for each in journal_of(client).keys._turns if each.endswith(f" {key}")]
     try:
         yield await claims.look(name)
     finally:
-        running.cancel()
-        await asyncio.wait([running])
+        await cancel(running)
 
 
 async def owner(client, token, lane):
@@ -200,8 +198,7 @@ async def test_superseded_write_is_not_done_again(service, shared):
         await service.arrived("journeys.update")
         await asyncio.sleep(0.5)  # s: server times beyond the slack
         await stranger.journeys.update("jrn_1", name="theirs")
-        running.cancel()
-        await asyncio.wait([running])
+        await cancel(running)
         settled = await rename(other, "ours", "k").outcome()
         again = await rename(one, "ours", "k").outcome()
         assert (await one.journeys.get("jrn_1")).name == "theirs"

@@ -21,14 +21,13 @@ from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
 from invsvc_async.outbox import dispatch
 from invsvc_async.simulator import Simulator
-from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.killed import cut_off
 from tests.outbox.conftest import enqueue, entries_of, update, verdict_of
 from tests.soak.outboxes import run
-from tests.support.database import database, failing_at_return
+from tests.support.database import database, failing_at_cancellation
 from tests.support.database_proxy import database_proxy
-from tests.support.note_commits import NOTED
+from tests.support.waiting import until, until_no
 
 LANES = 64
 
@@ -74,8 +73,7 @@ async def test_lane_lost_and_acquired_again(service, address):
         keys = await enqueue(outbox, first, second)
         await service.arrived("webhooks.update")
         await outbox._store.store.rows("UPDATE {s}lanes SET owner = 'another.1'")  # which is dead
-        while await outbox._store.store.rows("SELECT 1 FROM {s}lanes WHERE owner = 'another.1'"):  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
+        await until_no(lambda: outbox._store.store.rows("SELECT 1 FROM {s}lanes WHERE owner = 'another.1'"))
         keys += await enqueue(outbox, third)
         outcomes = [await verdict_of(outbox, key) for key in keys]
     assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
@@ -438,33 +436,13 @@ async def test_dispatcher_without_notifications_polls(service, client, outbox, m
         assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
 
 
-async def test_dispatcher_that_ends_as_its_connection_ends(outbox, monkeypatch):
-    """It ends, also if returning the connection raises in place of the cancellation."""
-    entries, heard = outbox._store.store, asyncio.Event()
-    monkeypatch.setattr(entries, "lent", failing_at_return(entries.lent))
-    listening = asyncio.create_task(entries.hear(lambda _: heard.set()))
-    await heard.wait()
-    listening.cancel()
-
-    done, _ = await asyncio.wait([listening], timeout=30)
-    assert done
-
-
 @pytest.mark.parametrize("place", ["feed", "beat"])
 async def test_dispatching_that_ends_as_its_database_fails(outbox, monkeypatch, place):
     """It ends, also if the database's error takes the place of the cancellation."""
-    begun = asyncio.Event()
+    begun, failing = failing_at_cancellation()
+    monkeypatch.setattr(Leases if place == "beat" else Dispatcher, place, failing)
 
-    async def replaced(*_: object) -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            raise JournalError("the connection was closed in the middle of operation") from None
-
-    monkeypatch.setattr(Leases if place == "beat" else Dispatcher, place, replaced)
-
-    async def dispatch() -> None:
+    async def dispatch():
         async with outbox.dispatching(grace=0):
             await begun.wait()
 
@@ -483,8 +461,7 @@ async def test_idle_dispatcher_whose_sign_of_life_is_refused(service, client, ou
         async with outbox.dispatching(), asyncio.timeout(60):
             await sent("before")
             await outbox._store.store.rows("ALTER TABLE {s}members RENAME TO moved")
-            while "nothing is sent" not in caplog.text:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
+            await until(lambda: "nothing is sent" in caplog.text)
             assert "refused a statement" in caplog.text
             await outbox._store.store.rows("ALTER TABLE {s}moved RENAME TO members")
             await sent("after")
@@ -499,24 +476,11 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, caplog)
             await verdict_of(outbox, key)  # from now on it has its lanes, and nothing to read
             outbox._store.store.patience = 0.1
             proxy.cut()
-            while "Nothing is sent until it is back" not in caplog.text:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
+            await until(lambda: "Nothing is sent until it is back" in caplog.text)
             await proxy.open()
             outbox._store.store.patience = 30.0
             [key] = await enqueue(outbox, update(client, service, "later"))
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-
-
-async def test_drop_in_another_session_of_a_pooler(service, client, connection, address, monkeypatch):
-    """A pooler in transaction mode gives each transaction another one. What was dropped is gone for good."""
-    monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")  # this one has only the defaults of the role
-    async with Outbox.open(f"{address}&synchronous_commit=off", client) as outbox:
-        [key] = await enqueue(outbox, update(client, service, "x"))
-        here = f"{outbox._store.store.schema}."
-        noted = NOTED.replace("INTO facts", f"INTO {here}facts").replace("ON entries", f"ON {here}entries")
-        await outbox._store.store.ask(lambda connection: connection.execute(noted))
-        assert await outbox.drop(key)
-        assert await outbox._store.facts.get("DELETE") == "on"
 
 
 async def test_client_that_is_closed_too_early(service, address, caplog):
@@ -524,9 +488,7 @@ async def test_client_that_is_closed_too_early(service, address, caplog):
     async with client_of(service) as client, Outbox.open(address, client) as outbox, outbox.dispatching():
         await client.aclose()
         keys = await enqueue(outbox, *(update(client, service, "x") for _ in range(3)))
-        async with asyncio.timeout(60):
-            while "closed" not in caplog.text:  # noqa: ASYNC110 - the log tells
-                await asyncio.sleep(0.02)
+        await until(lambda: "closed" in caplog.text)
         assert {entry.verdict for entry in await entries_of(outbox)} == {None}
     async with client_of(service) as client, Outbox.open(address, client) as outbox, outbox.dispatching():
         assert [(await verdict_of(outbox, key)).verdict for key in keys] == [Verdict.APPLIED] * 3

@@ -16,6 +16,7 @@ from invsvc_async.durable.records import verdict_of_unfit
 from tests.batch.conftest import HOOK
 from tests.outbox.conftest import enqueue, entries_of, update, verdict_of
 from tests.support.database import database
+from tests.support.waiting import until, until_no
 
 OF_BEFORE = ("entries", "unheard", "states", "facts")
 
@@ -50,8 +51,7 @@ async def test_database_restored_from_a_backup(service, client, outbox, address,
     requests = service.arrivals()
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(60):
-            while "restored from a backup" not in caplog.text:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.02)
+            await until(lambda: "restored from a backup" in caplog.text)
             # What comes now cannot have been sent.
             [late] = await enqueue(outbox, client.webhooks.update(hook, description="late"))
     assert "with --restored (restored=True)" in caplog.text
@@ -241,8 +241,7 @@ async def test_enqueuing_goes_on_through_a_restore(service, client, outbox, conn
     )
     text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     await connection.execute(f"{text} AND application_name LIKE 'invsvc%'")
-    while outbox._store.store._pool.get_size():  # noqa: ASYNC110 - until the process sees it
-        await asyncio.sleep(0.01)
+    await until_no(outbox._store.store._pool.get_size)
     [key] = await enqueue(outbox, client.webhooks.update(hook, description="after"))
     async with Outbox.open(address, client) as other:
         assert await sent(other, [key]) == [Verdict.APPLIED]
@@ -253,12 +252,10 @@ async def test_database_restored_under_an_idle_dispatcher(service, client, outbo
     text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(60):
-            while outbox._store.store._place is None:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
+            await until_no(lambda: outbox._store.store._place is None)
             outbox._store.store._place["timeline"] = "00000077"
             await connection.execute(f"{text} AND application_name LIKE 'invsvc%'")
-            while "restored from a backup" not in caplog.text:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
+            await until(lambda: "restored from a backup" in caplog.text)
             [key] = await enqueue(outbox, update(client, service, "later"))
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED  # the place was accepted
 
@@ -296,8 +293,7 @@ async def test_second_restore_from_a_copy_that_was_made_after_the_first(
     async def refused():
         caplog.clear()
         async with outbox.dispatching(), asyncio.timeout(60):
-            while "restored from a backup" not in caplog.text:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.02)
+            await until(lambda: "restored from a backup" in caplog.text)
 
     await refused()
     [late] = await enqueue(outbox, client.webhooks.update(hook, description="late"))

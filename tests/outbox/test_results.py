@@ -14,6 +14,7 @@ from invsvc_async.outbox import outbox as module
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import enqueue, entries_of, finished, untold, update
 from tests.support.children import first_lines, read_on, started
+from tests.support.waiting import until
 
 
 def updates(client, service, count):
@@ -147,8 +148,7 @@ async def test_callback_that_fails_gets_its_verdict_again(service, client, place
         async with Outbox.open(place, client) as outbox:
             keys = await finished(outbox, *updates(client, service, 2))
             async with outbox.dispatching(on_result=failing), asyncio.timeout(60):
-                while not await untold(outbox):  # noqa: ASYNC110 - nothing tells
-                    await asyncio.sleep(0.01)
+                await until(lambda: untold(outbox))
                 async with client_of(service) as other, Outbox.open(place, other, reading=True) as beside:
                     assert await untold(beside) == {keys[0]: "OSError: no"}
                     waiting = {entry.key: entry.heard for entry in await entries_of(beside, state="untold")}

@@ -19,6 +19,7 @@ from invsvc_async import ApiKey, InvalidRequestError, JournalError, Outbox, Verd
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import enqueue, entries_of, of_asyncpg, update, verdict_of
 from tests.outbox.test_results import taken
+from tests.support.waiting import cancel, until
 
 PROGRAM = """
 import asyncio, sys
@@ -69,8 +70,7 @@ async def test_closing_that_is_cancelled(path, client):
     await asyncio.to_thread(begun.wait, 30)
     leaving = asyncio.create_task(outbox.__aexit__(None, None, None))
     await asyncio.sleep(0)
-    leaving.cancel()
-    await asyncio.wait([leaving])
+    await cancel(leaving)
     assert leaving.cancelled()
     may_end.set()
     async with Outbox.open(path, client) as again:
@@ -109,9 +109,7 @@ async def test_application_file_that_is_replaced(service, client, outbox, path, 
         [key] = await enqueue(outbox, update(client, service))
         await verdict_of(outbox, key)
         shutil.move(copied, path)
-        async with asyncio.timeout(60):
-            while "deleted or replaced" not in caplog.text:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.02)
+        await until(lambda: "deleted or replaced" in caplog.text)
     with pytest.raises(JournalError, match=r"app\.db: the file was emptied, deleted or replaced"):
         await outbox.get("order-1")
 

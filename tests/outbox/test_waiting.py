@@ -20,6 +20,7 @@ from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.outbox import outbox as module
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import enqueue, entries_of, update
+from tests.support.waiting import cancel
 
 
 @pytest.fixture
@@ -97,8 +98,7 @@ async def test_call_that_is_cancelled(service, client, outbox):
     waiting = asyncio.create_task(outbox.send(update(client, service, "x", hook).keyed("a")))
     while await outbox._store.entry("a") is None:  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.01)
-    waiting.cancel()
-    await asyncio.wait([waiting])
+    await cancel(waiting)
     assert waiting.cancelled()
     async with outbox.dispatching():
         await within(60, outbox.send(update(client, service, "x", hook).keyed("a")))

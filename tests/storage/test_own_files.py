@@ -21,6 +21,7 @@ from invsvc_async.events.stores.sqlite import SqliteStore
 from tests.batch.conftest import HOOK, client_of
 from tests.soak.kills import journals
 from tests.support.power_cut import cut_power
+from tests.support.waiting import cancel
 
 pytestmark = pytest.mark.untraced
 
@@ -156,8 +157,7 @@ async def test_batch_with_a_damaged_row(service, tmp_path, column, values, reade
         running = asyncio.create_task(run(path, client, hooks))
         if run in readers:  # the write is left in the journal as sent
             await service.arrived("webhooks.update")
-            running.cancel()
-            await asyncio.wait([running])
+            await cancel(running)
         else:
             await running
         for value, read in itertools.product(values, readers):
