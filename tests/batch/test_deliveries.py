@@ -11,8 +11,9 @@ import pytest
 
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
-from tests.batch.writing import SECRETS, all_of, creates, run_all
-from tests.support.children import first_lines, read_on, started
+from tests.batch.child import begin
+from tests.batch.writing import SECRETS, all_end, all_of, creates, run_all
+from tests.support.children import first_lines, read_on
 
 KEYS = {f"row-{i}" for i in range(60)}
 
@@ -25,8 +26,7 @@ async def taken_of(batch, writes, count):
         taken.append(result)
         if len(taken) == count:
             break
-    while (await batch.summary()).done < len(writes):  # noqa: ASYNC110 - nothing tells
-        await asyncio.sleep(0.01)
+    await all_end(batch, len(writes))
     return taken
 
 
@@ -121,7 +121,7 @@ def updates_of(service, tmp_path, count):
 async def test_results_after_a_kill(service, client, journal, tmp_path):
     """What a killed process did not take is given by the next one: no key is missing."""
     file = updates_of(service, tmp_path, 300)
-    child = await started("tests.batch.taking", service.base_url, service.api_key, journal, file)
+    child = await begin(service.base_url, journal, file, key=service.api_key, prints=True)
     seen = await first_lines(child, 130)
     child.kill()
     await read_on(child, seen)
@@ -140,7 +140,7 @@ async def test_results_after_a_kill(service, client, journal, tmp_path):
 async def test_results_of_a_process_that_was_stopped_for_a_while(service, client, shared, tmp_path):
     """What others gave meanwhile is not given again by it, and what it finishes from then on is."""
     file = updates_of(service, tmp_path, 300)
-    child = await started("tests.batch.taking", service.base_url, service.api_key, shared, file)
+    child = await begin(service.base_url, shared, file, key=service.api_key, prints=True)
     seen = await first_lines(child, 130)
     child.send_signal(signal.SIGSTOP)
     reading = asyncio.create_task(read_on(child, seen))

@@ -19,8 +19,7 @@ from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.intent import Sent
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, POLICY, client_of
-from tests.batch.writing import all_of, run_all, shelve_one
-from tests.support.waiting import cancel
+from tests.batch.writing import all_of, run_all, shelve, shelve_one
 
 
 @asynccontextmanager
@@ -138,9 +137,7 @@ async def test_write_overtaken_by_one_in_flight(service, journal):
     journey = service.seed_journey()
     service.script("journeys.update", "403", "apply, then hang")
     async with opened(service, journal) as (client, batch):
-        running = asyncio.create_task(all_of(batch, renames(client, journey, "k1", "k2")))
-        await service.arrived("journeys.update", 2)
-        await cancel(running)
+        await shelve(service, batch, renames(client, journey, "k1", "k2"), "journeys.update", 2)
         assert await batch.retry(verdict=Verdict.REFUSED) == 1
     async with opened(service, journal) as (_, batch):
         results = {result.key: result.verdict for result in await all_of(batch)}
@@ -156,9 +153,7 @@ async def test_write_done_anew_is_judged_anew(service, journal):
     async with opened(service, journal, reconcile=policy) as (client, batch):
         [first] = await all_of(batch, renames(client, journey, "k1"))
         assert await batch.retry(verdict=first.verdict) == 1
-        running = asyncio.create_task(all_of(batch))
-        await service.arrived("journeys.update", 2)
-        await cancel(running)
+        await shelve(service, batch, (), "journeys.update", 2)
         [again] = await all_of(batch)
     assert (first.verdict, again.verdict) == (Verdict.NOT_APPLIED, Verdict.APPLIED)
     assert done_by(service) == ["k1"]
@@ -177,9 +172,7 @@ async def test_write_done_anew_after_it_was_superseded(service, journal):
         [first] = await running
         assert first.verdict is Verdict.SUPERSEDED
         assert await batch.retry(verdict=Verdict.SUPERSEDED) == 1
-        running = asyncio.create_task(all_of(batch))
-        await service.arrived("journeys.update", 2)
-        await cancel(running)
+        await shelve(service, batch, (), "journeys.update", 2)
         [again] = await all_of(batch)
     assert again.verdict is Verdict.APPLIED
 

@@ -23,8 +23,7 @@ from invsvc_async import (
 from invsvc_async.batch import Batch
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, POLICY, client_of
-from tests.batch.writing import all_of, creates, run_all, shelve_one, unlisted
-from tests.support.waiting import cancel
+from tests.batch.writing import all_of, creates, run_all, shelve, shelve_one, unlisted
 
 
 async def test_write_in_flight_is_settled_before_it_is_sent(service, client, tmp_path):
@@ -288,9 +287,7 @@ async def test_outcome_of_one_write(service, client, journal):
     service.script("webhooks.create", "pass", "403", "apply, then reset", "hang")
     service.script("webhooks.list", "pass", "403")
     async with Batch.open(journal, client, concurrency=1) as batch:
-        running = asyncio.create_task(all_of(batch, creates(client, 4)))
-        await service.arrived("webhooks.create", 4)
-        await cancel(running)
+        await shelve(service, batch, creates(client, 4), "webhooks.create", 4)
     async with client_of(service) as other, Batch.open(journal, other) as batch:
         applied, refused, unknown, *none = [await batch.get(f"row-{number}") for number in range(5)]
         assert none == [None, None]

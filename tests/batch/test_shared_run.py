@@ -19,8 +19,7 @@ from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.batch.run import Run
 from invsvc_async.reconcile.compare import url_key
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.writing import all_of, creates, run_all, unlisted
-from tests.support.waiting import cancel
+from tests.batch.writing import all_of, creates, run_all, shelve, unlisted
 
 
 @asynccontextmanager
@@ -144,9 +143,7 @@ async def test_clock_of_this_machine_that_steps(service, client, journal, monkey
     monkeypatch.setattr(time, "time_ns", lambda: round(stepping() * 1e9))
     service.script("webhooks.create", "pass", "apply, then reset", "500", "reset")
     async with Batch.open(journal, client) as batch:
-        running = asyncio.create_task(all_of(batch, creates(client, 30)))
-        await service.arrived("webhooks.create", 10)
-        await cancel(running)
+        await shelve(service, batch, creates(client, 30), "webhooks.create", 10)
         await all_of(batch, creates(client, 30))
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 30}
     urls = [entry.body["url"] for entry in service.ledger.effects()]

@@ -7,6 +7,7 @@ import asyncio
 from invsvc_async import Absent, Applied
 from invsvc_async.batch import Batch
 from tests.batch.conftest import HOOK
+from tests.support.waiting import cancel, until
 
 SECRETS = {"on_secret": lambda _key, _hook: None}
 
@@ -35,13 +36,26 @@ async def run_all(place, client, writes=(), **settings):
         return await all_of(batch, writes)
 
 
+async def all_end(batch, count):
+    """Wait until the journal has *count* writes as done."""
+
+    async def is_done():
+        return (await batch.summary()).done >= count
+
+    await until(is_done)
+
+
 async def shelve_one(service, client, path, write, operation):
     """Leave *write* in the journal as sent, its answer never received; the service hangs."""
     async with Batch.open(path, client) as batch:
-        running = asyncio.create_task(all_of(batch, [write]))
-        await service.arrived(operation)
-        running.cancel()
-        await asyncio.wait([running])
+        await shelve(service, batch, [write], operation)
+
+
+async def shelve(service, batch, writes, operation, count=1):
+    """Run *writes* until *count* requests of *operation* have arrived, and cancel the run then."""
+    running = asyncio.create_task(all_of(batch, writes))
+    await service.arrived(operation, count)
+    await cancel(running)
 
 
 async def looked_for(client, intent):

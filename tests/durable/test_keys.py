@@ -476,19 +476,20 @@ async def test_database_that_is_away(service, request, when):
     async with database_proxy() as proxy:
         journal = proxy.address + f"&journal=away{abs(hash(request.node.nodeid))}&silence=60"
         async with client_of(service, journal=journal) as client:
-            assert await client.outcome_of("k") is None  # it is open
+            await create(client, "before", url="https://b.example/")
             client._view.session.writes.journal._store.patience = 0.5
             if when == "before the claim":
                 proxy.cut()
-            service.script("journeys.get", "slow 0.3")
-            running = asyncio.create_task(rename(client, "x", "k").outcome())
-            if when != "before the claim":
+                write = create(client)
+            else:
+                service.script("journeys.get", "slow 0.3")
+                write = asyncio.create_task(rename(client, "x", "k").outcome())
                 await service.arrived("journeys.get")
                 proxy.cut()
             with pytest.raises(JournalError, match="is away"):
-                await running
+                await write
             await proxy.open()
-    assert service.arrivals("journeys.update") == 0
+    assert (service.arrivals("webhooks.create"), service.arrivals("journeys.update")) == (1, 0)
 
 
 async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypatch):
