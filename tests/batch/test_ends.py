@@ -48,18 +48,6 @@ async def test_what_is_no_write_is_refused(service, client, tmp_path):
                 await all_of(batch, [wrong])
 
 
-async def test_input_that_fails_ends_the_run(service, client, tmp_path):
-    """An exception of the source's own comes out of the run; what was given before is written."""
-
-    async def source():
-        for write in creates(client, 2):
-            yield write
-        raise LookupError("no more")
-
-    with pytest.raises(LookupError, match="no more"):
-        await run_all(tmp_path / "run.db", client, source())
-
-
 async def test_input_that_fails_while_writes_are_in_flight(service, client, journal):
     """They end first: their answers have secrets, which no read would show again."""
     service.script("webhooks.create", *["apply, then slow 0.5"] * 20)
@@ -188,84 +176,70 @@ async def test_run_that_fails_is_over_before_its_error_is_seen(service, client, 
     assert [result.key for result in again] == ["row-0"]
 
 
-async def test_stop_waits_for_what_is_being_stored(service, client, tmp_path, monkeypatch):
-    """What has ended when a run is stopped is stored as done, though no time was given, and counts as done."""
-    async with Batch.open(tmp_path / "run.db", client) as batch:
+@pytest.fixture
+def storing(monkeypatch):
+    """Return what lets *act* store the verdicts of a batch, in place of its journal; it is given what the journal does."""
+
+    def replace(batch, act):
         put, ended = batch.entries.store.put, asyncio.Event()
 
-        def slow(entry, *more):
+        def stored(entry, *more):
             if entry.state is not State.DONE:
                 return put(entry, *more)
             ended.set()
-            return asyncio.ensure_future(later(entry, *more))
+            return asyncio.ensure_future(act(lambda: put(entry, *more)))
 
-        async def later(entry, *more):
-            await asyncio.sleep(0.05)
-            await put(entry, *more)
+        monkeypatch.setattr(batch.entries.store, "put", stored)
+        return ended.wait
 
-        monkeypatch.setattr(batch.entries.store, "put", slow)
+    return replace
+
+
+async def test_stop_waits_for_what_is_being_stored(client, tmp_path, storing):
+    """What has ended when a run is stopped is stored as done, though no time was given, and counts as done."""
+
+    async def later(store):
+        await asyncio.sleep(0.05)
+        await store()
+
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        ended = storing(batch, later)
         waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
-        await ended.wait()
+        await ended()
         await batch.stop(0)
         assert (await waiting).applied
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 1}
 
 
-async def test_stop_waits_for_no_journal_that_hangs(service, client, tmp_path, monkeypatch):
+async def test_stop_waits_for_no_journal_that_hangs(service, client, tmp_path, monkeypatch, storing):
     """A run whose journal answers no more ends in bounded time; what it did is settled by the next, not sent again."""
     monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.05)
     async with Batch.open(tmp_path / "run.db", client) as batch:
-        put, ended = batch.entries.store.put, asyncio.Event()
-
-        def hanging(entry, *more):
-            if entry.state is not State.DONE:
-                return put(entry, *more)
-            ended.set()
-            return asyncio.get_running_loop().create_future()
-
-        with monkeypatch.context() as patch:
-            patch.setattr(batch.entries.store, "put", hanging)
-            waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
-            await ended.wait()
-            async with asyncio.timeout(30):
-                await batch.stop(0)
-                with pytest.raises(StopAsyncIteration):
-                    await waiting
+        ended = storing(batch, lambda _: asyncio.Event().wait())
+        waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
+        await ended()
+        async with asyncio.timeout(30):
+            await batch.stop(0)
+            with pytest.raises(StopAsyncIteration):
+                await waiting
+        monkeypatch.undo()
         again = await all_of(batch, creates(client, 1))
     assert [(result.verdict, result.reads) for result in again] == [(Verdict.APPLIED, 1)]
     assert service.arrivals("webhooks.create") == 1
 
 
-async def test_result_that_cannot_be_stored(service, client, tmp_path, monkeypatch):
+async def test_result_that_cannot_be_stored(client, tmp_path, storing):
     """The run fails with the journal's error, and the intent of what it did is in the client's hands."""
+
+    async def full(_):
+        raise JournalError("the disk is full")
+
     async with Batch.open(tmp_path / "run.db", client) as batch:
-        put = batch.entries.store.put
-
-        def full(entry, *more):
-            future = (
-                put(entry, *more)
-                if entry.state is not State.DONE
-                else asyncio.get_running_loop().create_future()
-            )
-            if entry.state is State.DONE:
-                future.set_exception(JournalError("the disk is full"))
-            return future
-
-        monkeypatch.setattr(batch.entries.store, "put", full)
+        storing(batch, full)
         with pytest.raises(JournalError, match="full"):
             await all_of(batch, creates(client, 1))
         [intent] = client.unsettled
         assert (await client.settle(intent)).applied
-
-
-async def test_stopped_run_makes_room_for_the_next(service, client, tmp_path):
-    """A run that was stopped bars no other, though results of it were never taken."""
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        async for _ in batch.run(creates(client, 20)):
-            break
-        await batch.stop()
-        await all_of(batch, creates(client, 20))
-        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 20}
 
 
 async def test_end_that_is_cancelled(service, client, tmp_path):

@@ -60,21 +60,6 @@ def done_by(service, operation="journeys.update"):
 # --- order
 
 
-async def test_refused_write_is_not_sent_over_a_newer_one(service, journal):
-    """Made to do again after a later write of its thing was applied, it is told as not applied, with the reason."""
-    journey = service.seed_journey()
-    service.script("journeys.update", "403")
-    async with opened(service, journal) as (client, batch):
-        first = await all_of(batch, renames(client, journey, "k1", "k2"))
-    async with opened(service, journal) as (client, batch):
-        assert await batch.retry(verdict=Verdict.REFUSED) == 1
-        [again] = await all_of(batch)
-    assert {result.key: result.verdict for result in first} == {"k1": "refused", "k2": "applied"}
-    assert (again.key, again.verdict) == ("k1", Verdict.NOT_APPLIED)
-    assert "a newer write of this program" in again.message
-    assert (done_by(service), service.arrivals("journeys.update")) == (["k2"], 2)
-
-
 async def test_refused_writes_of_one_thing_are_sent_again_in_their_order(service, journal):
     """A later write that had no effect has overtaken nothing: both are sent again, the older one first."""
     journey = service.seed_journey()
@@ -449,15 +434,15 @@ async def test_claims_of_other_workers(service, client, shared):
 # --- lines
 
 
-async def test_worker_waits_for_the_window_of_another(service, shared):
-    """What one worker left unknown may still land: the next one sends nothing newer to its thing before that."""
+async def test_window_of_an_earlier_write_is_waited_for(service, journal):
+    """What one process left unknown may still land: the next one sends nothing newer to its thing before that."""
     hook = service.seed_webhook(description="before")
     policy = attrs.evolve(POLICY, settle_after_loss=1.5, deadline=0.2)
     service.script("webhooks.update", "late 1.2, then reset")
     service.script("webhooks.get", "pass", "403", "403", "403", "403")
-    async with opened(service, shared, reconcile=policy) as (client, batch):
+    async with opened(service, journal, reconcile=policy) as (client, batch):
         [first] = await all_of(batch, describes(client, hook.id, "k1"))
-    async with opened(service, shared, reconcile=policy) as (client, batch):
+    async with opened(service, journal, reconcile=policy) as (client, batch):
         [second] = await all_of(batch, describes(client, hook.id, "k2"))
     assert (first.verdict, second.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
     assert done_by(service, "webhooks.update") == ["k1", "k2"]

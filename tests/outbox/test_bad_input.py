@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import aiosqlite
-import asyncpg
 import psycopg
 import pytest
 
@@ -51,27 +50,6 @@ def test_places_that_cannot_be(client, place):
     with pytest.raises(ConfigurationError, match="outbox") as caught:
         Outbox.open(place, client)
     assert "hunter2" not in str(caught.value)
-
-
-async def test_pool_instead_of_a_connection(service, client, outbox):
-    """A pool has no transaction; the words name what has."""
-    async with asyncpg.create_pool(database().address, min_size=1, max_size=1) as pool:
-        with pytest.raises(InvalidRequestError, match="a Pool is not supported"):
-            await outbox.enqueue(pool, update(client, service))
-
-
-async def test_savepoint_that_is_rolled_back(service, client, outbox, connection):
-    """What was enqueued after it is not sent, and the rest of the transaction is."""
-    async with connection.transaction():
-        kept = await outbox.enqueue(connection, update(client, service, "kept"))
-        savepoint = connection.transaction()
-        await savepoint.start()
-        gone = await outbox.enqueue(connection, update(client, service, "gone"))
-        await savepoint.rollback()
-    async with outbox.dispatching():
-        assert (await verdict_of(outbox, kept)).verdict is Verdict.APPLIED
-    assert await outbox.get(gone) is None
-    assert [entry.body["description"] for entry in service.ledger.entries] == ["kept"]
 
 
 async def test_pipeline_of_psycopg(service, client, outbox):

@@ -17,7 +17,7 @@ import pytest
 
 from invsvc_async import ApiKey, InvalidRequestError, JournalError, Outbox, Verdict
 from tests.batch.conftest import client_of
-from tests.outbox.conftest import enqueue, entries_of, of_asyncpg, update, verdict_of
+from tests.outbox.conftest import enqueue, entries_of, update, verdict_of
 from tests.outbox.test_results import taken
 from tests.support.waiting import cancel, until
 
@@ -112,17 +112,6 @@ async def test_application_file_that_is_replaced(service, client, outbox, path, 
         await until(lambda: "deleted or replaced" in caplog.text)
     with pytest.raises(JournalError, match=r"app\.db: the file was emptied, deleted or replaced"):
         await outbox.get("order-1")
-
-
-async def test_connections_that_are_refused(service, client, outbox, path):
-    """A closed one, and one to PostgreSQL."""
-    async with aiosqlite.connect(path) as connection:
-        pass
-    with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
-        await outbox.enqueue(connection, update(client, service))
-    async with of_asyncpg() as (other, transaction), transaction():
-        with pytest.raises(InvalidRequestError, match="one to PostgreSQL, but the outbox is in SQLite"):
-            await outbox.enqueue(other, update(client, service))
 
 
 async def test_killed_process_leaves_nothing_out(service, client, path):
