@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from invsvc_async import Verdict
 from invsvc_async.simulator import Faults, Simulator
-from tests.batch.killing_troubles import Troubles, opened
+from tests.batch.killing_troubles import Troubles
+from tests.batch.writing import opened
 from tests.support.children import gone_after
 from tests.support.door import Door
 

@@ -6,21 +6,18 @@ import asyncio
 import json
 import time
 from collections import Counter
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async import Verdict
-from invsvc_async.batch.entries import entries_of
 from invsvc_async.simulator import Faults
 from tests.batch.child import STOPPED, begin
+from tests.batch.writing import opened
 
 if TYPE_CHECKING:
     import random
     from asyncio.subprocess import Process
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.simulator import Simulator
     from tests.support.door import Door
 
@@ -33,17 +30,6 @@ class Moved(NamedTuple):
     at: float
     key: str
     before: int  # its place until then
-
-
-@asynccontextmanager
-async def opened(journal: Path | str) -> AsyncIterator[BatchEntries]:
-    """Open the journal of a batch, and close it."""
-    entries = entries_of(journal)
-    await entries.open()
-    try:
-        yield entries
-    finally:
-        await entries.aclose()
 
 
 class Runs:

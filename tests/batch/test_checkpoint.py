@@ -10,10 +10,9 @@ import pytest
 
 from invsvc_async import InvalidRequestError, Timeouts
 from invsvc_async.batch import Batch
-from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.file_check import FileWrites, rereadable
 from tests.batch.conftest import client_of
-from tests.batch.writing import SECRETS, all_of
+from tests.batch.writing import SECRETS, all_of, opened
 
 
 def line(operation, key, **arguments):
@@ -27,12 +26,8 @@ def create(number, key=...):
 
 
 async def checkpoint_in(journal):
-    entries = entries_of(journal)
-    await entries.open()
-    try:
+    async with opened(journal) as entries:
         return await entries.checkpoint()
-    finally:
-        await entries.aclose()
 
 
 async def unread(file, client, journal):

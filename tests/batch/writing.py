@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 
 from invsvc_async import Absent, Applied
 from invsvc_async.batch import Batch
+from invsvc_async.batch.entries import entries_of
 from tests.batch.conftest import HOOK
 from tests.support.waiting import cancel, until
 
@@ -34,6 +36,17 @@ async def run_all(place, client, writes=(), **settings):
     """Open the batch at *place*, run *writes* to the end, and close it."""
     async with Batch.open(place, client, **settings) as batch:
         return await all_of(batch, writes)
+
+
+@asynccontextmanager
+async def opened(place, **settings):
+    """Open the entries of the batch at *place*, as commands and reports do, and close them."""
+    entries = entries_of(place, **settings)
+    await entries.open()
+    try:
+        yield entries
+    finally:
+        await entries.aclose()
 
 
 async def all_end(batch, count):

@@ -344,28 +344,6 @@ async def test_row_that_cannot_be_stored_fails_alone(client, tmp_path):
         assert await numbers(store, "SELECT verdict FROM {s}entries ORDER BY seq") == ["refused", None]
 
 
-async def test_corrupt_page_is_told(service, client, tmp_path):
-    """A damaged page ends the run with JournalError, and nothing is sent."""
-    from invsvc_async.batch import Batch
-
-    path = tmp_path / "run.db"
-    writes = [
-        client.webhooks.create(url=f"https://a.example/{i}", events=["invoice.created"]) for i in range(200)
-    ]
-    async with Batch.open(path, client, on_secret=lambda _key, _hook: None) as batch:
-        async for _ in batch.run(writes):
-            pass
-    content = bytearray(path.read_bytes())
-    content[4096:] = b"\xa5" * (len(content) - 4096)
-    path.write_bytes(content)
-    sent = service.arrivals("webhooks.create")
-    with pytest.raises(JournalError, match="damaged"):
-        async with Batch.open(path, client) as batch:
-            async for _ in batch.run([client.webhooks.create(**HOOK)]):
-                pass
-    assert service.arrivals("webhooks.create") == sent
-
-
 async def test_file_that_another_program_locks(tmp_path, monkeypatch):
     """A file that another program has locked is refused after a short wait."""
     monkeypatch.setattr(sqlite_store, "_PATIENCE", 0.05)

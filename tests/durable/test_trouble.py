@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -18,7 +17,7 @@ from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.scripts import numbers
 from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import client_of
-from tests.batch.writing import all_of, creates
+from tests.batch.writing import all_of, creates, opened as opened_batch
 from tests.durable.stores import opened
 from tests.outbox.conftest import enqueue
 from tests.support.database import database
@@ -62,18 +61,8 @@ def batch_at(address):
 
 async def made(name):
     """Make the tables of the batch *name*."""
-    entries = entries_of(database().journal(name))
-    await entries.open()
-    await entries.aclose()
-
-
-@asynccontextmanager
-async def reading(address):
-    """Yield the entries at *address*, as a report reads them."""
-    entries = entries_of(address, reading=True)
-    await entries.open()
-    yield entries
-    await entries.aclose()
+    async with opened_batch(database().journal(name)):
+        pass
 
 
 async def error_of(address, **settings):
@@ -137,7 +126,7 @@ async def test_role_that_may_only_read(role, name, owner):
         f"GRANT USAGE ON SCHEMA invoicing_batch_{name} TO {role}; "
         f"GRANT SELECT ON ALL TABLES IN SCHEMA invoicing_batch_{name} TO {role}"
     )
-    async with reading(address_of(role, name)) as entries:
+    async with opened_batch(address_of(role, name), reading=True) as entries:
         assert ((await summary_of(entries)).total, await workers_of(entries)) == (0, [])
     assert "denied for table facts). The role lacks a right" in await error_of(address_of(role, name))
 
@@ -160,7 +149,7 @@ async def test_database_that_is_read_only(role, name, owner):
     await owner.execute(f"ALTER ROLE {role} SUPERUSER")
     await owner.execute(f"ALTER ROLE {role} SET default_transaction_read_only = on")
     assert "the database is read-only" in await error_of(address_of(role, name))
-    async with reading(address_of(role, name)) as entries:
+    async with opened_batch(address_of(role, name), reading=True) as entries:
         assert (await summary_of(entries)).total == 0
         with pytest.raises(JournalError, match="read-only, perhaps a standby"):
             await entries.store.rows("INSERT INTO {s}facts VALUES ('a', 'b')")

@@ -152,7 +152,7 @@ async def verdict_of(outbox, key, seconds=60.0):
     return await until(lambda: outbox.get(key), every=0.02, within=seconds)
 
 
-def texts(entries, hook=None):
+def written(entries, hook=None):
     """Return what updates have written, to *hook* or to all, in their order."""
     return [entry.body["description"] for entry in entries if hook in (None, entry.path_id)]
 
@@ -219,5 +219,5 @@ async def untold(outbox):
 
 __all__ = [
     "CONNECTIONS", "Rollback", "engine_at", "enqueue", "entries_of", "finished", "of_asyncpg", "of_psycopg", "outbox_at",
-    "spoil", "texts", "transaction_of", "untold", "update", "verdict_of", "verdicts_of",
+    "spoil", "transaction_of", "untold", "update", "verdict_of", "verdicts_of", "written",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ from invsvc_async.outbox import dispatch
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.killed import cut_off
-from tests.outbox.conftest import enqueue, entries_of, update, verdict_of
+from tests.outbox.conftest import enqueue, entries_of, update, verdict_of, verdicts_of, written
 from tests.soak.outboxes import run
 from tests.support.database import database, failing_at_cancellation
 from tests.support.database_proxy import database_proxy
@@ -56,7 +56,7 @@ async def test_two_dispatchers_keep_the_order(service, client, outbox, address):
         for key in keys:
             await verdict_of(outbox, key)
     for hook in hooks:
-        sent = [entry.body["description"] for entry in service.ledger.entries if entry.path_id == hook]
+        sent = written(service.ledger.entries, hook)
         assert sent == [f"{number:02}" for number in range(12)]
 
 
@@ -77,7 +77,7 @@ async def test_lane_lost_and_acquired_again(service, address):
         keys += await enqueue(outbox, third)
         outcomes = [await verdict_of(outbox, key) for key in keys]
     assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
-    assert [entry.body["description"] for entry in service.ledger.effects()] == list(texts)
+    assert written(service.ledger.effects()) == list(texts)
 
 
 async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, address):
@@ -102,19 +102,16 @@ async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, addr
 async def test_process_that_sends_says_who_it_is(service, client, outbox):
     """Commands show, beside a write that waits, which host and process has it, and what it has done."""
     service.script("webhooks.update", "pass", "slow 2.0")
+
+    async def shown():
+        [worker] = await workers_of(outbox._store)
+        return worker if worker.done else None
+
     async with outbox.dispatching():
-        for expected in (1, 2):
-            [key] = await enqueue(outbox, update(client, service, "x"))
-            if expected == 1:
-                await verdict_of(outbox, key)
-        async with asyncio.timeout(60):
-            done = 0
-            while not done:
-                entry = await outbox._store.entry(key)
-                owner = await outbox._store.owner_of(entry.lane)
-                [worker] = await workers_of(outbox._store)
-                done = worker.done
-                await asyncio.sleep(0.02)
+        await verdicts_of(outbox, await enqueue(outbox, update(client, service)))
+        [key] = await enqueue(outbox, update(client, service))
+        worker = await until(shown)
+        owner = await outbox._store.owner_of((await outbox._store.entry(key)).lane)
     assert (owner.host, owner.pid, owner.alive) == (socket.gethostname(), os.getpid(), True)
     assert (worker.host, worker.pid, worker.lanes) == (socket.gethostname(), os.getpid(), LANES)
     assert worker.rate > 0
@@ -225,63 +222,6 @@ async def test_new_credential_where_several_have_an_outbox(service, client, outb
             assert (await verdict_of(continued, key)).verdict is Verdict.APPLIED
 
 
-async def test_schema_of_another_version(client, outbox, address):
-    """It is refused in words, by a new process and by one that only looks."""
-    await outbox._store.store.rows("UPDATE {s}facts SET value = '9' WHERE name = 'schema'")
-    with pytest.raises(JournalError, match="its tables have version 9, and this package reads version 1"):
-        async with Outbox.open(address, client):
-            pass
-
-
-@pytest.mark.parametrize("spoilt", ["operation", "policy"])
-async def test_payload_that_no_longer_fits(service, client, outbox, caplog, spoilt):
-    """A write of code that is gone is NOT_APPLIED in words, holds nothing up, and is sent once the code fits again."""
-    hook = service.seed_webhook().id
-    [key] = await enqueue(outbox, client.webhooks.update(hook, description="first"))
-    change = {
-        "operation": ("UPDATE {s}entries SET intent = replace(intent, 'webhooks.update', 'webhooks.gone')",
-                      "UPDATE {s}entries SET intent = replace(intent, 'webhooks.gone', 'webhooks.update')"),
-        "policy": ("UPDATE {s}entries SET intent = replace(intent, '{', '{\"of_tomorrow\":1,')",
-                   "UPDATE {s}entries SET intent = replace(intent, '\"of_tomorrow\":1,', '')"),
-    }[spoilt]  # fmt: skip
-    await outbox._store.store.rows(change[0])
-    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
-        async with outbox.dispatching():
-            outcome = await verdict_of(outbox, key)
-            [other] = await enqueue(outbox, client.webhooks.update(hook, description="second"))
-            await verdict_of(outbox, other)
-            assert (outcome.verdict, outcome.applied) == (Verdict.NOT_APPLIED, False)
-            assert "was not sent" in outcome.message
-            assert "outbox retry" in outcome.message
-            assert "Keep the file" not in outcome.message
-            await outbox._store.store.rows(change[1])
-            service.seed_webhook()
-            assert await outbox.drop(other)
-            assert await outbox.retry(key) == [key]
-            await verdict_of(outbox, key)
-    assert "second" in [entry.body["description"] for entry in service.ledger.entries]
-
-
-async def test_write_in_doubt_that_no_longer_fits(service, client, outbox, caplog):
-    """One that is done again because it is UNKNOWN stays so, and is settled, not sent, once the code fits again."""
-    service.script("webhooks.create", "apply, then reset")
-    service.script("webhooks.list", "pass", "403")
-    await client.webhooks.list()
-    async with outbox.dispatching():
-        [key] = await enqueue(outbox, client.webhooks.create(**HOOK))
-        assert (await verdict_of(outbox, key)).verdict is Verdict.UNKNOWN
-    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
-        for names, verdict in ((("create", "gone"), Verdict.UNKNOWN), (("gone", "create"), Verdict.APPLIED)):
-            before, after = (f"webhooks.{name}" for name in names)
-            await outbox._store.store.rows(
-                "UPDATE {s}entries SET intent = replace(intent, $1, $2)", before, after
-            )
-            assert await outbox.retry(key) == [key]
-            async with outbox.dispatching():
-                assert (await verdict_of(outbox, key)).verdict is verdict
-    assert service.arrivals("webhooks.create") == 1
-
-
 async def test_absent_write_is_sent_until_it_is_applied(service, client, outbox):
     """A write that the service keeps failing without an effect is sent again, and holds back the next to its thing."""
     hook = service.seed_webhook().id
@@ -290,7 +230,7 @@ async def test_absent_write_is_sent_until_it_is_applied(service, client, outbox)
     async with outbox.dispatching():
         for key in await enqueue(outbox, *writes):
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-    effects = [entry.body["description"] for entry in service.ledger.effects("webhooks.update")]
+    effects = written(service.ledger.effects("webhooks.update"))
     assert (effects, service.arrivals("webhooks.update")) == (["first", "second"], 5)
 
 
@@ -315,22 +255,7 @@ async def test_write_that_always_fails_without_an_effect(service, client, outbox
     async with outbox.dispatching():
         assert (await verdict_of(outbox, later)).verdict is Verdict.APPLIED
         assert (await verdict_of(outbox, spoilt)).verdict is Verdict.NOT_APPLIED
-    assert [entry.body["description"] for entry in service.ledger.effects()] == ["next"]
-
-
-async def test_write_that_was_overtaken_is_not_done_again(service, client, outbox):
-    """After a newer write to its thing, an older one that is asked for again is not sent over it."""
-    hook = service.seed_webhook().id
-    service.script("webhooks.update", "403")
-    async with outbox.dispatching():
-        [old] = await enqueue(outbox, client.webhooks.update(hook, description="old"))
-        await verdict_of(outbox, old)
-        [new] = await enqueue(outbox, client.webhooks.update(hook, description="new"))
-        await verdict_of(outbox, new)
-        await outbox.retry(old)
-        outcome = await verdict_of(outbox, old)
-    assert outcome.verdict is Verdict.NOT_APPLIED
-    assert service.arrivals("webhooks.update") == 2
+    assert written(service.ledger.effects()) == ["next"]
 
 
 async def test_newer_write_in_flight_beyond_those_fetched_first(service, client, outbox, monkeypatch):
@@ -348,7 +273,7 @@ async def test_newer_write_in_flight_beyond_those_fetched_first(service, client,
     async with outbox.dispatching():
         outcomes = [await verdict_of(outbox, key) for key in (old, new)]
     assert [outcome.verdict for outcome in outcomes] == [Verdict.NOT_APPLIED, Verdict.APPLIED]
-    sent = [entry.body["description"] for entry in service.ledger.effects() if entry.path_id == hook]
+    sent = written(service.ledger.effects(), hook)
     assert sent == ["new"]
 
 
@@ -385,7 +310,7 @@ async def test_key_of_a_dropped_write_is_used_again(service, client, outbox):
         outcome = await verdict_of(outbox, key)
         [last] = await enqueue(outbox, client.webhooks.update(hook, description="last"))
         await verdict_of(outbox, last)
-    sent = [entry.body["description"] for entry in service.ledger.entries]
+    sent = written(service.ledger.entries)
     assert (sent, outcome.applied) == (["before", "right", "last"], True)
 
 
@@ -491,7 +416,7 @@ async def test_client_that_is_closed_too_early(service, address, caplog):
         await until(lambda: "closed" in caplog.text)
         assert {entry.verdict for entry in await entries_of(outbox)} == {None}
     async with client_of(service) as client, Outbox.open(address, client) as outbox, outbox.dispatching():
-        assert [(await verdict_of(outbox, key)).verdict for key in keys] == [Verdict.APPLIED] * 3
+        assert await verdicts_of(outbox, keys) == [Verdict.APPLIED] * 3
 
 
 _ROWS_READ = """
@@ -551,19 +476,3 @@ async def test_commit_below_what_was_read(service, client, address, connection):
             for key in await enqueue(outbox, *(client.webhooks.create(**HOOK) for _ in range(130))):
                 await verdict_of(outbox, key)
         assert (await verdict_of(outbox, late, 30)).verdict is Verdict.APPLIED
-
-
-async def test_write_reopened_behind_a_newer_one(service, client, address):
-    """It is judged when the newer write to its thing ends, not at a later poll."""
-    slow = address.replace("silence=1", "silence=240")
-    hook = service.seed_webhook().id
-    service.script("webhooks.update", "403", "slow 0.5")
-    async with Outbox.open(slow, client) as outbox, outbox.dispatching():
-        [old] = await enqueue(outbox, client.webhooks.update(hook, description="old"))
-        assert (await verdict_of(outbox, old)).verdict is Verdict.REFUSED
-        [new] = await enqueue(outbox, client.webhooks.update(hook, description="new"))
-        await service.arrived("webhooks.update", 2)
-        assert await outbox.retry(old) == [old]
-        assert await outbox.get(new) is None
-        assert (await verdict_of(outbox, old, 30)).verdict is Verdict.NOT_APPLIED
-    assert [entry.body["description"] for entry in service.ledger.effects()] == ["new"]

@@ -28,11 +28,11 @@ from tests.outbox.conftest import (
     of_asyncpg,
     of_psycopg as of_awaited,
     outbox_at,
-    texts,
     transaction_of,
     update,
     verdict_of,
     verdicts_of,
+    written,
 )
 from tests.outbox.sync_connections import POSTGRES, SQLITE, of_connection, of_psycopg, of_session
 from tests.support.database import database
@@ -117,7 +117,7 @@ async def test_transaction_decides(service, application):
         assert keys[1:] == ["order-1"] * 3
         assert await verdicts_of(application.outbox, keys) == [Verdict.APPLIED] * 4
         assert [await application.outbox.get(key) for key in never] == [None] * len(never)
-    assert texts(service.ledger.entries) == ["committed", "keyed"]
+    assert written(service.ledger.entries) == ["committed", "keyed"]
 
 
 async def test_connection_without_a_transaction_is_refused(service, application):
@@ -393,7 +393,7 @@ async def test_threads_that_enqueue_at_once(service, outbox, address):
         shared = Outbox.open(address, own)
         await asyncio.gather(*(asyncio.to_thread(work, number) for number in range(4)))
         assert await verdicts_of(outbox, order) == [Verdict.APPLIED] * 20
-    found = texts(service.ledger.entries)
+    found = written(service.ledger.entries)
     for number in range(4):
         assert [text for text in found if text[0] == str(number)] == [f"{number}.{turn}" for turn in range(5)]
 

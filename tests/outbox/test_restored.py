@@ -14,7 +14,7 @@ from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_of_unfit
 from tests.batch.conftest import HOOK
-from tests.outbox.conftest import enqueue, entries_of, update, verdict_of
+from tests.outbox.conftest import enqueue, entries_of, spoil, update, verdict_of, verdicts_of, written
 from tests.support.database import database
 from tests.support.waiting import until, until_no
 
@@ -24,7 +24,7 @@ OF_BEFORE = ("entries", "unheard", "states", "facts")
 async def sent(outbox, keys):
     """Send until each of *keys* has a verdict; give these."""
     async with outbox.dispatching():
-        return [(await verdict_of(outbox, key)).verdict for key in keys]
+        return await verdicts_of(outbox, keys)
 
 
 async def put_back(outbox, act):
@@ -39,6 +39,15 @@ async def put_back(outbox, act):
         await connection.execute(f"INSERT INTO {schema}.{name} TABLE {schema}.{name}_before")
     await outbox._store.store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
     await connection.close()
+
+
+async def made_anew(connection, schema, more=""):
+    """Put the copy of the entries in their place, as a restored dump does."""
+    await connection.execute(
+        f"SET search_path = {schema}; CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew TABLE copy;"
+        "ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries; ALTER TABLE anew RENAME TO entries;"
+        + more
+    )
 
 
 async def test_database_restored_from_a_backup(service, client, outbox, address, caplog):
@@ -163,7 +172,7 @@ async def test_file_put_back_whose_key_is_used_again(service, client, file, tmp_
     async with Outbox.open(path, client) as outbox:
         assert await outbox.get("order-1") is None
         assert await sent(outbox, ["order-2", "order-1"]) == [Verdict.APPLIED] * 2
-    assert [each.body["description"] for each in service.ledger.effects()] == ["before", "after", "last"]
+    assert written(service.ledger.effects()) == ["before", "after", "last"]
 
 
 async def sent_after_its_copy(client, path, keys):
@@ -177,39 +186,27 @@ async def sent_after_its_copy(client, path, keys):
         beside.unlink()
 
 
-async def test_copy_whose_writes_do_not_fit(service, client, file, caplog):
-    """What an older copy has as to do may have been sent: it is UNKNOWN if the code cannot read it, then settled."""
+@pytest.mark.parametrize("moved", [True, False])
+async def test_writes_of_a_copy_that_do_not_fit(service, client, file, moved):
+    """
+    What an older copy has as to do may have been sent: it is UNKNOWN if the code cannot read it, then settled.
+
+    So may what was not moved to the journal when the copy was made.
+    """
     path, fill = file
     keys = await fill(client.webhooks.create(**HOOK))
     await sent_after_its_copy(client, path, keys)
+    change = "webhooks.create", "webhooks.gone"
+    if not moved:
+        async with aiosqlite.connect(path) as made:
+            await made.execute("UPDATE invsvc_outbox SET intent = replace(intent, ?, ?)", change)
+            await made.commit()
     async with Outbox.open(path, client, restored=True) as outbox:
-        journal = outbox._store.store
-        with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
-            for names, verdict in (
-                (("create", "gone"), Verdict.UNKNOWN),
-                (("gone", "create"), Verdict.APPLIED),
-            ):
-                change = [f"webhooks.{name}" for name in names]
-                text = "UPDATE entries SET intent = replace(intent, ?1, ?2)"
-                await journal.ask(lambda made, t=text, c=change: made.execute(t, c).rowcount)
-                await outbox.retry(*keys)
-                assert await sent(outbox, keys) == [verdict]
-    assert service.arrivals("webhooks.create") == 1
-
-
-async def test_rows_of_a_copy_that_do_not_fit(service, client, file):
-    """What was not moved to the journal when the copy was made may have been sent since, too."""
-    path, fill = file
-    keys = await fill(client.webhooks.create(**HOOK))
-    await sent_after_its_copy(client, path, keys)
-    async with aiosqlite.connect(path) as made:
-        await made.execute("UPDATE invsvc_outbox SET intent = replace(intent, 'webhooks.create', 'gone')")
-        await made.commit()
-    async with Outbox.open(path, client, restored=True) as outbox:
+        if moved:
+            await spoil(outbox, *change)
+            await outbox.retry(*keys)
         assert await sent(outbox, keys) == [Verdict.UNKNOWN]
-        await outbox._store.store.rows(
-            "UPDATE entries SET intent = replace(intent, 'gone', 'webhooks.create')"
-        )
+        await spoil(outbox, *reversed(change))
         assert await outbox.retry(*keys) == keys
         assert await sent(outbox, keys) == [Verdict.APPLIED]
     assert service.arrivals("webhooks.create") == 1
@@ -271,11 +268,7 @@ async def test_tables_that_are_restored_under_a_dispatcher(service, client, outb
             await connection.execute(f"CREATE TABLE {schema}.copy AS TABLE {schema}.entries")
         await verdict_of(outbox, key)
         async with connection.transaction():
-            await connection.execute(
-                f"SET LOCAL search_path = {schema}; CREATE TABLE anew (LIKE entries INCLUDING ALL);"
-                "INSERT INTO anew TABLE copy; ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq;"
-                "DROP TABLE entries; ALTER TABLE anew RENAME TO entries"
-            )
+            await made_anew(connection, schema)
         while "the tables were made anew" not in caplog.text:
             assert len(service.ledger.entries) == 2
             await asyncio.sleep(0.01)
@@ -301,11 +294,7 @@ async def test_second_restore_from_a_copy_that_was_made_after_the_first(
     await connection.execute("CREATE TABLE facts_before AS TABLE facts")
     async with Outbox.open(address, client, restored=True) as told:
         assert await sent(told, [late]) == [Verdict.APPLIED]
-    await connection.execute(
-        "CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew TABLE copy;"
-        "ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries;"
-        "ALTER TABLE anew RENAME TO entries; TRUNCATE facts; INSERT INTO facts TABLE facts_before"
-    )
+    await made_anew(connection, schema, "TRUNCATE facts; INSERT INTO facts TABLE facts_before")
     await refused()
     async with Outbox.open(address, client, restored=True) as told:
         assert await sent(told, [late]) == [Verdict.APPLIED]

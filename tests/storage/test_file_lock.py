@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from invsvc_async import JournalError
-from invsvc_async.batch.entries import entries_of, summary_of
+from invsvc_async.batch.entries import summary_of
 from invsvc_async.storage.file_lock import FileLock, WhileOpen
+from tests.batch.writing import opened
 
 # Another process that owns the file for a moment, and writes some pages.
 OWNER = """
@@ -65,17 +66,14 @@ async def path(tmp_path):
 @pytest.fixture
 async def reader(path):
     """Yield a connection that reads it."""
-    made = entries_of(path, reading=True)
-    await made.open()
-    yield made
-    await made.aclose()
+    async with opened(path, reading=True) as made:
+        yield made
 
 
 async def own(path):
     """Own the journal at *path* for a moment."""
-    owner = entries_of(path)
-    await owner.open()
-    await owner.aclose()
+    async with opened(path):
+        pass
 
 
 async def test_owner_that_ends_beside_a_reader(path, reader):
@@ -117,11 +115,9 @@ async def test_descriptors_that_are_kept(path, reader):
     for _ in range(3):
         await own(path)
     assert count() == kept
-    owner = entries_of(path)
-    await owner.open()
-    await reader.aclose()
-    assert count() > 0
-    await owner.aclose()
+    async with opened(path):
+        await reader.aclose()
+        assert count() > 0
     assert count() == 0
 
 
