@@ -43,7 +43,6 @@ def client_of(service: Simulator, **settings) -> Client:
 
 @pytest.fixture
 async def client(service):
-    """Yield a client of it."""
     async with client_of(service) as made:
         yield made
 

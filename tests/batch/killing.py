@@ -11,7 +11,6 @@ the results that processes were given.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import signal
 import sys
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING
 from invsvc_async import Verdict
 from invsvc_async.simulator import Faults, Simulator
 from tests.batch.killing_troubles import Troubles
-from tests.batch.writing import opened
+from tests.batch.writing import line_of, opened
 from tests.support.children import gone_after
 from tests.support.door import Door
 
@@ -57,8 +56,8 @@ def seed(service: Simulator, items: int, file: Path) -> dict[str, tuple[str, str
             key = f"{hook.id} {turn}"
             arguments = {"webhook": hook.id} | ({"description": value} if value else {})
             asked[key] = operation, hook.id, value
-            lines.append(json.dumps({"operation": operation, "arguments": arguments, "key": key}))
-    file.write_text("\n".join(lines))
+            lines.append(line_of(operation, key, **arguments))
+    file.write_text("".join(lines))
     return asked
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import sqlite3
@@ -20,7 +19,7 @@ from invsvc_async.storage.private_file import own_private
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.reports.test_live import mixed, read
 from tests.batch.test_restored import creates
-from tests.batch.writing import run_all
+from tests.batch.writing import create_line, run_all
 
 
 def changed(path, *statements):
@@ -107,11 +106,7 @@ async def test_bad_journal(service, client, journal, kind, capsys):
             await read(journal)
 
     file = journal.with_name("writes.jsonl")
-    line = {
-        "operation": "webhooks.create",
-        "arguments": {"url": "https://a.example", "events": ["invoice.created"]},
-    }
-    file.write_text(json.dumps(line) + "\n")
+    file.write_text(create_line(1, None))
     assert await asyncio.to_thread(run, ["batch", str(file), "--journal", str(journal), "--no-secrets"]) == 1
     assert wrong in capsys.readouterr().err
     assert service.arrivals() == sent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.reports.not_applied import groups_of
 from tests.batch.conftest import HOOK, POLICY
-from tests.batch.writing import all_of, creates, run_all, updates
+from tests.batch.writing import all_of, create_line, create_lines, creates, run_all, updates
 from tests.support.raw_server import RawServer
 from tests.support.waiting import cancel, until, until_no
 
@@ -238,27 +237,18 @@ async def test_async_input_is_not_held_up(service, client, tmp_path):
     assert keys == ["row-0", "row-1"]
 
 
-def lines(n):
-    """Return *n* creates with keys as lines of a file."""
-    return [
-        json.dumps({"operation": "webhooks.create", "key": f"row-{i}",
-                    "arguments": {"url": f"https://a.example/{i}", "events": ["invoice.created"]}})
-        for i in range(n)
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("last", "words"),
     [
         ("{", "line 301: is not JSON"),
         ('{"operation": "webhooks.create", "arguments": {"url": 1}}', "line 301: webhooks.create: "),
-        (lines(1)[0], "line 301: has the key 'row-0', as line 1"),
+        (create_line(0), "line 301: has the key 'row-0', as line 1"),
     ],
 )
 async def test_file_with_a_bad_line_far_down(service, client, tmp_path, last, words):
     """A file is looked through whole before anything of it is sent, as the error says."""
     file = tmp_path / "writes.jsonl"
-    file.write_text("\n".join([*lines(300), last]))
+    file.write_text("".join([*create_lines(300), last]))
     with pytest.raises(InvalidRequestError) as caught:
         await run_all(tmp_path / "run.db", client, file)
     assert words in str(caught.value)
@@ -279,7 +269,7 @@ async def test_pipe_of_lines(service, client, tmp_path):
     """A file that can be read only once is an input like any other."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    feeding = asyncio.create_task(asyncio.to_thread(pipe.write_text, "\n".join(lines(3))))
+    feeding = asyncio.create_task(asyncio.to_thread(pipe.write_text, "".join(create_lines(3))))
     assert len(await run_all(tmp_path / "run.db", client, pipe)) == 3
     await feeding
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +11,7 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 from tests.batch.child import begin
-from tests.batch.writing import SECRETS, all_end, all_of, creates, run_all
+from tests.batch.writing import SECRETS, all_end, all_of, creates, line_of, run_all
 from tests.support.children import first_lines, read_on
 
 KEYS = {f"row-{i}" for i in range(60)}
@@ -106,13 +105,10 @@ async def test_write_that_is_retried_before_its_result_is_taken(service, client,
 
 def updates_of(service, tmp_path, count):
     """Return a file of updates of *count* webhooks, whose keys are their ids."""
-    file = tmp_path / "writes.jsonl"
-    with file.open("w") as lines:
-        for _ in range(count):
-            hook = service.seed_webhook().id
-            arguments = {"webhook": hook, "description": "new"}
-            lines.write(json.dumps({"operation": "webhooks.update", "arguments": arguments, "key": hook}))
-            lines.write("\n")
+    file, hooks = tmp_path / "writes.jsonl", [service.seed_webhook().id for _ in range(count)]
+    file.write_text(
+        "".join(line_of("webhooks.update", hook, webhook=hook, description="new") for hook in hooks)
+    )
     return file
 
 

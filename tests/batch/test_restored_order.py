@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 
 import attrs
@@ -14,7 +13,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run as command_line
 from tests.batch.conftest import client_of
 from tests.batch.test_restored import copied, refused, restore, run
-from tests.batch.writing import all_of
+from tests.batch.writing import all_of, line_of
 from tests.support.database import database
 from tests.support.waiting import cancel
 
@@ -226,11 +225,16 @@ async def restored_after_lost(things, journal, kept, lost, then):
     return await run_anew(journal, things, *kept, *lost, *then, restored=True)
 
 
-async def test_writes_behind_the_one_that_the_state_shows(things, journal):
+@pytest.mark.parametrize(("kept", "lost"), [("A", "B"), ("AB", "")])
+async def test_writes_behind_the_one_that_the_state_shows(things, journal, kept, lost):
     """C and D are UNKNOWN at first: B's state says that they have not arrived, or were undone. A retry sends them."""
-    found = await restored_after_lost(things, journal, "A", "B", "CD")
+    found = await restored_after_lost(things, journal, kept, lost, "CD")
     assert things.effects() == dict.fromkeys(KINDS, "AB")
-    assert told(found) >= {("B", Verdict.APPLIED), ("C", Verdict.UNKNOWN), ("D", Verdict.UNKNOWN)}
+    assert told(found) >= {
+        *((each, Verdict.APPLIED) for each in lost),
+        ("C", Verdict.UNKNOWN),
+        ("D", Verdict.UNKNOWN),
+    }
     many, found = await retried(journal, things)
     assert many == 4
     assert set(found.values()) == {str(Verdict.APPLIED)}
@@ -297,16 +301,6 @@ async def test_many_writes_to_few_things(service, client, journal, seed):
                 assert name in effects()[journey]
 
 
-async def test_copy_whose_last_write_is_what_the_state_shows(things, journal):
-    """Nothing was lost: what the input has behind the last write of the copy is sent by a retry, in order."""
-    found = await restored_after_lost(things, journal, "AB", "", "CD")
-    assert things.effects() == dict.fromkeys(KINDS, "AB")
-    assert {found[f"{kind} {each}"] for kind in KINDS for each in "CD"} == {str(Verdict.UNKNOWN)}
-    many, found = await retried(journal, things)
-    assert (many, set(found.values())) == (4, {str(Verdict.APPLIED)})
-    assert things.effects() == dict.fromkeys(KINDS, "ABCD")
-
-
 async def test_retry_of_some_after_a_restore(things, journal):
     """A later one that is sent alone overtakes those before it: they are not sent, and nothing tells what they did."""
     await restored_after_lost(things, journal, "A", "B", "CD")
@@ -343,19 +337,15 @@ async def test_state_of_somebody_else_after_a_restore(things, journal):
     assert things.effects() == dict.fromkeys(KINDS, "ABX")
 
 
-async def test_restored_on_the_command_line(service, journal, tmp_path, capsys, monkeypatch):
+@pytest.mark.usefixtures("credential_in_environment")
+async def test_restored_on_the_command_line(service, journal, tmp_path, capsys):
     """Without --restored nothing is sent; with it, nothing is sent again. Later runs do not need it."""
-    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
-    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
     hook = service.seed_webhook().id
     file = tmp_path / "writes.jsonl"
 
     def lines(values):
-        text = [
-            {"operation": "webhooks.update", "arguments": {"webhook": hook, "description": each}, "key": each}
-            for each in values
-        ]
-        file.write_text("".join(json.dumps(each) + "\n" for each in text))
+        given = [line_of("webhooks.update", each, webhook=hook, description=each) for each in values]
+        file.write_text("".join(given))
 
     async def batch(*options):
         code = await asyncio.to_thread(
@@ -380,9 +370,6 @@ async def test_restored_on_the_command_line(service, journal, tmp_path, capsys, 
     lines("ABC")
     code, words = await batch()
     assert code == 0, words
-    assert [entry.body["description"] for entry in service.ledger.effects("webhooks.update")] == [
-        "A",
-        "B",
-        "C",
-    ]
+    effects = service.ledger.effects("webhooks.update")
+    assert [entry.body["description"] for entry in effects] == ["A", "B", "C"]
     assert service.api_key not in words

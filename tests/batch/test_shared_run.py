@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -19,7 +18,7 @@ from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.batch.run import Run
 from invsvc_async.reconcile.compare import url_key
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.writing import all_of, creates, run_all, shelve, unlisted
+from tests.batch.writing import all_of, creates, line_of, run_all, shelve, unlisted
 
 
 @asynccontextmanager
@@ -245,8 +244,7 @@ async def test_key_that_two_machines_give_to_different_writes(service, shared, t
         return {}
 
     def deletes(hook):
-        line = {"operation": "webhooks.delete", "arguments": {"webhook": hook}, "key": "k"}
-        file.write_text(json.dumps(line) + "\n")
+        file.write_text(line_of("webhooks.delete", "k", webhook=hook))
         return file
 
     async with worker(service, shared) as (_, one), worker(service, shared) as (_, two):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 
 from invsvc_async import Absent, Applied
@@ -20,6 +21,23 @@ def creates(client, n, start=0):
         client.webhooks.create(url=f"https://me.example/{i}", events=["invoice.created"]).keyed(f"row-{i}")
         for i in range(start, start + n)
     )
+
+
+def line_of(operation, key=None, **arguments):
+    """Return the line of a file for a write."""
+    found = {"operation": operation, "arguments": arguments} | ({} if key is None else {"key": key})
+    return json.dumps(found) + "\n"
+
+
+def create_line(number, key=...):
+    """Return the line of a create of a URL of its own; its key is that of :func:`creates`, if none is given."""
+    url, key = f"https://me.example/{number}", f"row-{number}" if key is ... else key
+    return line_of("webhooks.create", key, url=url, events=["invoice.created"])
+
+
+def create_lines(count):
+    """Return the lines of the same writes as :func:`creates`."""
+    return [create_line(number) for number in range(count)]
 
 
 def updates(client, hooks, value):

@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 import stat
 import sys
-import threading
 from contextlib import closing
 
 import attrs
@@ -24,7 +23,6 @@ from tests.batch.conftest import HOOK, client_of
 from tests.durable.killed import cut_off
 from tests.durable.stores import end, fill, lanes_of, numbers, opened, store_of
 from tests.faults.conftest import SHORT
-from tests.support.power_cut import check_that_lasts
 from tests.support.waiting import cancel, until, until_no
 
 
@@ -231,27 +229,6 @@ async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
     async with client_of(service, journal=path) as client:
         assert [outcome.verdict for outcome in await client.recover()] == [Verdict.APPLIED] * 2
     assert await kept(path) == []
-
-
-@pytest.mark.parametrize("then", ["close", "open"])
-async def test_opening_that_is_cancelled(tmp_path, monkeypatch, then):
-    """The file stays this owner's while a thread still opens it; no thread is left once it is closed."""
-    path = tmp_path / "journal.db"
-    assert await kept(path) == []
-    journal, other = ClientJournal(path), ClientJournal(path)
-    async with check_that_lasts(monkeypatch, path) as begun:
-        opening = asyncio.create_task(journal.open())
-        await begun()
-        await cancel(opening)
-        with pytest.raises(JournalError, match="is in use"):
-            await other.open()
-    if then == "open":
-        await journal.open()
-        assert [intent async for intent in journal.open_intents()] == []
-    await journal.aclose()
-    await other.open()
-    await other.aclose()
-    assert [each.name for each in threading.enumerate() if str(path) in each.name] == []
 
 
 async def test_database_of_the_application_is_left_alone(tmp_path):

@@ -24,7 +24,6 @@ from tests.support.waiting import until
 
 
 def outbox_at(name: str, **settings: object) -> str:
-    """Return the address of the outbox called *name*."""
     return database().at(outbox=name, **settings)
 
 
@@ -42,14 +41,12 @@ def place(request, address, tmp_path):
 
 @pytest.fixture
 async def outbox(address, client):  # noqa: F811 - a fixture
-    """Yield the outbox there, open."""
     async with Outbox.open(address, client) as opened:
         yield opened
 
 
 @pytest.fixture
 async def connection():
-    """Yield a connection of asyncpg."""
     made = await asyncpg.connect(database().address)
     yield made
     await made.close()
@@ -148,7 +145,6 @@ CONNECTIONS = {
 
 
 async def verdict_of(outbox, key, seconds=60.0):
-    """Wait for the outcome of *key*."""
     return await until(lambda: outbox.get(key), every=0.02, within=seconds)
 
 
@@ -158,7 +154,6 @@ def written(entries, hook=None):
 
 
 async def verdicts_of(outbox, keys):
-    """Wait for the verdicts of *keys*."""
     return [(await verdict_of(outbox, key)).verdict for key in keys]
 
 

@@ -130,20 +130,6 @@ async def test_database_restarted_in_the_middle(service, client, outbox, address
     assert len(service.ledger.entries) == 2
 
 
-async def test_write_that_is_in_flight_when_the_block_ends(service, client, outbox):
-    """What is not answered within the grace is left as it may have been sent, and settled by the next dispatcher."""
-    hook = service.seed_webhook().id
-    service.script("webhooks.update", "apply, then hang")
-    async with outbox.dispatching(grace=0.0):
-        [key] = await enqueue(outbox, client.webhooks.update(hook, description="x"))
-        await service.arrived("webhooks.update")
-    assert await outbox.get(key) is None
-    async with outbox.dispatching():
-        outcome = await verdict_of(outbox, key)
-    assert outcome.verdict is Verdict.APPLIED
-    assert service.arrivals("webhooks.update") == 1
-
-
 async def test_applications_on_one_database_see_only_their_own(service, client, outbox, address):
     """Another base URL or credential has an outbox of its own, though the keys are the same."""
     hook = service.seed_webhook().id
@@ -269,6 +255,7 @@ async def test_newer_write_in_flight_beyond_those_fetched_first(service, client,
         between = [client.webhooks.update(other, description="x") for other in others]
         *_, new = await enqueue(outbox, *between, client.webhooks.update(hook, description="new"))
         await service.arrived("webhooks.update", 5)
+    assert await outbox.get(new) is None
     await outbox.retry(old)
     async with outbox.dispatching():
         outcomes = [await verdict_of(outbox, key) for key in (old, new)]
@@ -346,19 +333,6 @@ async def test_dispatching_twice_is_refused(outbox):
         with pytest.raises(ConfigurationError, match="does so already"):
             async with outbox.dispatching():
                 pass
-
-
-async def test_dispatcher_without_notifications_polls(service, client, outbox, monkeypatch):
-    """Behind a pooler that passes no notifications on, new writes are found by polling."""
-
-    async def never(_woken):
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(outbox._store.store, "hear", never)
-    async with outbox.dispatching():
-        await asyncio.sleep(0.1)
-        [key] = await enqueue(outbox, update(client, service, "x"))
-        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
 
 
 @pytest.mark.parametrize("place", ["feed", "beat"])

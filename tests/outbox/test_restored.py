@@ -15,7 +15,7 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_of_unfit
 from tests.batch.conftest import HOOK
 from tests.outbox.conftest import enqueue, entries_of, spoil, update, verdict_of, verdicts_of, written
-from tests.support.database import database
+from tests.support.database import TABLES_MADE_ANEW, database
 from tests.support.waiting import until, until_no
 
 OF_BEFORE = ("entries", "unheard", "states", "facts")
@@ -39,15 +39,6 @@ async def put_back(outbox, act):
         await connection.execute(f"INSERT INTO {schema}.{name} TABLE {schema}.{name}_before")
     await outbox._store.store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
     await connection.close()
-
-
-async def made_anew(connection, schema, more=""):
-    """Put the copy of the entries in their place, as a restored dump does."""
-    await connection.execute(
-        f"SET search_path = {schema}; CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew TABLE copy;"
-        "ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries; ALTER TABLE anew RENAME TO entries;"
-        + more
-    )
 
 
 async def test_database_restored_from_a_backup(service, client, outbox, address, caplog):
@@ -268,7 +259,7 @@ async def test_tables_that_are_restored_under_a_dispatcher(service, client, outb
             await connection.execute(f"CREATE TABLE {schema}.copy AS TABLE {schema}.entries")
         await verdict_of(outbox, key)
         async with connection.transaction():
-            await made_anew(connection, schema)
+            await connection.execute(f"SET LOCAL search_path = {schema}; {TABLES_MADE_ANEW}")
         while "the tables were made anew" not in caplog.text:
             assert len(service.ledger.entries) == 2
             await asyncio.sleep(0.01)
@@ -294,7 +285,7 @@ async def test_second_restore_from_a_copy_that_was_made_after_the_first(
     await connection.execute("CREATE TABLE facts_before AS TABLE facts")
     async with Outbox.open(address, client, restored=True) as told:
         assert await sent(told, [late]) == [Verdict.APPLIED]
-    await made_anew(connection, schema, "TRUNCATE facts; INSERT INTO facts TABLE facts_before")
+    await connection.execute(TABLES_MADE_ANEW + "TRUNCATE facts; INSERT INTO facts TABLE facts_before")
     await refused()
     async with Outbox.open(address, client, restored=True) as told:
         assert await sent(told, [late]) == [Verdict.APPLIED]

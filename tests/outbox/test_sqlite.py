@@ -49,14 +49,12 @@ def path(tmp_path):
 
 @pytest.fixture
 async def outbox(path, client):
-    """Yield the outbox there, open."""
     async with Outbox.open(path, client) as opened:
         yield opened
 
 
 @pytest.fixture
 async def connection(path):
-    """Yield a connection of the application."""
     async with aiosqlite.connect(path) as made:
         yield made
 

@@ -16,7 +16,6 @@ from tests.outbox.test_results import taken
 
 @pytest.fixture
 async def outbox(place, client):
-    """Give the outbox there, open."""
     async with Outbox.open(place, client) as opened:
         yield opened
 
@@ -77,7 +76,6 @@ async def test_prune_leaves_no_body(service, client, outbox):
 
 
 async def number(outbox, text):
-    """Return the number that a query gives."""
     return (await outbox._store.store.rows(text))[0][0]
 
 

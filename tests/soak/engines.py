@@ -62,11 +62,9 @@ class Engine:
         return child
 
     async def worker(self) -> asyncio.subprocess.Process:
-        """Start a worker."""
         raise NotImplementedError
 
     async def submit(self, tasks: int) -> None:
-        """Submit tasks."""
         raise NotImplementedError
 
     def victims(self, worker: asyncio.subprocess.Process) -> list[int]:

@@ -90,6 +90,12 @@ def failing_at_return(
     return failing
 
 
+TABLES_MADE_ANEW = """
+CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew TABLE copy;
+ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries; ALTER TABLE anew RENAME TO entries;
+"""  # as a dump is restored; *copy* is what it has
+
+
 def failing_at_cancellation(in_task: str = "") -> tuple[asyncio.Event, Callable[..., Any]]:
     """
     Return an event, and a function that sets it, waits, and raises an error in place of the cancellation.

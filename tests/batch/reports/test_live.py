@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from contextlib import asynccontextmanager
@@ -19,7 +18,7 @@ from invsvc_async.batch.run_status import RUN, Status, statuses_in
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.sqlite_store import SqliteStore
 from tests.batch.test_circuit_breaker import behind_door, paused
-from tests.batch.writing import all_of, creates, opened, run_all
+from tests.batch.writing import all_of, create_lines, creates, opened, run_all
 from tests.support.database import database
 
 
@@ -31,7 +30,6 @@ async def watching(path):
 
 
 async def read(path):
-    """Open, read and close."""
     async with watching(path) as watch:
         return await watch.read()
 
@@ -53,15 +51,6 @@ def mixed(client, n, start=0):
         yield (
             write or client.webhooks.create(url=f"https://me.example/{i}", events=["invoice.created"])
         ).keyed(f"row-{i}")
-
-
-def lines(path, n):
-    """Write a file of *n* creates."""
-    path.write_text("".join(
-        json.dumps({"operation": "webhooks.create", "arguments": {"url": f"https://me.example/{i}",
-                    "events": ["invoice.created"]}, "key": f"row-{i}"}) + "\n" for i in range(n)
-    ))  # fmt: skip
-    return path
 
 
 async def test_counts_beside_a_run(client, journal):
@@ -94,7 +83,8 @@ async def all_of_rest(run):
 
 async def test_pause_and_the_length_of_the_input(service, tmp_path, journal):
     """While the service is away, the reason and the next probe are shown, and how much the input has."""
-    file = lines(tmp_path / "w.jsonl", 50)
+    file = tmp_path / "w.jsonl"
+    file.write_text("".join(create_lines(50)))
     async with behind_door(service) as (client, door):
         await door.shut()
         async with Batch.open(journal, client, concurrency=4) as batch:

@@ -28,7 +28,7 @@ from invsvc_async.resources.by_name import as_write
 from invsvc_async.writes.as_data import arguments_of
 from invsvc_async.writes.new_intent import intent_of
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.writing import all_of, opened, run_all
+from tests.batch.writing import all_of, line_of, opened, run_all
 from tests.support.database import database
 
 WRITES = {
@@ -236,7 +236,7 @@ async def test_end_of_a_run_says_why(service, client, tmp_path, capsys):
     """What a run prints at its end has the causes, and what to do."""
     service.script("webhooks.create", "422")
     file = tmp_path / "writes.jsonl"
-    file.write_text(json.dumps({"operation": "webhooks.create", "arguments": HOOK, "key": "row-1"}) + "\n")
+    file.write_text(line_of("webhooks.create", "row-1", **HOOK))
     assert await invsvc(file, "--journal", tmp_path / "run.db", "--no-secrets") == 1
     out = capsys.readouterr().out
     assert "refused: HTTP 422" in out
