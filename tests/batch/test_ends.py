@@ -67,19 +67,29 @@ async def test_input_that_fails_while_writes_are_in_flight(service, client, jour
     assert len(secrets) == len(service.ledger.effects("webhooks.create"))
 
 
+class Endless:
+    """An input without an end, which counts the writes that it has given."""
+
+    def __init__(self, client):
+        self.client, self.given = client, 0
+
+    def __iter__(self):
+        for self.given in itertools.count(1):
+            yield self.client.webhooks.create(**HOOK).keyed(f"k{self.given}")
+
+    async def awaited(self):
+        """Yield the same asynchronously."""
+        for write in self:
+            yield write
+
+
 async def test_stopped_run_reads_no_further(service, client, tmp_path):
     """While the last answer is awaited, an endless input is not read on: nothing of it will be sent."""
     service.script("webhooks.create", "apply, then slow 1.0", "400")
-    given = 0
-
-    def source():
-        nonlocal given
-        for given in itertools.count(1):
-            yield client.webhooks.create(**HOOK).keyed(f"k{given}")
-
+    source = Endless(client)
     with pytest.raises(BatchStoppedError):
-        await run_all(tmp_path / "run.db", client, source(), concurrency=4, stop_after=1)
-    assert given < 5 * AT_ONCE
+        await run_all(tmp_path / "run.db", client, iter(source), concurrency=4, stop_after=1)
+    assert source.given < 5 * AT_ONCE
 
 
 async def test_stopped_run_says_what_it_left(service, client, tmp_path):
@@ -113,18 +123,11 @@ async def test_cancelled_run_shelves_at_once(service, client, tmp_path):
 async def test_cancelled_run_whose_source_is_ahead(service, client, tmp_path, recwarn):
     """The write that its queue had no place for is not said to be forgotten, either."""
     service.script("webhooks.create", *["hang"] * 4)
-    given = 0
-
-    async def source():
-        nonlocal given
-        for given in itertools.count(1):
-            yield client.webhooks.create(**HOOK).keyed(f"k{given}")
-
+    source, before = Endless(client), -1
     async with Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
-        running = asyncio.create_task(all_of(batch, source()))
-        before = -1
-        while given != before or not service.arrivals("webhooks.create"):
-            before = given
+        running = asyncio.create_task(all_of(batch, source.awaited()))
+        while source.given != before or not service.arrivals("webhooks.create"):
+            before = source.given
             await asyncio.sleep(0.05)
         await cancel(running)
     gc.collect()

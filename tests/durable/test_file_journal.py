@@ -20,8 +20,8 @@ from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.reconcile.history import Attempt
 from tests.batch.conftest import HOOK, client_of
-from tests.durable.killed import cut_off
 from tests.durable.stores import end, fill, lanes_of, numbers, opened, store_of
+from tests.durable.writing import cut_off
 from tests.faults.conftest import SHORT
 from tests.support.waiting import cancel, until, until_no
 

@@ -1,39 +1,12 @@
-"""The short form in which journals keep intents: nothing of one is lost."""
+"""The short form in which journals keep intents."""
 
 from __future__ import annotations
 
-import attrs
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from invsvc_async import Intent, JournalError
 from invsvc_async.durable.intents import Commons, Packed, pack, unpack
 from invsvc_async.reconcile.intent import Scope
-from tests.support.fuzzing import FIELDS, plain
-
-WRITES = {
-    "operation": st.just("client.write"),
-    "path": st.just({"method": "POST", "path": "/x"}),
-    "body": plain,
-    "has_body": st.booleans(),
-}
-
-
-@settings(max_examples=60, deadline=None)
-@given(intents=st.lists(st.builds(Intent, **FIELDS, **WRITES), min_size=1, max_size=3))
-def test_any_intent_there_and_back(intents):
-    """Of any intent every field comes back as it was, though several share their common parts."""
-    commons = Commons()
-    stored = [(each.key, pack(each, commons)) for each in intents]
-    reopened = Commons()
-    for number, text in commons.texts.items():
-        reopened.texts[number] = text
-    assert [unpack(key, packed, reopened) for key, packed in stored] == intents
-
-
-def test_every_field_is_tried():
-    """A field that is added to intents has its values here too."""
-    assert {*FIELDS, *WRITES} == {each.name for each in attrs.fields(Intent)}
 
 
 def test_empty_baseline_is_not_none():

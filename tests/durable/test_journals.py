@@ -9,8 +9,8 @@ import pytest
 from invsvc_async import ApiKey, SecretLostError, Verdict
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
-from tests.durable.killed import cut_off
 from tests.durable.test_shared_journal import recovered
+from tests.durable.writing import cut_off
 
 
 async def test_write_of_a_killed_process_is_settled_by_the_next(service, address):

@@ -14,7 +14,8 @@ from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.restored import mark_restored
-from tests.batch.conftest import HOOK, client_of
+from tests.batch.conftest import client_of
+from tests.durable.writing import create, rename
 from tests.support.database import database
 from tests.support.waiting import cancel
 
@@ -23,14 +24,6 @@ from tests.support.waiting import cancel
 def shared(request):
     """Return the address of a shared journal, in which nobody counts as dead here."""
     return database().at(journal=f"c{abs(hash(request.node.nodeid))}", silence=600)
-
-
-def create(client, key="k", **changes):
-    return client.webhooks.create(**{**HOOK, **changes}).keyed(key)
-
-
-def rename(client, name, key):
-    return client.journeys.update("jrn_1", name=name).keyed(key)
 
 
 def journal_of(client):

@@ -27,19 +27,11 @@ from invsvc_async import (
 from invsvc_async.durable import key_claims
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
-from tests.durable.killed import cut_off
+from tests.durable.writing import create, cut_off, rename
 from tests.support.children import until_stopped
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
 from tests.support.waiting import until
-
-
-def create(client, key="k", **changes):
-    return client.webhooks.create(**{**HOOK, **changes}).keyed(key)
-
-
-def rename(client, name, key):
-    return client.journeys.update("jrn_1", name=name).keyed(key)
 
 
 def named(address, query):

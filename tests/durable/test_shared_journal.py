@@ -16,7 +16,7 @@ from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.postgres_store import PostgresStore
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.durable.child import process
-from tests.durable.killed import cut_off
+from tests.durable.writing import cut_off
 from tests.support.children import until_stopped
 from tests.support.database import failing_at_cancellation
 from tests.support.database_proxy import database_proxy

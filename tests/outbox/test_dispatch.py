@@ -22,7 +22,7 @@ from invsvc_async.durable.results import Consumer
 from invsvc_async.outbox import dispatch
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
-from tests.durable.killed import cut_off
+from tests.durable.writing import cut_off
 from tests.outbox.conftest import enqueue, entries_of, update, verdict_of, verdicts_of, written
 from tests.soak.outboxes import run
 from tests.support.database import database, failing_at_cancellation
