@@ -1,24 +1,36 @@
 """
 Run a batch in a process that is there to be killed.
 
-    python -m tests.batch.child BASE_URL API_KEY JOURNAL FILE CONCURRENCY [TRANSITION NUMBER]
+    python -m tests.batch.child BASE_URL JOURNAL FILE HOW
 
-FILE "-" is a worker, which waits for work.  With a transition it kills itself, the NUMBER-th time that it
-comes there.
+FILE "-" is a worker, which waits for work; without a FILE, the input has twenty creates and then no end.  HOW is JSON
+of :class:`How`.  A run that stops because its token is refused ends with the exit code 9.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
-from functools import partial, wraps
+import time
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
+import attrs
+
+from invsvc_async import ApiKey, BatchStoppedError, Client, ReconcilePolicy, Timeouts, TokenProvider
 from invsvc_async.batch import Batch
 from invsvc_async.batch.item import Item, ItemOptions
+from tests.batch.writing import SECRETS, creates
+from tests.support.children import started
 
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+
+STOPPED = 9
 TRANSITIONS = {  # name: (class, method, before it or after)
     "before it is stored": (Item, "sending", "before"),
     "stored and not sent": (Item, "sending", "after"),
@@ -28,7 +40,25 @@ TRANSITIONS = {  # name: (class, method, before it or after)
 }
 # Late effects of the service land within 0.15 s: well inside the windows, on a busy machine too.
 POLICY = ReconcilePolicy(settle_after_error=0.5, settle_after_loss=0.6, deadline=20.0)
-ATTEMPT = 3.0  # s: an answer that is only slow, on a busy machine, is no lost answer
+
+
+@attrs.frozen(kw_only=True)
+class How:
+    """How a process runs a batch."""
+
+    key: str = ""
+    token: str = ""  # a file that has the key
+    asks: bool = False  # for the key in that file, whenever it needs one
+    dies: tuple[str, int] | None = None  # by SIGKILL, the so many-th time that it comes to a transition
+    retry: dict[str, Any] | None = None  # arguments of ``Batch.retry``, which is called first
+    told: str = ""  # a file to which each result is written
+    prints: bool = False  # the key of each result; from the 100th on, it takes one in 20 ms
+    attempt: float = 3.0  # s: an answer that is only slow, on a busy machine, is no lost answer
+
+
+async def begin(url: str, journal: Path | str, file: Path | str, **how: Any) -> Process:
+    """Start such a process."""
+    return await started("tests.batch.child", url, journal, file, json.dumps(how))
 
 
 def die_at(transition: str, number: int) -> None:
@@ -47,20 +77,47 @@ def die_at(transition: str, number: int) -> None:
     setattr(cls, name, dying)
 
 
-async def main(url: str, key: str, journal: str, file: str, concurrency: str, *death: str) -> None:
-    if death:
-        die_at(death[0], int(death[1]))
+def credential_of(how: How):
+    """Make the credential: a key, or a provider that reads the file whenever it is asked."""
+
+    async def read():
+        return Path(how.token).read_text()  # noqa: ASYNC240 - a few bytes
+
+    return TokenProvider(read, kind="api_key") if how.asks else ApiKey(how.key or Path(how.token).read_text())
+
+
+async def endless(client):
+    """Yield twenty writes, then wait."""
+    for write in creates(client, 20):
+        yield write
+    await asyncio.Event().wait()
+
+
+async def main(url: str, journal: str, file: str, settings: str) -> int:
+    how, count = How(**json.loads(settings)), 0
+    told = os.open(how.told, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if how.told else 0
+    if how.dies:
+        die_at(*how.dies)
+    times = {"reconcile": POLICY, "timeout": Timeouts(attempt=how.attempt), "max_concurrency": 64}
     async with (
-        Client(
-            url, ApiKey(key), reconcile=POLICY, timeout=Timeouts(attempt=ATTEMPT), max_concurrency=64
-        ) as client,
-        Batch.open(
-            journal, client, concurrency=int(concurrency), on_secret=lambda _key, _hook: None
-        ) as batch,
+        Client(url, credential_of(how), **times) as client,
+        Batch.open(journal, client, concurrency=24, same_mode=True, **SECRETS) as batch,
     ):
-        async for _ in batch.work() if file == "-" else batch.run(file):
-            pass
+        if how.retry:
+            await batch.retry(**how.retry)
+        try:
+            async for result in batch.work() if file == "-" else batch.run(file or endless(client)):
+                if told:
+                    line = json.dumps([result.key, str(result.verdict), time.monotonic()])
+                    os.write(told, f"{line}\n".encode())
+                if how.prints:
+                    await asyncio.sleep(0.02 * (count >= 100))
+                    print(result.key, flush=True)  # noqa: T201 - read by the test
+                    count += 1
+        except BatchStoppedError:
+            return STOPPED
+    return 0
 
 
 if __name__ == "__main__":
-    asyncio.run(partial(main, *sys.argv[1:])())
+    sys.exit(asyncio.run(main(*sys.argv[1:])))

@@ -43,7 +43,6 @@ def client_of(service: Simulator, **settings) -> Client:
 
 @pytest.fixture
 async def client(service):
-    """Yield a client of it."""
     async with client_of(service) as made:
         yield made
 
@@ -64,3 +63,10 @@ def shared(request):
 def journal(request, tmp_path):
     """Return the path or the address of a new journal."""
     return tmp_path / "run.db" if request.param == "file" else request.getfixturevalue("shared")
+
+
+@pytest.fixture
+def credential_in_environment(service, monkeypatch):
+    """Let commands find the service and its key."""
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)

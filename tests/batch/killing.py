@@ -11,30 +11,27 @@ the results that processes were given.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import signal
 import sys
 import tempfile
 from collections import Counter
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invsvc_async import Verdict
-from invsvc_async.batch.entries import entries_of
 from invsvc_async.simulator import Faults, Simulator
-from tests.batch.killing_child import STOPPED
 from tests.batch.killing_troubles import Troubles
+from tests.batch.writing import line_of, opened
 from tests.support.children import gone_after
 from tests.support.door import Door
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
     from invsvc_async.durable.entry import Entry
-    from tests.batch.killing_troubles import Moved
+    from tests.batch.killing_troubles import Moved, Runs
 
 FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.15, hang=0.3)
 
@@ -59,91 +56,25 @@ def seed(service: Simulator, items: int, file: Path) -> dict[str, tuple[str, str
             key = f"{hook.id} {turn}"
             arguments = {"webhook": hook.id} | ({"description": value} if value else {})
             asked[key] = operation, hook.id, value
-            lines.append(json.dumps({"operation": operation, "arguments": arguments, "key": key}))
-    file.write_text("\n".join(lines))
+            lines.append(line_of(operation, key, **arguments))
+    file.write_text("".join(lines))
     return asked
 
 
-@asynccontextmanager
-async def running(service: Simulator, journal: Path | str, file: Path | str) -> AsyncIterator[Process]:
-    """Start a process that runs the batch; whatever happens, it is gone in the end."""
-    async with gone_after(await begin(service, journal, file)) as child:
-        yield child
-
-
-async def begin(service: Simulator, journal: Path | str, file: Path | str, *death: str) -> Process:
-    """Start a process that runs the batch."""
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.batch.child", service.base_url, service.api_key, str(journal), str(file), "24", *death
-    )  # fmt: skip
-
-
-async def kill_often(
-    service: Simulator, journal: Path | str, file: Path, kills: int, chance: random.Random
-) -> int:
-    """Run the batch to its end, killed up to *kills* times at random moments; gives how often it was."""
+async def kill_often(service: Simulator, runs: Runs, kills: int, chance: random.Random) -> int:
+    """Run the batch to its end, killed up to *kills* times at random moments; return how often it was."""
     killed = 0
     while killed < kills:
+        await runs.force()
         before = service.arrivals()
-        child = await begin(service, journal, file)
-        ending = asyncio.create_task(child.wait())
-        while service.arrivals() == before and not ending.done():  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.005)
-        await asyncio.wait([ending], timeout=chance.uniform(0.0, 0.5))
-        if ending.done():
-            assert child.returncode == 0, "the batch failed by itself"
-            break
-        with suppress(ProcessLookupError):
-            child.kill()
-        await ending
-        killed += 1
-    child = await begin(service, journal, file)
-    assert await child.wait() == 0, "the batch failed"
-    await service.settled()
-    return killed
-
-
-async def kill_others(service: Simulator, journal: str, file: Path, kills: int, chance: random.Random) -> int:
-    """Run the batch to its end, and beside it up to *kills* workers that are stopped, woken or killed."""
-    killed = 0
-    async with running(service, journal, file) as child:
-        ending = asyncio.create_task(child.wait())
-        while killed < kills and not ending.done():
-            async with running(service, journal, "-") as other:
-                await asyncio.wait([ending], timeout=chance.uniform(0.8, 2.5))
-                if chance.random() < 0.5:
-                    other.send_signal(signal.SIGSTOP)
-                    await asyncio.wait(
-                        [ending], timeout=chance.uniform(1.2, 2.2)
-                    )  # it is silent for 1 s or so
-                    other.send_signal(signal.SIGCONT)
-                    await asyncio.wait([ending], timeout=chance.uniform(0.0, 0.5))
-            killed += 1
-        assert await ending == 0, "the batch failed"
-    await service.settled()
-    return killed
-
-
-async def kill_amid_troubles(
-    service: Simulator, troubles: Troubles, kills: int, chance: random.Random
-) -> int:
-    """
-    Run the batch to its end amid troubles, killed up to *kills* times; gives how often it was.
-
-    In the end, when nothing is wrong any more, what failed is retried once.
-    """
-    killed = 0
-    while killed < kills:
-        await troubles.force()
-        before = service.arrivals()
-        child = await troubles.begin()
+        child = await runs.begin()
         ending = asyncio.create_task(child.wait())
         while service.arrivals() == before and not ending.done():
-            troubles.stir()
+            runs.stir()
             await asyncio.sleep(0.005)
-        await asyncio.wait([ending], timeout=chance.uniform(0.0, 1.0))
+        await asyncio.wait([ending], timeout=chance.uniform(0.0, runs.longest))
         if ending.done():
-            assert child.returncode in (0, STOPPED), "the batch failed by itself"
+            assert child.returncode in runs.ends, "the batch failed by itself"
             if child.returncode == 0:
                 break
             continue
@@ -151,68 +82,44 @@ async def kill_amid_troubles(
             child.kill()
         await ending
         killed += 1
-    await _end(service, troubles)
+    await runs.end()
+    await service.settled()
     return killed
 
 
-async def _end(service: Simulator, troubles: Troubles) -> None:
-    """Run the batch to its end without troubles, and once more after a retry of what failed."""
-    await troubles.calm()
-    for retry in (False, True):
-        child = await troubles.begin(kind="provider", retries=False, failed=retry)
-        assert await child.wait() == 0, "the batch failed"
-    await service.settled()
-
-
-async def kill_workers_amid_troubles(
-    service: Simulator, troubles: Troubles, kills: int, chance: random.Random
-) -> int:
-    """Run the batch to its end amid troubles, and beside it up to *kills* workers that are stopped or killed."""
+async def kill_others(service: Simulator, runs: Runs, kills: int, chance: random.Random) -> int:
+    """Run the batch to its end, and beside it up to *kills* workers that are stopped, woken or killed."""
     killed = 0
-    child = await troubles.begin(kind="provider", retries=False)
-    try:
+    async with gone_after(await runs.begin(last=True)) as child:
         ending = asyncio.create_task(child.wait())
         while killed < kills and not ending.done():
-            await troubles.force()
-            troubles.stir()
-            other = await troubles.begin(works=True)
-            await asyncio.wait([ending], timeout=chance.uniform(0.8, 2.5))
-            with suppress(ProcessLookupError):
-                if chance.random() < 0.5:
+            await runs.force()
+            runs.stir()
+            async with gone_after(await runs.begin(works=True)) as other:
+                await asyncio.wait([ending], timeout=chance.uniform(0.8, 2.5))
+                if chance.random() < 0.5 and other.returncode is None:
                     other.send_signal(signal.SIGSTOP)
-                    await asyncio.wait([ending], timeout=chance.uniform(1.2, 2.2))  # it is silent for 1 s
+                    await asyncio.wait(
+                        [ending], timeout=chance.uniform(1.2, 2.2)
+                    )  # it is silent for 1 s or so
                     other.send_signal(signal.SIGCONT)
                     await asyncio.wait([ending], timeout=chance.uniform(0.0, 0.5))
-                other.kill()
-            await other.wait()
             killed += 1
-        await troubles.calm()
+        await runs.calm()
         assert await ending == 0, "the batch failed"
-    finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
-    await _end(service, troubles)
+    await service.settled()
     return killed
 
 
 async def verdicts_of(journal: Path | str) -> dict[str, str]:
     """Read what the journal says of each key."""
-    return {entry.key: str(entry.verdict) for entry in await _done(journal)}
+    return {entry.key: str(entry.verdict) for entry in await done_in(journal)}
 
 
-async def order_of(journal: Path | str) -> dict[str, int]:
-    """Read the place of each key in the order of the journal."""
-    return {entry.key: entry.place for entry in await _done(journal)}
-
-
-async def _done(journal: Path | str) -> list[Entry]:
-    entries = entries_of(journal)
-    await entries.open()
-    try:
+async def done_in(journal: Path | str) -> list[Entry]:
+    """Read what is done."""
+    async with opened(journal) as entries:
         return await entries.done(None, 0, 1_000_000)
-    finally:
-        await entries.aclose()
 
 
 def violations(
@@ -317,13 +224,16 @@ async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7, where: s
             door = Door(service)
             await door.open()
             troubles = Troubles(service, door, journal, file, chance)
-            kill = kill_workers_amid_troubles if where == "workers" else kill_amid_troubles
-            killed = await kill(service, troubles, kills, chance)
+            if where == "workers":
+                killed = await kill_others(service, troubles, kills, chance)
+                await troubles.end()
+                await service.settled()
+            else:
+                killed = await kill_often(service, troubles, kills, chance)
             await door.shut()
             verdicts, told = await verdicts_of(journal), troubles.told()
-            found = violations(
-                service, asked, verdicts, order=await order_of(journal), moved=troubles.moved, told=told
-            )
+            order = {entry.key: entry.place for entry in await done_in(journal)}
+            found = violations(service, asked, verdicts, order=order, moved=troubles.moved, told=told)
     counts = dict(Counter(verdicts.values()))
     judged = "\n".join(found) or "no duplicate, none lost, all in order, every verdict right"
     print(  # noqa: T201 - a session's output

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 from collections import Counter
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async import Verdict
-from invsvc_async.batch.entries import entries_of
 from invsvc_async.simulator import Faults
+from tests.batch.child import STOPPED, begin
+from tests.batch.writing import opened
 
 if TYPE_CHECKING:
     import random
     from asyncio.subprocess import Process
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.simulator import Simulator
     from tests.support.door import Door
 
@@ -35,14 +32,45 @@ class Moved(NamedTuple):
     before: int  # its place until then
 
 
-class Troubles:
-    """Brings troubles over one batch, and starts its processes."""
+class Runs:
+    """Starts the processes of one batch, which is killed; nothing else is wrong."""
+
+    longest = 0.5  # s, after its first request, until a process is killed
+    ends: tuple[int, ...] = (0,)  # exit codes of those that end by themselves
+
+    def __init__(self, service: Simulator, journal: Path | str, file: Path) -> None:
+        self._service, self._journal, self._file = service, journal, file
+
+    async def begin(self, *, works: bool = False, last: bool = False) -> Process:
+        """Start a process that runs the batch, or works beside it; no other comes after the *last* one."""
+        where = self._service.base_url, self._journal, "-" if works else self._file
+        return await begin(*where, key=self._service.api_key)
+
+    async def end(self) -> None:
+        """Run the batch to its end."""
+        assert await (await self.begin(last=True)).wait() == 0, "the batch failed"
+
+    async def force(self) -> None:
+        """Retry something, and make it the newest, before a process begins."""
+
+    def stir(self) -> None:
+        """Make something happen if nothing does."""
+
+    async def calm(self) -> None:
+        """Wait until nothing is wrong."""
+
+
+class Troubles(Runs):
+    """Brings troubles over one batch, too."""
+
+    longest = 1.0
+    ends = (0, STOPPED)
 
     def __init__(
         self, service: Simulator, door: Door, journal: Path | str, file: Path, chance: random.Random
     ) -> None:
-        self._service, self._door, self._journal, self._file = service, door, journal, file
-        self._chance = chance
+        super().__init__(service, journal, file)
+        self._door, self._chance = door, chance
         self._faults = service.faults
         self._token, self._told = file.with_name("token"), file.with_name("told.jsonl")
         self._live = service.api_key
@@ -54,21 +82,22 @@ class Troubles:
 
     # --- processes
 
-    async def begin(
-        self, *, kind: str = "", works: bool = False, retries: bool = True, failed: bool = False
-    ) -> Process:
-        """Start a process that runs the batch, and perhaps retries writes first; all *failed* ones if asked."""
-        if failed:
-            retry = json.dumps({"failed": True})
-        elif retries and not works and self._chance.random() < 0.4:
-            retry = json.dumps(await self._choose_retry())
-        else:
-            retry = ""
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.batch.killing_child", self._door.base_url, str(self._token),
-            kind or self._chance.choice(["provider", "fixed"]), str(self._journal),
-            "-" if works else str(self._file), str(self._told), *filter(None, [retry]),
-        )  # fmt: skip
+    async def begin(self, *, works: bool = False, last: bool = False, failed: bool = False) -> Process:
+        """Start one, which perhaps retries writes first; all *failed* ones if asked."""
+        retry: dict[str, object] = {"failed": True} if failed else {}
+        if not (works or last) and self._chance.random() < 0.4:
+            retry = await self._choose_retry()
+        where = self._door.base_url, self._journal, "-" if works else self._file
+        asks = last or self._chance.random() < 0.5
+        files = {"token": str(self._token), "told": str(self._told)}
+        return await begin(*where, asks=asks, retry=retry, attempt=1.0, **files)
+
+    async def end(self) -> None:
+        """Run the batch to its end without troubles, and once more after a retry of what failed."""
+        await self.calm()
+        for failed in (False, True):
+            child = await self.begin(last=True, failed=failed)
+            assert await child.wait() == 0, "the batch failed"
 
     async def _choose_retry(self) -> dict[str, object]:
         self.count["retries"] += 1
@@ -77,24 +106,15 @@ class Troubles:
         return {"failed": True, "keys": await self._some_failed(50)}
 
     async def _some_failed(self, most: int) -> list[str]:
-        async with self._entries() as entries:
+        async with opened(self._journal) as entries:
             failed = [entry.key for each in FAILED for entry in await entries.done(each, 0, 1000)]
         return self._chance.sample(failed, min(len(failed), most))
-
-    @asynccontextmanager
-    async def _entries(self) -> AsyncIterator[BatchEntries]:
-        entries = entries_of(self._journal)
-        await entries.open()
-        try:
-            yield entries
-        finally:
-            await entries.aclose()
 
     async def force(self) -> None:
         """Retry a few failed writes, and make them the newest. No process that has the file may run."""
         if self._chance.random() < 0.3 and (keys := await self._some_failed(5)):
             at = time.monotonic()
-            async with self._entries() as entries:
+            async with opened(self._journal) as entries:
                 failed = [entry for each in FAILED for entry in await entries.done(each, 0, 1_000_000)]
                 await entries.do_again(keys, newest=True)
             self.moved += [Moved(at, entry.key, entry.place) for entry in failed if entry.key in keys]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import re
 import sqlite3
 import stat
 import sys
@@ -14,12 +14,12 @@ import pytest
 from invsvc_async import InvalidRequestError, JournalError
 from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run
-from invsvc_async.simulator import Simulator
 from invsvc_async.storage.file_lock import FileLock
 from invsvc_async.storage.private_file import own_private
-from tests.batch.conftest import client_of
+from tests.batch.conftest import HOOK, client_of
+from tests.batch.reports.test_live import mixed, read
 from tests.batch.test_restored import creates
-from tests.batch.writing import run_all
+from tests.batch.writing import create_line, run_all
 
 
 def changed(path, *statements):
@@ -89,9 +89,10 @@ async def journal(service, client, tmp_path):
     return path
 
 
+@pytest.mark.usefixtures("credential_in_environment")
 @pytest.mark.parametrize("kind", BAD)
-async def test_bad_journal(service, client, journal, kind, capsys, monkeypatch):
-    """It is refused by the library and the command line, and the service is not called."""
+async def test_bad_journal(service, client, journal, kind, capsys):
+    """It is refused by the library and the command line, also by what only reads, and the service is not called."""
     spoil, wrong, remedy = BAD[kind]
     spoil(journal)
     sent = service.arrivals()
@@ -100,18 +101,44 @@ async def test_bad_journal(service, client, journal, kind, capsys, monkeypatch):
             pass
     assert wrong in str(found.value)
     assert remedy in str(found.value)
+    if kind in ("text", "foreign", "of a client"):
+        with pytest.raises(JournalError, match=re.escape(wrong)):
+            await read(journal)
 
-    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
-    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
     file = journal.with_name("writes.jsonl")
-    line = {
-        "operation": "webhooks.create",
-        "arguments": {"url": "https://a.example", "events": ["invoice.created"]},
-    }
-    file.write_text(json.dumps(line) + "\n")
+    file.write_text(create_line(1, None))
     assert await asyncio.to_thread(run, ["batch", str(file), "--journal", str(journal), "--no-secrets"]) == 1
     assert wrong in capsys.readouterr().err
     assert service.arrivals() == sent
+
+
+async def test_damaged_entry(client, tmp_path):
+    """What only reads a batch tells it in words, too."""
+    await run_all(tmp_path / "run.db", client, mixed(client, 2))
+    changed(tmp_path / "run.db", "UPDATE entries SET operation = x'ff' WHERE verdict = 'refused'")
+    with pytest.raises(JournalError, match="cannot be read"):
+        await read(tmp_path / "run.db")
+
+
+@pytest.mark.parametrize(
+    "kind", ["future", "of the development", "foreign", "text", "a batch", "in no folder"]
+)
+async def test_bad_journal_of_a_client(service, tmp_path, kind):
+    """It is refused before anything is sent."""
+    path = tmp_path / "journal.db" if kind != "in no folder" else tmp_path / "none" / "journal.db"
+    if kind != "in no folder":
+        async with client_of(service, journal=path) as client:
+            await client.recover()
+    if kind == "a batch":
+        changed(path, "UPDATE facts SET value = 'a batch' WHERE name = 'kind'")
+    elif kind in BAD:
+        BAD[kind][0](path)
+    words = {"a batch": "it is a batch", "in no folder": "the folder exists"}.get(kind) or BAD[kind][1]
+    client = client_of(service, journal=path)
+    with pytest.raises(JournalError, match=words):
+        await client.webhooks.create(**HOOK).outcome()
+    await client.aclose()
+    assert service.ledger.entries == []
 
 
 def test_report_of_an_empty_file(tmp_path, capsys):
@@ -149,17 +176,12 @@ async def test_mode_of_a_file_that_is_no_journal(client, tmp_path, journal, kind
 
 
 async def test_journal_of_another_batch(service, client, journal):
-    """An input with other writes under its keys, or a client of another service, is refused."""
+    """An input with other writes under its keys is refused."""
     others = [client.webhooks.create(url="https://other.example", events=["invoice.created"]).keyed("row-1")]
     sent = service.arrivals()
     with pytest.raises(InvalidRequestError, match="the journal has another write under the key 'row-1'"):
         await run_all(journal, client, others, on_secret=lambda *_: None)
     assert service.arrivals() == sent
-    async with Simulator() as other, client_of(other) as stranger:
-        with pytest.raises(InvalidRequestError, match="this batch was begun at"):
-            async with Batch.open(journal, stranger):
-                pass
-        assert other.arrivals() == 0
 
 
 async def test_symbolic_link_is_followed(service, client, journal):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 
@@ -10,29 +9,14 @@ import pytest
 
 from invsvc_async import InvalidRequestError, Timeouts
 from invsvc_async.batch import Batch
-from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.file_check import FileWrites, rereadable
 from tests.batch.conftest import client_of
-from tests.batch.writing import SECRETS, all_of
-
-
-def line(operation, key, **arguments):
-    found = {"operation": operation, "arguments": arguments} | ({} if key is None else {"key": key})
-    return json.dumps(found) + "\n"
-
-
-def create(number, key=...):
-    key = f"row-{number}" if key is ... else key
-    return line("webhooks.create", key, url=f"https://me.example/{number}", events=["invoice.created"])
+from tests.batch.writing import SECRETS, all_of, create_line, create_lines, line_of, opened
 
 
 async def checkpoint_in(journal):
-    entries = entries_of(journal)
-    await entries.open()
-    try:
+    async with opened(journal) as entries:
         return await entries.checkpoint()
-    finally:
-        await entries.aclose()
 
 
 async def unread(file, client, journal):
@@ -58,14 +42,14 @@ def file(tmp_path):
 
 async def test_finished_file_is_not_parsed_again(service, client, journal, file):
     """All of it counts as skipped; lines that were added are sent."""
-    lines = [create(i) for i in range(300)]
+    lines = create_lines(300)
     file.write_text("".join(lines))
     await run(client, journal, file)
     assert await unread(file, client, journal) == 0
 
     results, progress = await run(client, journal, file)
     assert (results, progress.skipped, service.arrivals("webhooks.create")) == ([], 300, 300)
-    file.write_text("".join([*lines, create(300), create(301)]))
+    file.write_text("".join([*lines, create_line(300), create_line(301)]))
     assert await unread(file, client, journal) == 2
     results, progress = await run(client, journal, file)
     assert (len(results), progress.skipped, progress.done) == (2, 300, 2)
@@ -74,11 +58,11 @@ async def test_finished_file_is_not_parsed_again(service, client, journal, file)
 
 async def test_lines_without_keys_are_read_again(service, client, journal, file):
     """Which of equal ones are before a checkpoint could not be told; each is sent once all the same."""
-    file.write_text("".join([*(create(i) for i in range(200)), create(7, None), create(7, None)]))
+    file.write_text("".join([*create_lines(200), create_line(7, None), create_line(7, None)]))
     await run(client, journal, file)
     results, progress = await run(client, journal, file)
     assert (results, progress.skipped, service.arrivals("webhooks.create")) == ([], 202, 202)
-    file.write_text(file.read_text() + create(7, None))
+    file.write_text(file.read_text() + create_line(7, None))
     assert await unread(file, client, journal) == 203 - 128  # a checkpoint is before the first of them
     results, progress = await run(client, journal, file)
     assert (len(results), progress.skipped, service.arrivals("webhooks.create")) == (1, 202, 203)
@@ -86,10 +70,10 @@ async def test_lines_without_keys_are_read_again(service, client, journal, file)
 
 async def test_file_that_was_changed_is_read_from_its_start(service, client, journal, file):
     """A write that was put in on top is sent, and nothing else."""
-    lines = [create(i) for i in range(300)]
+    lines = create_lines(300)
     file.write_text("".join(lines))
     await run(client, journal, file)
-    file.write_text("".join([create(999), *lines]))
+    file.write_text("".join([create_line(999), *lines]))
     assert await unread(file, client, journal) == 301
     results, progress = await run(client, journal, file)
     assert (len(results), progress.skipped, service.arrivals("webhooks.create")) == (1, 300, 301)
@@ -97,7 +81,7 @@ async def test_file_that_was_changed_is_read_from_its_start(service, client, jou
 
 async def test_last_line_without_an_end(client, journal, file):
     """What is added to it makes it another line, so it is read again."""
-    file.write_text("".join(create(i) for i in range(300)).rstrip("\n"))
+    file.write_text("".join(create_lines(300)).rstrip("\n"))
     await run(client, journal, file)
     with file.open("a") as more:
         more.write(" {}\n")
@@ -110,7 +94,7 @@ async def test_equal_writes_on_both_sides_of_checkpoints(service, client, journa
     """However often a run is left, each line is applied as often as the file has it."""
     chance = random.Random(5)
     urls = [chance.randrange(12) for _ in range(600)]
-    file.write_text("".join(create(url, None) for url in urls))
+    file.write_text("".join(create_line(url, None) for url in urls))
     seen, lefts = 0, 0
     while True:
         async with Batch.open(journal, client, **SECRETS, concurrency=20) as batch:
@@ -129,12 +113,12 @@ async def test_equal_writes_on_both_sides_of_checkpoints(service, client, journa
 
 async def test_another_input_in_between(service, client, journal, file):
     """Neither it nor a run without input ends the checkpoint."""
-    file.write_text("".join(create(i) for i in range(200)))
+    file.write_text("".join(create_lines(200)))
     await run(client, journal, file)
     other = client.webhooks.create(url="https://me.example/5", events=["invoice.created"])
     await run(client, journal, [other])
     await run(client, journal, ())
-    file.write_text("".join(create(i) for i in range(202)))
+    file.write_text("".join(create_lines(202)))
     assert await unread(file, client, journal) == 2
     results, _ = await run(client, journal, file)
     assert (len(results), service.arrivals("webhooks.create")) == (2, 203)
@@ -143,7 +127,7 @@ async def test_another_input_in_between(service, client, journal, file):
 async def test_retry_in_between(service, client, journal, file):
     """A write that is done again is not counted as skipped."""
     service.script("webhooks.create", "403")
-    file.write_text("".join(create(i) for i in range(200)))
+    file.write_text("".join(create_lines(200)))
     await run(client, journal, file)
     async with Batch.open(journal, client, **SECRETS) as batch:
         assert await batch.retry(failed=True) == 1
@@ -157,8 +141,8 @@ async def test_write_that_waited_is_not_skipped(service, journal, file):
     """One whose turn had not come when the run was stopped is sent by the next, also before a checkpoint."""
     service._app.latency = 0.05  # or the limit that follows the latency has room for the hanging write alone
     journey = service.seed_journey(name="before").id
-    renames = [line("journeys.update", name, journey=journey, name=name) for name in "ab"]
-    file.write_text("".join([*renames, *(create(i) for i in range(400))]))
+    renames = [line_of("journeys.update", name, journey=journey, name=name) for name in "ab"]
+    file.write_text("".join([*renames, *create_lines(400)]))
     service.script("journeys.update", "hang")
     patience = Timeouts(attempt=60.0)  # the update hangs until the other writes are done
     async with (
@@ -180,14 +164,14 @@ async def test_write_that_waited_is_not_skipped(service, journal, file):
 
 async def test_client_of_another_team(client, journal, file):
     """The same lines are other writes for another team, so they are not skipped."""
-    file.write_text("".join(create(i) for i in range(200)))
+    file.write_text("".join(create_lines(200)))
     await run(client, journal, file)
     assert await unread(file, client.for_team("team_2"), journal) == 200
 
 
 async def test_lines_that_were_skipped_as_bad(client, journal, file):
     """They are named again if they are not to be skipped."""
-    file.write_text("".join(create(i) for i in range(200)) + "{}\n" + create(200))
+    file.write_text("".join(create_lines(200)) + "{}\n" + create_line(200))
     with rereadable(file) as opened:
         writes = FileWrites(opened, client, skips_bad=True)
         for _ in writes.check():
@@ -204,15 +188,15 @@ async def test_lines_that_were_skipped_as_bad(client, journal, file):
 
 async def test_file_with_a_byte_order_mark(client, journal, file):
     """The mark is skipped, also if it is all there is in the first line."""
-    file.write_text("".join(create(i) for i in range(3)), encoding="utf-8-sig")
+    file.write_text("".join(create_lines(3)), encoding="utf-8-sig")
     assert len((await run(client, journal, file))[0]) == 3
-    file.write_bytes(b"\xef\xbb\xbf\n" + create(4).encode())
+    file.write_bytes(b"\xef\xbb\xbf\n" + create_line(4).encode())
     assert len((await run(client, journal, file))[0]) == 1
 
 
 async def test_damaged_checkpoint(client, journal, file):
     """It does not count."""
-    file.write_text("".join(create(i) for i in range(200)))
+    file.write_text("".join(create_lines(200)))
     await run(client, journal, file)
     async with Batch.open(journal, client) as batch:
         await batch.entries.store.rows("UPDATE {s}facts SET value = '{}' WHERE name = 'checkpoint'")

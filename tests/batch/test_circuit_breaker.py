@@ -19,6 +19,7 @@ from tests.batch.conftest import POLICY, client_of
 from tests.batch.writing import all_of, creates, run_all
 from tests.support.door import Door
 from tests.support.virtual_time import LoopClock
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.loop_time
 
@@ -55,6 +56,14 @@ class _Place:
     api_key: str
 
 
+async def ended(running, service, many, patience=300):
+    """Wait for the results of a run: all of its *many* creates are applied, and the ledger has each once."""
+    async with asyncio.timeout(patience):
+        results = await running
+    assert [result.verdict for result in results] == ["applied"] * many
+    assert made_once(service, many)
+
+
 def made_once(service, count):
     """Check against the ledger that each of *count* creates had one effect."""
     urls = [entry.body["url"] for entry in service.ledger.effects("webhooks.create")]
@@ -63,10 +72,7 @@ def made_once(service, count):
 
 async def paused(batch, why=""):
     """Wait until the run of *batch* is paused because of *why* and no probe is due, and return its progress."""
-    async with asyncio.timeout(300):
-        while not is_paused(progress := batch.progress, why):  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.01)
-    return progress
+    return await until(lambda: is_paused(batch.progress, why) and batch.progress, within=300)
 
 
 def is_paused(progress, why):
@@ -88,14 +94,11 @@ async def test_refused_connections_use_up_no_write(service, journal, first):
             await asyncio.sleep(0.5)  # 10 s of the client's clock
             assert batch.progress.verdicts.keys() <= {Verdict.APPLIED}
             await door.open()
-            async with asyncio.timeout(300):
-                results = await running
+            await ended(running, service, 60)
             assert batch.progress.paused is None
             assert (await batch.summary()).verdicts == {Verdict.APPLIED: 60}
     assert "cannot be reached (connection failed)" in progress.paused
     assert progress.next_probe > 0
-    assert [result.verdict for result in results] == ["applied"] * 60
-    assert made_once(service, 60)
 
 
 async def test_outage_keeps_the_order_of_one_thing(service, tmp_path):
@@ -125,9 +128,7 @@ async def test_killed_while_paused(service, tmp_path):
             assert await running == []
             assert not (await batch.summary()).verdicts
         await door.open()
-        results = await run_all(tmp_path / "run.db", client, creates(client, 10))
-    assert [result.verdict for result in results] == ["applied"] * 10
-    assert made_once(service, 10)
+        await ended(run_all(tmp_path / "run.db", client, creates(client, 10)), service, 10)
 
 
 async def test_expired_token_is_asked_for_anew(service, tmp_path):
@@ -147,11 +148,8 @@ async def test_expired_token_is_asked_for_anew(service, tmp_path):
         service.expire(tokens[0])
         progress = await paused(batch)
         tokens.append(service.issue_oauth_token())
-        async with asyncio.timeout(300):
-            results = await running
+        await ended(running, service, 60)
     assert "refuses the credential (HTTP 401)" in progress.paused
-    assert [result.verdict for result in results] == ["applied"] * 60
-    assert made_once(service, 60)
     assert asked[-1] == tokens[-1]
 
 
@@ -174,21 +172,14 @@ async def test_provider_that_hangs(service, tmp_path, caplog, monkeypatch, first
             await service.arrived("webhooks.create", 4)
             tokens.append(service.issue_oauth_token())
             service.expire(tokens[0])
-        async with asyncio.timeout(300):
-            while (progress := batch.progress) is None or progress.paused is None:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.01)
-            assert (progress.paused, progress.next_probe) == (
-                "a token of TokenProvider's source is awaited",
-                None,
-            )
-            while "the batch is paused" not in caplog.text:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.01)
-            may_answer.set()
-            results = await running
+        awaited = "a token of TokenProvider's source is awaited"
+        await until(lambda: batch.progress and batch.progress.paused)
+        assert (batch.progress.paused, batch.progress.next_probe) == (awaited, None)
+        await until(lambda: "the batch is paused" in caplog.text)
+        may_answer.set()
+        await ended(running, service, 20)
     assert ("source returned no token" if first else "refuses the credential") in caplog.text
     assert "cannot be reached" not in caplog.text
-    assert [result.verdict for result in results] == ["applied"] * 20
-    assert made_once(service, 20)
 
 
 async def test_provider_that_fails_while_a_write_is_settled(service, tmp_path):
@@ -214,9 +205,7 @@ async def test_provider_that_fails_while_a_write_is_settled(service, tmp_path):
         assert "the source failed with OSError" in (await paused(batch)).paused
         assert failures
         tokens.append(service.issue_oauth_token())
-        async with asyncio.timeout(300):
-            results = await running
-    assert [result.verdict for result in results] == ["applied"]
+        await ended(running, service, 1)
     assert service.arrivals("webhooks.create") == 1
 
 
@@ -253,14 +242,11 @@ async def test_write_that_alone_is_refused(service, client, tmp_path):
 async def test_5xx_in_a_row(service, tmp_path, caplog):
     """Writes and reads that all end in a 503 pause the batch. Later each write is applied, once."""
     fast = fast_client_of(service)
-    async with fast as client, Batch.open(tmp_path / "run.db", client, concurrency=8) as batch:
+    async with fast as client:
         service.script("webhooks.create", *["apply, then 503", "503"] * 4)
         service.script("webhooks.list", *["503"] * 4)
-        async with asyncio.timeout(300):
-            await all_of(batch, creates(client, 40))
-        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 40}
+        await ended(run_all(tmp_path / "run.db", client, creates(client, 40), concurrency=8), service, 40)
     assert "the batch is paused: the service answers HTTP 503" in caplog.text
-    assert made_once(service, 40)
 
 
 @pytest.mark.parametrize(
@@ -273,31 +259,25 @@ async def test_5xx_in_a_row(service, tmp_path, caplog):
 )
 async def test_probe_that_shows_nothing(service, tmp_path, caplog, answer, words):
     """The service can be reached: the reason for the pause says what came instead of an answer."""
-    fast = fast_client_of(service)
-    async with fast as client, Batch.open(tmp_path / "run.db", client, concurrency=8) as batch:
+    async with fast_client_of(service) as client:
         service.script("webhooks.create", *["503"] * 8)
         service.script("webhooks.list", *["503"] * 4)
         service.script("webhooks.get", answer)
-        async with asyncio.timeout(300):
-            await all_of(batch, creates(client, 20))
+        await ended(run_all(tmp_path / "run.db", client, creates(client, 20), concurrency=8), service, 20)
     assert f"the batch is paused: {words}" in caplog.text
     assert "cannot be reached" not in caplog.text
-    assert made_once(service, 20)
 
 
 @pytest.mark.parametrize("end", ["reset", "hang"])
 async def test_lost_answers_in_a_row(service, tmp_path, caplog, end):
     """Writes that were sent and got no answer pause the batch. None counts as unsent: each is applied once."""
     fast = fast_client_of(service, timeout=Timeouts(attempt=3.0))
-    async with fast as client, Batch.open(tmp_path / "run.db", client, concurrency=8) as batch:
+    async with fast as client:
         # Writes that hang for a while let others begin, and these hang too.
         service.script("webhooks.create", *[f"apply, then {end}", end] * (8 if end == "hang" else 4))
         service.script("webhooks.list", *["503"] * 4)
-        async with asyncio.timeout(300):
-            await all_of(batch, creates(client, 40))
-        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 40}
+        await ended(run_all(tmp_path / "run.db", client, creates(client, 40), concurrency=8), service, 40)
     assert "the batch is paused: the service does not answer" in caplog.text
-    assert made_once(service, 40)
 
 
 @pytest.mark.parametrize("has", ["multipleIssuerAccounts", "suppliers"])  # without the other: 401, 403
@@ -324,11 +304,9 @@ async def test_credential_refused_while_a_write_is_settled(service, tmp_path):
     service.script("webhooks.create", "apply, then reset")
     service.script("webhooks.list", "pass", *["401 raw"] * 3)
     fast = fast_client_of(service)
-    async with asyncio.timeout(300), fast as client, Batch.open(tmp_path / "run.db", client) as batch:
-        results = await all_of(batch, creates(client, 1))
-    assert [result.verdict for result in results] == ["applied"]
+    async with fast as client:
+        await ended(run_all(tmp_path / "run.db", client, creates(client, 1)), service, 1)
     assert service.arrivals("webhooks.create") == 1
-    assert made_once(service, 1)
 
 
 async def test_long_outage_while_writes_are_settled(service, tmp_path):
@@ -344,11 +322,8 @@ async def test_long_outage_while_writes_are_settled(service, tmp_path):
             await asyncio.sleep(0.5)  # 10 s of the client's clock
             assert not batch.progress.verdicts
             await door.open()
-            async with asyncio.timeout(300):
-                results = await running
-    assert [result.verdict for result in results] == ["applied"] * 8
+            await ended(running, service, 8)
     assert service.arrivals("webhooks.create") == 8
-    assert made_once(service, 8)
 
 
 async def test_absence_that_is_proven_too_late(service, tmp_path, monkeypatch):
@@ -363,10 +338,7 @@ async def test_absence_that_is_proven_too_late(service, tmp_path, monkeypatch):
             await paused(batch)
             await asyncio.sleep(1.1)  # 22 of the 30 s that a write has
             await door.open()
-            async with asyncio.timeout(300):
-                results = await running
-    assert [result.verdict for result in results] == ["applied"] * 8
-    assert made_once(service, 8)
+            await ended(running, service, 8)
 
 
 async def test_write_that_always_ends_in_500(service, tmp_path):
@@ -417,11 +389,9 @@ async def test_probes_at_growing_intervals(service, tmp_path, monkeypatch):
             running = asyncio.create_task(all_of(batch, creates(client, 3)))
             await paused(batch)
             await door.open()
-            async with asyncio.timeout(300):
-                await running
+            await ended(running, service, 3)
     gaps = [later - earlier for earlier, later in pairwise(probes)]
     assert all(gap >= least * 0.75 for gap, least in zip(gaps, [2, 4, 8, 8, 8, 8, 8, 8], strict=True))
-    assert made_once(service, 3)
 
 
 def test_bar_of_a_paused_batch():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 from datetime import UTC, datetime, timedelta
 
@@ -11,8 +10,9 @@ import pytest
 
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
-from tests.batch.writing import SECRETS, all_of, creates, run_all
-from tests.support.children import first_lines, read_on, started
+from tests.batch.child import begin
+from tests.batch.writing import SECRETS, all_end, all_of, creates, line_of, run_all
+from tests.support.children import first_lines, read_on
 
 KEYS = {f"row-{i}" for i in range(60)}
 
@@ -25,8 +25,7 @@ async def taken_of(batch, writes, count):
         taken.append(result)
         if len(taken) == count:
             break
-    while (await batch.summary()).done < len(writes):  # noqa: ASYNC110 - nothing tells
-        await asyncio.sleep(0.01)
+    await all_end(batch, len(writes))
     return taken
 
 
@@ -106,13 +105,10 @@ async def test_write_that_is_retried_before_its_result_is_taken(service, client,
 
 def updates_of(service, tmp_path, count):
     """Return a file of updates of *count* webhooks, whose keys are their ids."""
-    file = tmp_path / "writes.jsonl"
-    with file.open("w") as lines:
-        for _ in range(count):
-            hook = service.seed_webhook().id
-            arguments = {"webhook": hook, "description": "new"}
-            lines.write(json.dumps({"operation": "webhooks.update", "arguments": arguments, "key": hook}))
-            lines.write("\n")
+    file, hooks = tmp_path / "writes.jsonl", [service.seed_webhook().id for _ in range(count)]
+    file.write_text(
+        "".join(line_of("webhooks.update", hook, webhook=hook, description="new") for hook in hooks)
+    )
     return file
 
 
@@ -121,7 +117,7 @@ def updates_of(service, tmp_path, count):
 async def test_results_after_a_kill(service, client, journal, tmp_path):
     """What a killed process did not take is given by the next one: no key is missing."""
     file = updates_of(service, tmp_path, 300)
-    child = await started("tests.batch.taking", service.base_url, service.api_key, journal, file)
+    child = await begin(service.base_url, journal, file, key=service.api_key, prints=True)
     seen = await first_lines(child, 130)
     child.kill()
     await read_on(child, seen)
@@ -140,7 +136,7 @@ async def test_results_after_a_kill(service, client, journal, tmp_path):
 async def test_results_of_a_process_that_was_stopped_for_a_while(service, client, shared, tmp_path):
     """What others gave meanwhile is not given again by it, and what it finishes from then on is."""
     file = updates_of(service, tmp_path, 300)
-    child = await started("tests.batch.taking", service.base_url, service.api_key, shared, file)
+    child = await begin(service.base_url, shared, file, key=service.api_key, prints=True)
     seen = await first_lines(child, 130)
     child.send_signal(signal.SIGSTOP)
     reading = asyncio.create_task(read_on(child, seen))

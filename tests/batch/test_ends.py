@@ -6,7 +6,6 @@ import asyncio
 import gc
 import itertools
 import sys
-import threading
 from contextlib import suppress
 from functools import partial
 from weakref import WeakSet
@@ -25,12 +24,12 @@ from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.sending import Sending
-from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates, run_all
-from tests.support.power_cut import cut_power
+from tests.support.power_cut import check_that_lasts
+from tests.support.waiting import cancel
 
 pytestmark = pytest.mark.every_python
 
@@ -47,18 +46,6 @@ async def test_what_is_no_write_is_refused(service, client, tmp_path):
         ):
             with pytest.raises(InvalidRequestError, match=words):
                 await all_of(batch, [wrong])
-
-
-async def test_input_that_fails_ends_the_run(service, client, tmp_path):
-    """An exception of the source's own comes out of the run; what was given before is written."""
-
-    async def source():
-        for write in creates(client, 2):
-            yield write
-        raise LookupError("no more")
-
-    with pytest.raises(LookupError, match="no more"):
-        await run_all(tmp_path / "run.db", client, source())
 
 
 async def test_input_that_fails_while_writes_are_in_flight(service, client, journal):
@@ -80,19 +67,29 @@ async def test_input_that_fails_while_writes_are_in_flight(service, client, jour
     assert len(secrets) == len(service.ledger.effects("webhooks.create"))
 
 
+class Endless:
+    """An input without an end, which counts the writes that it has given."""
+
+    def __init__(self, client):
+        self.client, self.given = client, 0
+
+    def __iter__(self):
+        for self.given in itertools.count(1):
+            yield self.client.webhooks.create(**HOOK).keyed(f"k{self.given}")
+
+    async def awaited(self):
+        """Yield the same asynchronously."""
+        for write in self:
+            yield write
+
+
 async def test_stopped_run_reads_no_further(service, client, tmp_path):
     """While the last answer is awaited, an endless input is not read on: nothing of it will be sent."""
     service.script("webhooks.create", "apply, then slow 1.0", "400")
-    given = 0
-
-    def source():
-        nonlocal given
-        for given in itertools.count(1):
-            yield client.webhooks.create(**HOOK).keyed(f"k{given}")
-
+    source = Endless(client)
     with pytest.raises(BatchStoppedError):
-        await run_all(tmp_path / "run.db", client, source(), concurrency=4, stop_after=1)
-    assert given < 5 * AT_ONCE
+        await run_all(tmp_path / "run.db", client, iter(source), concurrency=4, stop_after=1)
+    assert source.given < 5 * AT_ONCE
 
 
 async def test_stopped_run_says_what_it_left(service, client, tmp_path):
@@ -126,21 +123,13 @@ async def test_cancelled_run_shelves_at_once(service, client, tmp_path):
 async def test_cancelled_run_whose_source_is_ahead(service, client, tmp_path, recwarn):
     """The write that its queue had no place for is not said to be forgotten, either."""
     service.script("webhooks.create", *["hang"] * 4)
-    given = 0
-
-    async def source():
-        nonlocal given
-        for given in itertools.count(1):
-            yield client.webhooks.create(**HOOK).keyed(f"k{given}")
-
+    source, before = Endless(client), -1
     async with Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
-        running = asyncio.create_task(all_of(batch, source()))
-        before = -1
-        while given != before or not service.arrivals("webhooks.create"):
-            before = given
+        running = asyncio.create_task(all_of(batch, source.awaited()))
+        while source.given != before or not service.arrivals("webhooks.create"):
+            before = source.given
             await asyncio.sleep(0.05)
-        running.cancel()
-        await asyncio.wait([running])
+        await cancel(running)
     gc.collect()
     assert not [each for each in recwarn if "never awaited" in str(each.message)]
 
@@ -190,84 +179,70 @@ async def test_run_that_fails_is_over_before_its_error_is_seen(service, client, 
     assert [result.key for result in again] == ["row-0"]
 
 
-async def test_stop_waits_for_what_is_being_stored(service, client, tmp_path, monkeypatch):
-    """What has ended when a run is stopped is stored as done, though no time was given, and counts as done."""
-    async with Batch.open(tmp_path / "run.db", client) as batch:
+@pytest.fixture
+def storing(monkeypatch):
+    """Return what lets *act* store the verdicts of a batch, in place of its journal; it is given what the journal does."""
+
+    def replace(batch, act):
         put, ended = batch.entries.store.put, asyncio.Event()
 
-        def slow(entry, *more):
+        def stored(entry, *more):
             if entry.state is not State.DONE:
                 return put(entry, *more)
             ended.set()
-            return asyncio.ensure_future(later(entry, *more))
+            return asyncio.ensure_future(act(lambda: put(entry, *more)))
 
-        async def later(entry, *more):
-            await asyncio.sleep(0.05)
-            await put(entry, *more)
+        monkeypatch.setattr(batch.entries.store, "put", stored)
+        return ended.wait
 
-        monkeypatch.setattr(batch.entries.store, "put", slow)
+    return replace
+
+
+async def test_stop_waits_for_what_is_being_stored(client, tmp_path, storing):
+    """What has ended when a run is stopped is stored as done, though no time was given, and counts as done."""
+
+    async def later(store):
+        await asyncio.sleep(0.05)
+        await store()
+
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        ended = storing(batch, later)
         waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
-        await ended.wait()
+        await ended()
         await batch.stop(0)
         assert (await waiting).applied
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 1}
 
 
-async def test_stop_waits_for_no_journal_that_hangs(service, client, tmp_path, monkeypatch):
+async def test_stop_waits_for_no_journal_that_hangs(service, client, tmp_path, monkeypatch, storing):
     """A run whose journal answers no more ends in bounded time; what it did is settled by the next, not sent again."""
     monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.05)
     async with Batch.open(tmp_path / "run.db", client) as batch:
-        put, ended = batch.entries.store.put, asyncio.Event()
-
-        def hanging(entry, *more):
-            if entry.state is not State.DONE:
-                return put(entry, *more)
-            ended.set()
-            return asyncio.get_running_loop().create_future()
-
-        with monkeypatch.context() as patch:
-            patch.setattr(batch.entries.store, "put", hanging)
-            waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
-            await ended.wait()
-            async with asyncio.timeout(30):
-                await batch.stop(0)
-                with pytest.raises(StopAsyncIteration):
-                    await waiting
+        ended = storing(batch, lambda _: asyncio.Event().wait())
+        waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
+        await ended()
+        async with asyncio.timeout(30):
+            await batch.stop(0)
+            with pytest.raises(StopAsyncIteration):
+                await waiting
+        monkeypatch.undo()
         again = await all_of(batch, creates(client, 1))
     assert [(result.verdict, result.reads) for result in again] == [(Verdict.APPLIED, 1)]
     assert service.arrivals("webhooks.create") == 1
 
 
-async def test_result_that_cannot_be_stored(service, client, tmp_path, monkeypatch):
+async def test_result_that_cannot_be_stored(client, tmp_path, storing):
     """The run fails with the journal's error, and the intent of what it did is in the client's hands."""
+
+    async def full(_):
+        raise JournalError("the disk is full")
+
     async with Batch.open(tmp_path / "run.db", client) as batch:
-        put = batch.entries.store.put
-
-        def full(entry, *more):
-            future = (
-                put(entry, *more)
-                if entry.state is not State.DONE
-                else asyncio.get_running_loop().create_future()
-            )
-            if entry.state is State.DONE:
-                future.set_exception(JournalError("the disk is full"))
-            return future
-
-        monkeypatch.setattr(batch.entries.store, "put", full)
+        storing(batch, full)
         with pytest.raises(JournalError, match="full"):
             await all_of(batch, creates(client, 1))
         [intent] = client.unsettled
         assert (await client.settle(intent)).applied
-
-
-async def test_stopped_run_makes_room_for_the_next(service, client, tmp_path):
-    """A run that was stopped bars no other, though results of it were never taken."""
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        async for _ in batch.run(creates(client, 20)):
-            break
-        await batch.stop()
-        await all_of(batch, creates(client, 20))
-        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 20}
 
 
 async def test_end_that_is_cancelled(service, client, tmp_path):
@@ -301,22 +276,12 @@ async def test_end_that_is_cancelled(service, client, tmp_path):
 
 async def test_opening_that_is_cancelled(client, tmp_path, monkeypatch):
     """The journal is closed, so that it can be opened again."""
-    begun, may_end, real = threading.Event(), threading.Event(), sqlite_store.check_file
-    async with Batch.open(tmp_path / "run.db", client):
-        pass
-    cut_power(tmp_path / "run.db")
-
-    def check(*values):
-        begun.set()
-        may_end.wait(30)
-        real(*values)
-
-    monkeypatch.setattr(sqlite_store, "check_file", check)
-    opening = asyncio.create_task(Batch.open(tmp_path / "run.db", client).__aenter__())
-    await asyncio.to_thread(begun.wait, 30)
-    opening.cancel()
-    await asyncio.sleep(0)
-    may_end.set()
+    await run_all(tmp_path / "run.db", client)
+    async with check_that_lasts(monkeypatch, tmp_path / "run.db") as begun:
+        opening = asyncio.create_task(Batch.open(tmp_path / "run.db", client).__aenter__())
+        await begun()
+        opening.cancel()
+        await asyncio.sleep(0)
     await asyncio.wait([opening])
     assert opening.cancelled()
     async with Batch.open(tmp_path / "run.db", client) as batch:

@@ -8,8 +8,9 @@ import pytest
 
 from invsvc_async import ConfigurationError
 from invsvc_async.batch import Batch
+from tests.batch.child import begin
 from tests.batch.writing import SECRETS, all_of, creates, run_all
-from tests.support.children import first_lines, read_on, started
+from tests.support.children import first_lines, read_on
 
 
 def failing(client, count):
@@ -91,7 +92,7 @@ async def test_incomplete_input_that_is_closed(client, journal):
 @pytest.mark.silence(1)
 async def test_process_that_is_killed_while_it_reads(service, client, journal):
     """Its input is incomplete, until it is run to its end right afterwards."""
-    child = await started("tests.batch.taking", service.base_url, service.api_key, journal, "")
+    child = await begin(service.base_url, journal, "", key=service.api_key, prints=True)
     keys = await first_lines(child, 20)
     child.kill()
     await read_on(child, keys)

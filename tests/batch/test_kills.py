@@ -9,16 +9,16 @@ import pytest
 
 from invsvc_async import Verdict
 from invsvc_async.simulator import Simulator
-from tests.batch.child import TRANSITIONS
+from tests.batch.child import TRANSITIONS, begin
 from tests.batch.killing import (
     FAULTS,
-    begin,
     kill_often,
     main as amid_troubles,
     seed,
     verdicts_of,
     violations,
 )
+from tests.batch.killing_troubles import Runs
 
 pytestmark = pytest.mark.untraced
 
@@ -28,7 +28,7 @@ async def test_batch_killed_at_random_moments(tmp_path):
     journal, file = tmp_path / "run.db", tmp_path / "writes.jsonl"
     async with Simulator(seed=11, faults=FAULTS, latency=0.005) as service:
         asked = seed(service, 500, file)
-        await kill_often(service, journal, file, 10, random.Random(11))
+        await kill_often(service, Runs(service, journal, file), 10, random.Random(11))
         verdicts = await verdicts_of(journal)
         assert violations(service, asked, verdicts) == []
     assert Counter(verdicts.values())[Verdict.UNKNOWN] <= 5
@@ -46,10 +46,9 @@ async def test_batch_killed_at_a_transition(journal, tmp_path, transition):
     file = tmp_path / "writes.jsonl"
     async with Simulator(latency=0.002) as service:
         asked = seed(service, 40, file)
-        child = await begin(service, journal, file, transition, "7")
-        assert await child.wait() == -9
-        child = await begin(service, journal, file)
-        assert await child.wait() == 0
+        for dies, code in ((transition, 7), -9), (None, 0):
+            child = await begin(service.base_url, journal, file, key=service.api_key, dies=dies)
+            assert await child.wait() == code
         verdicts = await verdicts_of(journal)
         assert violations(service, asked, verdicts) == []
     assert Counter(verdicts.values()) == {Verdict.APPLIED: len(asked)}

@@ -19,7 +19,7 @@ from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.intent import Sent
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, POLICY, client_of
-from tests.batch.writing import all_of, run_all, shelve_one
+from tests.batch.writing import all_of, run_all, shelve, shelve_one
 
 
 @asynccontextmanager
@@ -58,21 +58,6 @@ def done_by(service, operation="journeys.update"):
 
 
 # --- order
-
-
-async def test_refused_write_is_not_sent_over_a_newer_one(service, journal):
-    """Made to do again after a later write of its thing was applied, it is told as not applied, with the reason."""
-    journey = service.seed_journey()
-    service.script("journeys.update", "403")
-    async with opened(service, journal) as (client, batch):
-        first = await all_of(batch, renames(client, journey, "k1", "k2"))
-    async with opened(service, journal) as (client, batch):
-        assert await batch.retry(verdict=Verdict.REFUSED) == 1
-        [again] = await all_of(batch)
-    assert {result.key: result.verdict for result in first} == {"k1": "refused", "k2": "applied"}
-    assert (again.key, again.verdict) == ("k1", Verdict.NOT_APPLIED)
-    assert "a newer write of this program" in again.message
-    assert (done_by(service), service.arrivals("journeys.update")) == (["k2"], 2)
 
 
 async def test_refused_writes_of_one_thing_are_sent_again_in_their_order(service, journal):
@@ -137,10 +122,7 @@ async def test_write_overtaken_by_one_in_flight(service, journal):
     journey = service.seed_journey()
     service.script("journeys.update", "403", "apply, then hang")
     async with opened(service, journal) as (client, batch):
-        running = asyncio.create_task(all_of(batch, renames(client, journey, "k1", "k2")))
-        await service.arrived("journeys.update", 2)
-        running.cancel()
-        await asyncio.wait([running])
+        await shelve(service, batch, renames(client, journey, "k1", "k2"), "journeys.update", 2)
         assert await batch.retry(verdict=Verdict.REFUSED) == 1
     async with opened(service, journal) as (_, batch):
         results = {result.key: result.verdict for result in await all_of(batch)}
@@ -156,10 +138,7 @@ async def test_write_done_anew_is_judged_anew(service, journal):
     async with opened(service, journal, reconcile=policy) as (client, batch):
         [first] = await all_of(batch, renames(client, journey, "k1"))
         assert await batch.retry(verdict=first.verdict) == 1
-        running = asyncio.create_task(all_of(batch))
-        await service.arrived("journeys.update", 2)
-        running.cancel()
-        await asyncio.wait([running])
+        await shelve(service, batch, (), "journeys.update", 2)
         [again] = await all_of(batch)
     assert (first.verdict, again.verdict) == (Verdict.NOT_APPLIED, Verdict.APPLIED)
     assert done_by(service) == ["k1"]
@@ -178,10 +157,7 @@ async def test_write_done_anew_after_it_was_superseded(service, journal):
         [first] = await running
         assert first.verdict is Verdict.SUPERSEDED
         assert await batch.retry(verdict=Verdict.SUPERSEDED) == 1
-        running = asyncio.create_task(all_of(batch))
-        await service.arrived("journeys.update", 2)
-        running.cancel()
-        await asyncio.wait([running])
+        await shelve(service, batch, (), "journeys.update", 2)
         [again] = await all_of(batch)
     assert again.verdict is Verdict.APPLIED
 
@@ -458,32 +434,24 @@ async def test_claims_of_other_workers(service, client, shared):
 # --- lines
 
 
-async def test_worker_waits_for_the_window_of_another(service, shared):
-    """What one worker left unknown may still land: the next one sends nothing newer to its thing before that."""
-    hook = service.seed_webhook(description="before")
-    policy = attrs.evolve(POLICY, settle_after_loss=1.5, deadline=0.2)
-    service.script("webhooks.update", "late 1.2, then reset")
-    service.script("webhooks.get", "pass", "403", "403", "403", "403")
-    async with opened(service, shared, reconcile=policy) as (client, batch):
-        [first] = await all_of(batch, describes(client, hook.id, "k1"))
-    async with opened(service, shared, reconcile=policy) as (client, batch):
-        [second] = await all_of(batch, describes(client, hook.id, "k2"))
-    assert (first.verdict, second.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
-    assert done_by(service, "webhooks.update") == ["k1", "k2"]
+@pytest.mark.parametrize("long_ago", [False, True])
+async def test_window_of_an_earlier_write_is_waited_for(service, journal, long_ago):
+    """
+    What one process left unknown may still land: the next one sends nothing newer to its thing before that.
 
-
-async def test_window_of_long_ago_holds_nothing_up(service, journal):
-    """By the service's clock, which one read shows, a write of unknown fate is known to be over."""
+    By the service's clock, which one read shows, one of long ago is known to be over.
+    """
     hook = service.seed_webhook(description="before")
-    policy = attrs.evolve(POLICY, settle_after_loss=60.0, deadline=0.2)
-    service.script("webhooks.update", "reset")
+    policy = attrs.evolve(POLICY, settle_after_loss=60.0 if long_ago else 1.5, deadline=0.2)
+    service.script("webhooks.update", "reset" if long_ago else "late 1.2, then reset")
     service.script("webhooks.get", "pass", "403", "403", "403", "403")
     async with opened(service, journal, reconcile=policy) as (client, batch):
         [first] = await all_of(batch, describes(client, hook.id, "k1"))
-    service._state.clock.offset += 3600  # an hour later
+    service._state.clock.offset += 3600 * long_ago
     async with asyncio.timeout(30), opened(service, journal, reconcile=policy) as (client, batch):
         [second] = await all_of(batch, describes(client, hook.id, "k2"))
     assert (first.verdict, second.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
+    assert done_by(service, "webhooks.update") == (["k2"] if long_ago else ["k1", "k2"])
 
 
 async def test_write_that_waits_for_its_line_holds_no_place(service, client, tmp_path):

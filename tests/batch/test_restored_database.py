@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import tempfile
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import asyncpg
@@ -15,7 +16,7 @@ from invsvc_async import JournalError, Timeouts, Verdict
 from invsvc_async.batch import Batch
 from tests.batch.conftest import client_of
 from tests.batch.test_restored import creates, refused, run
-from tests.support.database import Database, database
+from tests.support.database import TABLES_MADE_ANEW, Database, database
 
 
 class Restorable(Database):
@@ -57,6 +58,14 @@ class Restorable(Database):
 @pytest.fixture
 def server():
     return Restorable(Path(tempfile.mkdtemp(prefix="pg")))
+
+
+@asynccontextmanager
+async def admin(**settings):
+    """Yield a connection of the database's owner."""
+    connection = await asyncpg.connect(database().address, server_settings=settings)
+    yield connection
+    await connection.close()
 
 
 async def test_server_restored_from_a_backup(service, client, server, tmp_path):
@@ -110,8 +119,8 @@ async def test_trouble_under_a_worker_that_stores_nothing(service, trouble, word
     """It stops though the only write that it may send is not answered yet: the others could not be sent."""
     service.script("webhooks.create", "hang")
     journal = database().journal(f"quiet_{trouble}", silence=1)
-    connection = await asyncpg.connect(database().address)
     async with (
+        admin() as connection,
         client_of(service, timeout=Timeouts(attempt=600.0, call=900.0)) as client,
         Batch.open(journal, client, concurrency=1, on_secret=lambda *_: None) as batch,
     ):
@@ -119,16 +128,14 @@ async def test_trouble_under_a_worker_that_stores_nothing(service, trouble, word
         await service.arrived("webhooks.create")
         if trouble == "restored":
             batch.entries.store._place["timeline"] = "00000077"
-            text = (
+            await connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'invsvc%'"
             )
-            await connection.execute(text)
         else:
             await connection.execute("ALTER TABLE invoicing_batch_quiet_refusing.members RENAME TO moved")
         with pytest.raises(JournalError, match=words):
             async with asyncio.timeout(30):
                 await running
-    await connection.close()
     assert service.arrivals("webhooks.create") == 1
 
 
@@ -141,26 +148,18 @@ async def test_tables_that_are_restored_under_a_running_worker(service, client):
         if key in holds:
             await holds[key].wait()
 
-    connection = await asyncpg.connect(
-        database().address, server_settings={"search_path": "invoicing_batch_alive"}
-    )
-    with pytest.raises(JournalError, match="the tables were made anew"):
-        async with Batch.open(
-            database().journal("alive"), client, concurrency=1, on_secret=on_secret
-        ) as batch:
-            async for result in batch.run(creates(client, 6)):
-                seen.append(result.key)
-                if len(seen) == 1:
-                    await connection.execute("CREATE TABLE copy AS TABLE entries")
-                    copied.set()
-                if len(seen) == 4:
-                    await connection.execute(
-                        "BEGIN; CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew TABLE copy;"
-                        "ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries;"
-                        "ALTER TABLE anew RENAME TO entries; COMMIT"
-                    )
-                    restored.set()
-    await connection.close()
+    settings = {"concurrency": 1, "on_secret": on_secret}
+    async with admin(search_path="invoicing_batch_alive") as connection:
+        with pytest.raises(JournalError, match="the tables were made anew"):
+            async with Batch.open(database().journal("alive"), client, **settings) as batch:
+                async for result in batch.run(creates(client, 6)):
+                    seen.append(result.key)
+                    if len(seen) == 1:
+                        await connection.execute("CREATE TABLE copy AS TABLE entries")
+                        copied.set()
+                    if len(seen) == 4:
+                        await connection.execute(f"BEGIN; {TABLES_MADE_ANEW} COMMIT")
+                        restored.set()
     # A write that was taken out before is sent or not, as the worker comes to it; none is sent twice.
     assert service.arrivals("webhooks.create") in {5, 6}
     urls = [entry.body["url"] for entry in service.ledger.entries if entry.operation == "webhooks.create"]
@@ -171,14 +170,8 @@ async def test_tables_that_were_made_anew(service, client):
     """A dump that was restored is refused; with *moved*, it goes on."""
     journal = database().journal("dumped")
     await run(journal, client, creates(client, 3))
-    connection = await asyncpg.connect(
-        database().address, server_settings={"search_path": "invoicing_batch_dumped"}
-    )
-    await connection.execute(
-        "CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew SELECT * FROM entries;"
-        "ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries; ALTER TABLE anew RENAME TO entries"
-    )
-    await connection.close()
+    async with admin(search_path="invoicing_batch_dumped") as connection:
+        await connection.execute(f"CREATE TABLE copy AS TABLE entries; {TABLES_MADE_ANEW}")
     await refused(journal, client, "the tables were made anew", creates(client, 4))
     assert service.arrivals("webhooks.create") == 3
     await run(journal, client, creates(client, 4), moved=True)
@@ -187,16 +180,13 @@ async def test_tables_that_were_made_anew(service, client):
 
 async def test_role_that_may_not_ask_for_the_system(service, client):
     """Without the right to ask for the server's identity, the rest of the place counts."""
-    connection = await asyncpg.connect(database().address)
-    await connection.execute(
-        "CREATE ROLE plain LOGIN; GRANT CREATE ON DATABASE postgres TO plain;"
-        "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC"
-    )
-    try:
+    right = "EXECUTE ON FUNCTION pg_control_system()"
+    async with admin() as connection, AsyncExitStack() as stack:
+        await connection.execute(
+            f"CREATE ROLE plain LOGIN; GRANT CREATE ON DATABASE postgres TO plain; REVOKE {right} FROM PUBLIC"
+        )
+        stack.push_async_callback(connection.execute, f"GRANT {right} TO PUBLIC")
         address = database().journal("plain").replace("postgres:@", "plain:@")
         await run(address, client, creates(client, 3))
         await run(address, client, creates(client, 4))
         assert service.arrivals("webhooks.create") == 4
-    finally:
-        await connection.execute("GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC")
-        await connection.close()

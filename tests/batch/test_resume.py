@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-import attrs
 import pytest
 
 from invsvc_async import (
@@ -16,40 +14,26 @@ from invsvc_async import (
     ApiKey,
     Client,
     InvalidRequestError,
-    JournalError,
     TokenProvider,
     Verdict,
 )
 from invsvc_async.batch import Batch
 from invsvc_async.simulator import Simulator
-from tests.batch.conftest import HOOK, POLICY, client_of
-from tests.batch.writing import all_of, creates, run_all, shelve_one, unlisted
+from tests.batch.conftest import HOOK, client_of
+from tests.batch.writing import all_of, creates, run_all, shelve, shelve_one, unlisted
 
 
-async def test_write_in_flight_is_settled_before_it_is_sent(service, client, tmp_path):
-    """A create whose answer was never received is found by the next run, and not sent again."""
+@pytest.mark.parametrize("again", [0, 1])
+async def test_write_in_flight_is_settled_before_it_is_sent(service, client, tmp_path, again):
+    """A create whose answer was never received is found by the next run, with its input or without, and not sent again."""
     path = tmp_path / "run.db"
     service.script("webhooks.create", "apply, then hang")
-    [write] = creates(client, 1)
-    await shelve_one(service, client, path, write, "webhooks.create")
+    await shelve_one(service, client, path, *creates(client, 1), "webhooks.create")
 
     async with client_of(service) as other, Batch.open(path, other) as batch:
-        [result] = await all_of(batch, creates(other, 1))
+        [result] = await all_of(batch, creates(other, again))
     assert (result.verdict, result.secret_lost) == (Verdict.APPLIED, True)
     assert service.arrivals("webhooks.create") == 1
-
-
-async def test_write_in_flight_is_settled_without_its_input(service, client, tmp_path):
-    """A run without an input does what the journal has left."""
-    path, hook = tmp_path / "run.db", service.seed_webhook()
-    service.script("webhooks.update", "hang")
-    await shelve_one(
-        service, client, path, client.webhooks.update(hook.id, description="a"), "webhooks.update"
-    )
-
-    async with client_of(service) as other, Batch.open(path, other) as batch:
-        [result] = await all_of(batch)
-    assert (result.verdict, service.arrivals("webhooks.update")) == (Verdict.APPLIED, 2)
 
 
 @pytest.mark.parametrize("step", ["apply, then hang", "hang"])
@@ -79,21 +63,6 @@ async def test_write_in_flight_whose_reader_does_not_come(service, client, tmp_p
     assert service.arrivals("webhooks.create") == 3
 
 
-async def test_write_of_the_same_thing_waits_for_the_one_in_flight(service, client, tmp_path):
-    """What was in flight on a thing is settled before anything else of that thing is sent."""
-    path, hook = tmp_path / "run.db", service.seed_webhook()
-    service.script("webhooks.update", "late 0.15, then hang")
-    await shelve_one(
-        service, client, path, client.webhooks.update(hook.id, description="a"), "webhooks.update"
-    )
-
-    async with client_of(service) as other, Batch.open(path, other) as batch:
-        writes = [other.webhooks.update(hook.id, description=value) for value in ("a", "b")]
-        results = await all_of(batch, writes)
-    assert [result.verdict for result in results] == [Verdict.APPLIED] * 2
-    assert [entry.body["description"] for entry in service.ledger.effects()] == ["a", "b"]
-
-
 async def test_bodies_of_what_is_applied_are_not_kept(service, client, tmp_path):
     """
     The body of an applied write is gone from its entry; a refused one keeps it, because it may be retried.
@@ -107,20 +76,6 @@ async def test_bodies_of_what_is_applied_are_not_kept(service, client, tmp_path)
     connection.close()
     assert rows["applied"] is None
     assert "personal" in rows["refused"]
-
-
-async def test_refused_writes_are_tried_again(service, client, tmp_path):
-    """`retry` makes what was refused to do again, and the next run does it without any input."""
-    service.script("webhooks.create", "403", "403")
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        first = await all_of(batch, creates(client, 3))
-        count = await batch.retry(verdict="refused")
-        second = await all_of(batch)
-        with pytest.raises(InvalidRequestError, match="second effect"):
-            await batch.retry(verdict=Verdict.APPLIED)
-    assert sorted(result.verdict for result in first) == ["applied", "refused", "refused"]
-    assert (count, [result.verdict for result in second]) == (2, [Verdict.APPLIED] * 2)
-    assert service.arrivals("webhooks.create") == 5
 
 
 async def test_unknown_writes_are_settled_when_tried_again(service, client, tmp_path):
@@ -160,14 +115,6 @@ async def test_pruned_entries_still_skip_their_input(service, client, tmp_path):
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 2, Verdict.REFUSED: 1}
 
 
-async def test_second_owner_is_refused(service, client, tmp_path):
-    """A second batch on the same journal is refused in words that name the process."""
-    async with Batch.open(tmp_path / "run.db", client):
-        with pytest.raises(JournalError, match=f"in use by process {os.getpid()} on "):
-            async with Batch.open(tmp_path / "run.db", client):
-                pass
-
-
 async def test_batch_of_another_place_is_refused(service, client, tmp_path):
     """A journal is not opened for another address, nor for another credential unless its mode is said to be the same."""
     path = tmp_path / "run.db"
@@ -183,22 +130,6 @@ async def test_batch_of_another_place_is_refused(service, client, tmp_path):
                 pass
         async with Batch.open(path, other, same_mode=True) as batch:
             assert (await batch.summary()).done == 1
-
-
-async def test_write_of_a_thing_whose_window_is_open(service, tmp_path):
-    """What an earlier run left unknown may still land: what touches the same thing waits for that."""
-    path, hook = tmp_path / "run.db", service.seed_webhook(description="before")
-    policy = attrs.evolve(POLICY, settle_after_loss=1.0, deadline=0.2)
-    service.script("webhooks.update", "late 0.6, then reset")
-    service.script("webhooks.get", "pass", "403", "403", "403", "403", "403")
-    async with client_of(service, reconcile=policy) as client, Batch.open(path, client) as batch:
-        [first] = await all_of(batch, [client.webhooks.update(hook.id, description="first")])
-    assert first.verdict is Verdict.UNKNOWN
-
-    async with client_of(service, reconcile=policy) as client, Batch.open(path, client) as batch:
-        writes = [client.webhooks.update(hook.id, description=text) for text in ("first", "second")]
-        await all_of(batch, writes)
-    assert [entry.body["description"] for entry in service.ledger.effects()] == ["first", "second"]
 
 
 async def test_reader_that_comes_behind_many_writes_of_its_thing(service, client, tmp_path):
@@ -287,10 +218,7 @@ async def test_outcome_of_one_write(service, client, journal):
     service.script("webhooks.create", "pass", "403", "apply, then reset", "hang")
     service.script("webhooks.list", "pass", "403")
     async with Batch.open(journal, client, concurrency=1) as batch:
-        running = asyncio.create_task(all_of(batch, creates(client, 4)))
-        await service.arrived("webhooks.create", 4)
-        running.cancel()
-        await asyncio.wait([running])
+        await shelve(service, batch, creates(client, 4), "webhooks.create", 4)
     async with client_of(service) as other, Batch.open(journal, other) as batch:
         applied, refused, unknown, *none = [await batch.get(f"row-{number}") for number in range(5)]
         assert none == [None, None]

@@ -9,7 +9,7 @@ import pytest
 from invsvc_async import Timeouts, Verdict
 from invsvc_async.batch import Batch
 from tests.batch.conftest import client_of
-from tests.batch.writing import all_of
+from tests.batch.writing import all_end, all_of
 
 
 @pytest.fixture
@@ -42,13 +42,6 @@ async def test_retry_while_results_wait_to_be_taken(client, journal):
                 await all_end(batch, 30)
                 more.set()
     assert verdicts == [Verdict.REFUSED] * 60
-
-
-async def all_end(batch, n):
-    """Wait until the journal has *n* writes as done."""
-    async with asyncio.timeout(30):
-        while (await batch.summary()).done < n:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.one_python

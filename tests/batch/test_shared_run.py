@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -19,7 +18,7 @@ from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.batch.run import Run
 from invsvc_async.reconcile.compare import url_key
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.writing import all_of, creates, run_all, unlisted
+from tests.batch.writing import all_of, creates, line_of, run_all, shelve, unlisted
 
 
 @asynccontextmanager
@@ -143,10 +142,7 @@ async def test_clock_of_this_machine_that_steps(service, client, journal, monkey
     monkeypatch.setattr(time, "time_ns", lambda: round(stepping() * 1e9))
     service.script("webhooks.create", "pass", "apply, then reset", "500", "reset")
     async with Batch.open(journal, client) as batch:
-        running = asyncio.create_task(all_of(batch, creates(client, 30)))
-        await service.arrived("webhooks.create", 10)
-        running.cancel()
-        await asyncio.wait([running])
+        await shelve(service, batch, creates(client, 30), "webhooks.create", 10)
         await all_of(batch, creates(client, 30))
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 30}
     urls = [entry.body["url"] for entry in service.ledger.effects()]
@@ -248,8 +244,7 @@ async def test_key_that_two_machines_give_to_different_writes(service, shared, t
         return {}
 
     def deletes(hook):
-        line = {"operation": "webhooks.delete", "arguments": {"webhook": hook}, "key": "k"}
-        file.write_text(json.dumps(line) + "\n")
+        file.write_text(line_of("webhooks.delete", "k", webhook=hook))
         return file
 
     async with worker(service, shared) as (_, one), worker(service, shared) as (_, two):

@@ -13,16 +13,23 @@ from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
+from tests.support.waiting import until
 
 
-@pytest.mark.parametrize(("ends", "graces"), [("silence", [60.0, 0.0]), ("cut", [0.3])])
-async def test_stop_without_the_database(service, monkeypatch, ends, graces):
-    """Stopped while the database hangs or is gone, a run is over soon; the next one does what is left, once."""
-    name, loop = f"stop{ends}", asyncio.get_running_loop()
+@pytest.fixture
+def brief(monkeypatch):
+    """Let little time be given to a database at the end of a run."""
     monkeypatch.setattr("invsvc_async.storage.postgres_pool._TO_LEAVE", 0.5)
     monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.2)
     # Otherwise, on a busy machine, the run may have to ask the database whether its results are still its own.
     monkeypatch.setattr("invsvc_async.durable.leases.LEASE", 100.0)
+
+
+@pytest.mark.usefixtures("brief")
+@pytest.mark.parametrize(("ends", "graces"), [("silence", [60.0, 0.0]), ("cut", [0.3])])
+async def test_stop_without_the_database(service, ends, graces):
+    """Stopped while the database hangs or is gone, a run is over soon; the next one does what is left, once."""
+    name, loop = f"stop{ends}", asyncio.get_running_loop()
     service._app.latency = 0.05
     async with client_of(service, timeout=Timeouts(attempt=0.5)) as client, database_proxy() as proxy:
         async with Batch.open(proxy.journal(name), client, concurrency=4) as batch:
@@ -47,17 +54,14 @@ async def test_stop_without_the_database(service, monkeypatch, ends, graces):
     assert len(service.ledger.effects()) == 100
 
 
-async def test_stopped_run_whose_results_may_be_of_others(service, monkeypatch):
+@pytest.mark.usefixtures("brief")
+async def test_stopped_run_whose_results_may_be_of_others(service):
     """If the database cannot say whose they are, the run ends with its error, and the next one gives them."""
-    monkeypatch.setattr("invsvc_async.storage.postgres_pool._TO_LEAVE", 0.5)
-    monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.2)
-    monkeypatch.setattr("invsvc_async.durable.leases.LEASE", 100.0)
     async with client_of(service, timeout=Timeouts(attempt=2.0)) as client, database_proxy() as proxy:
         async with Batch.open(proxy.journal("stophand"), client, concurrency=4) as batch:
             running = batch.run(creates(client, 100))
             await anext(running)
-            while not running._engine._finished:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
+            await until(lambda: running._engine._finished)
             proxy.cut()
             await batch.stop(0.3)
             running._dispatcher.leases.until = 0.0  # as after a pause

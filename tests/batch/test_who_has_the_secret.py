@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import aiosqlite
 import pytest
 
 from invsvc_async import Batch, Intent, Outbox, Outcome, SecretLostError
@@ -13,7 +12,7 @@ from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.cli.commands.report import plain
 from tests.batch.conftest import HOOK
 from tests.batch.writing import all_of, creates, run_all
-from tests.outbox.conftest import outbox_at, verdict_of
+from tests.outbox.conftest import enqueue, outbox_at, verdict_of
 
 LOST = "apply, then reset"
 
@@ -106,7 +105,7 @@ async def test_outbox(service, client, tmp_path, kind, takes):
     path = tmp_path / "app.db" if kind == "sqlite" else outbox_at(f"secrets{takes}".lower(), silence=1)
     service.script("webhooks.create", "pass", LOST)
     async with Outbox.open(path, client, concurrency=1, on_secret=kept.take if takes else None) as outbox:
-        keys = [await _enqueued(outbox, path, write) for write in creates(client, 2)]
+        keys = await enqueue(outbox, *creates(client, 2))
         async with outbox.dispatching():
             found = [await verdict_of(outbox, key) for key in keys]
             given = outbox.results()
@@ -119,23 +118,6 @@ async def test_outbox(service, client, tmp_path, kind, takes):
     assert [*kept] == keys[:1] * takes
     if takes:
         assert found[0].unwrap().id
-
-
-async def _enqueued(outbox, path, write):
-    if isinstance(path, str):
-        import asyncpg
-
-        connection = await asyncpg.connect(path.partition("outbox=")[0].rstrip("?&"))
-        try:
-            async with connection.transaction():
-                return await outbox.enqueue(connection, write)
-        finally:
-            await connection.close()
-    async with aiosqlite.connect(path) as connection:
-        await connection.execute("BEGIN")
-        key = await outbox.enqueue(connection, write)
-        await connection.commit()
-        return key
 
 
 async def test_batch_without_a_place_for_secrets(client, journal, caplog):

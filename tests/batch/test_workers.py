@@ -6,7 +6,7 @@ import asyncio
 import random
 import signal
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -14,88 +14,91 @@ from invsvc_async import ConfigurationError, JournalError, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import entries_of, name_of
 from invsvc_async.simulator import Simulator
-from tests.batch.killing import FAULTS, kill_often, kill_others, running, seed, verdicts_of, violations
+from tests.batch.killing import FAULTS, kill_often, kill_others, seed, verdicts_of, violations
+from tests.batch.killing_troubles import Runs
+from tests.support.children import gone_after
 from tests.support.database import database
 
 pytestmark = [pytest.mark.untraced, pytest.mark.silence(1)]
 
 
-async def ended(service, journal, asked):
-    """Return what the journal says and where the ledger disagrees."""
-    await service.settled()
-    verdicts = await verdicts_of(journal)
-    return Counter(verdicts.values()), violations(service, asked, verdicts)
+class Story(Runs):
+    """A shared batch of *items* writes in a service, and what the ledger says of it in the end."""
+
+    def __init__(self, service, journal, folder, items):
+        super().__init__(service, journal, folder / "writes.jsonl")
+        self.asked = seed(service, items, self._file)
+
+    def running(self, *, works=False):
+        """Run a process that has the input, or one that works beside it, as long as the block."""
+        return gone_after_start(self.begin(works=works))
+
+    async def ended(self):
+        """Check that the ledger agrees with the journal; return the verdicts."""
+        await self._service.settled()
+        verdicts = await verdicts_of(self._journal)
+        assert violations(self._service, self.asked, verdicts) == []
+        return Counter(verdicts.values())
+
+
+@asynccontextmanager
+async def gone_after_start(starting):
+    async with gone_after(await starting) as child:
+        yield child
 
 
 async def test_shared_batch_killed_at_random_moments(tmp_path, shared):
     """Killed three times under faults, each write has happened once or is named unknown, and every verdict is true."""
-    file = tmp_path / "writes.jsonl"
     async with Simulator(seed=12, faults=FAULTS, latency=0.005) as service:
-        asked = seed(service, 400, file)
-        await kill_often(service, shared, file, 3, random.Random(12))
-        verdicts, found = await ended(service, shared, asked)
-    assert found == []
-    assert verdicts[Verdict.UNKNOWN] <= 4
+        story = Story(service, shared, tmp_path, 400)
+        await kill_often(service, story, 3, random.Random(12))
+        assert (await story.ended())[Verdict.UNKNOWN] <= 4
 
 
 @pytest.mark.parametrize("workers", [2, 4])
 async def test_workers_share_a_batch_though_one_is_killed(tmp_path, shared, workers):
     """Of several workers one is killed, and the others do its part: every write is applied once."""
-    file = tmp_path / "writes.jsonl"
-    async with Simulator(latency=0.01) as service:
-        asked = seed(service, 1000, file)
-        async with AsyncExitStack() as stack:
-            first = await stack.enter_async_context(running(service, shared, file))
-            others = [
-                await stack.enter_async_context(running(service, shared, "-")) for _ in range(workers - 1)
-            ]
-            await service.arrived("webhooks.update", 200)
-            others[0].kill()
-            assert await first.wait() == 0
-        verdicts, found = await ended(service, shared, asked)
-    assert found == []
-    assert verdicts == {Verdict.APPLIED: len(asked)}
+    async with Simulator(latency=0.01) as service, AsyncExitStack() as stack:
+        story = Story(service, shared, tmp_path, 1000)
+        first, other, *_ = [
+            await stack.enter_async_context(story.running(works=number > 0)) for number in range(workers)
+        ]
+        await service.arrived("webhooks.update", 200)
+        other.kill()
+        assert await first.wait() == 0
+        assert await story.ended() == {Verdict.APPLIED: len(story.asked)}
 
 
 async def test_worker_that_was_stopped_and_wakes_sends_nothing(tmp_path, shared):
     """A worker that is stopped past its silence and woken finds its lanes taken over, and nothing happens twice."""
-    file = tmp_path / "writes.jsonl"
     async with Simulator(latency=0.01) as service:
-        asked = seed(service, 1000, file)
-        async with running(service, shared, file) as first, running(service, shared, "-") as other:
+        story = Story(service, shared, tmp_path, 1000)
+        async with story.running() as first, story.running(works=True) as other:
             await service.arrived("webhooks.update", 300)
             other.send_signal(signal.SIGSTOP)
             await asyncio.sleep(2.5)
             other.send_signal(signal.SIGCONT)
             assert await first.wait() == 0
-        verdicts, found = await ended(service, shared, asked)
-    assert found == []
-    assert verdicts[Verdict.UNKNOWN] == 0
+        assert (await story.ended())[Verdict.UNKNOWN] == 0
 
 
 async def test_workers_stopped_and_killed_under_faults(tmp_path, shared):
     """Workers join, are stopped and woken or killed, under faults: nothing happens twice, every verdict is true."""
-    file, chance = tmp_path / "writes.jsonl", random.Random(3)
     async with Simulator(seed=3, faults=FAULTS, latency=0.05) as service:
-        asked = seed(service, 1000, file)
-        assert await kill_others(service, shared, file, 3, chance) > 0
-        verdicts, found = await ended(service, shared, asked)
-    assert found == []
-    assert verdicts[Verdict.UNKNOWN] <= 8
+        story = Story(service, shared, tmp_path, 1000)
+        assert await kill_others(service, story, 3, random.Random(3)) > 0
+        assert (await story.ended())[Verdict.UNKNOWN] <= 8
 
 
 async def test_database_restarted_in_the_middle(tmp_path, shared):
     """A restart of the database holds the batch up, and ends nothing."""
-    file = tmp_path / "writes.jsonl"
     async with Simulator(latency=0.01) as service:
-        asked = seed(service, 800, file)
-        async with running(service, shared, file) as first:
+        story = Story(service, shared, tmp_path, 800)
+        async with story.running() as first:
             await service.arrived("webhooks.update", 200)
             await database().restart()
             assert await first.wait() == 0
-        verdicts, found = await ended(service, shared, asked)
-    assert found == []
-    assert verdicts[Verdict.APPLIED] == len(asked)
+        assert (await story.ended())[Verdict.APPLIED] == len(story.asked)
 
 
 async def test_file_has_no_workers(client, tmp_path):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from contextlib import asynccontextmanager
 
 from invsvc_async import Absent, Applied
 from invsvc_async.batch import Batch
+from invsvc_async.batch.entries import entries_of
 from tests.batch.conftest import HOOK
+from tests.support.waiting import cancel, until
 
 SECRETS = {"on_secret": lambda _key, _hook: None}
 
@@ -17,6 +21,23 @@ def creates(client, n, start=0):
         client.webhooks.create(url=f"https://me.example/{i}", events=["invoice.created"]).keyed(f"row-{i}")
         for i in range(start, start + n)
     )
+
+
+def line_of(operation, key=None, **arguments):
+    """Return the line of a file for a write."""
+    found = {"operation": operation, "arguments": arguments} | ({} if key is None else {"key": key})
+    return json.dumps(found) + "\n"
+
+
+def create_line(number, key=...):
+    """Return the line of a create of a URL of its own; its key is that of :func:`creates`, if none is given."""
+    url, key = f"https://me.example/{number}", f"row-{number}" if key is ... else key
+    return line_of("webhooks.create", key, url=url, events=["invoice.created"])
+
+
+def create_lines(count):
+    """Return the lines of the same writes as :func:`creates`."""
+    return [create_line(number) for number in range(count)]
 
 
 def updates(client, hooks, value):
@@ -35,13 +56,37 @@ async def run_all(place, client, writes=(), **settings):
         return await all_of(batch, writes)
 
 
+@asynccontextmanager
+async def opened(place, **settings):
+    """Open the entries of the batch at *place*, as commands and reports do, and close them."""
+    entries = entries_of(place, **settings)
+    await entries.open()
+    try:
+        yield entries
+    finally:
+        await entries.aclose()
+
+
+async def all_end(batch, count):
+    """Wait until the journal has *count* writes as done."""
+
+    async def is_done():
+        return (await batch.summary()).done >= count
+
+    await until(is_done)
+
+
 async def shelve_one(service, client, path, write, operation):
     """Leave *write* in the journal as sent, its answer never received; the service hangs."""
     async with Batch.open(path, client) as batch:
-        running = asyncio.create_task(all_of(batch, [write]))
-        await service.arrived(operation)
-        running.cancel()
-        await asyncio.wait([running])
+        await shelve(service, batch, [write], operation)
+
+
+async def shelve(service, batch, writes, operation, count=1):
+    """Run *writes* until *count* requests of *operation* have arrived, and cancel the run then."""
+    running = asyncio.create_task(all_of(batch, writes))
+    await service.arrived(operation, count)
+    await cancel(running)
 
 
 async def looked_for(client, intent):

@@ -37,7 +37,6 @@ def store_of(kind, folder, name, *, lanes=2, counted=True):
 
 @asynccontextmanager
 async def opened(store):
-    """Open *store*, and close it."""
     await store.open_for(None, same_mode=False)
     try:
         await store.check_place()

@@ -9,14 +9,11 @@ from contextlib import AsyncExitStack
 import pytest
 
 from invsvc_async import Verdict
-from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import BatchEntries, summary_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
-from tests.batch.writing import all_of
 from tests.durable.stores import KINDS, SCAN, counts, opened, store_of
-from tests.support.database import database
 
 LATER = 2**50
 ENDS = ['{"lost":true}', '{"overtaken":true}', '{"lost":true,"overtaken":true}', "{}"]
@@ -95,23 +92,3 @@ async def test_counts_look_at_no_entry(kind, client, tmp_path, request):
         await store.rows("ALTER TABLE {s}hidden RENAME TO entries")
     assert summary.verdicts == {Verdict.APPLIED: 25600}
     assert (summary.secrets_lost, summary.overtaken) == (12800, 12800)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_counts_of_a_batch(service, client, tmp_path, kind, request):
-    """Those of a batch that was retried and pruned."""
-    service.script("webhooks.update", "400", "400", "pass", "reset")
-    hook = service.seed_webhook()
-    at = tmp_path / "run.db"
-    if kind == "PostgreSQL":
-        at = database().journal(f"c{abs(hash(request.node.nodeid))}", silence=1)
-    async with Batch.open(at, client) as batch:
-        writes = [client.webhooks.update(hook.id, description=str(n)).keyed(str(n)) for n in range(30)]
-        await all_of(batch, writes)
-        assert await batch.retry(failed=True) > 0
-        assert await counts(batch.entries.store) == await counts(batch.entries.store, SCAN)
-        await all_of(batch)
-        summary = await batch.summary()
-        assert await batch.entries.prune(LATER) > 0
-        assert await batch.summary() == summary
-        assert summary.total == 30

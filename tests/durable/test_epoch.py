@@ -16,6 +16,7 @@ from invsvc_async.durable.leases import Leases, new_lane
 from invsvc_async.durable.restored import Standing, wrong_with
 from invsvc_async.durable.sqlite_store import SqliteStore
 from tests.durable.stores import numbers, opened
+from tests.support.waiting import cancel
 
 STEPS = ("send", "send, then kill", "copy", "copy both", "put back", "put back both", "lose", "lose file")
 
@@ -157,8 +158,7 @@ async def test_closing_that_is_cancelled(journal):
     lane.put(entry("a"))
     closing = asyncio.create_task(store.aclose())
     await asyncio.sleep(0)
-    closing.cancel()
-    await asyncio.wait([closing])
+    await cancel(closing)
     assert closing.cancelled()
     with pytest.raises(JournalError, match="is in use"):
         await SqliteStore(store.path, "test").open_for(None, same_mode=False)

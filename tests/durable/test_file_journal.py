@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-import signal
 import sqlite3
 import stat
 import sys
-import threading
 from contextlib import closing
 
 import attrs
 import pytest
 from msgspec.structs import replace
 
-from invsvc_async import JournalError, NotFoundError, Verdict
+from invsvc_async import JournalError, Verdict
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.reconcile.history import Attempt
 from tests.batch.conftest import HOOK, client_of
-from tests.durable.killed import cut_off, killed_before_its_await_returns
 from tests.durable.stores import end, fill, lanes_of, numbers, opened, store_of
+from tests.durable.writing import cut_off
 from tests.faults.conftest import SHORT
-from tests.support.power_cut import cut_power
-
-ONE_CREATE = """
-import asyncio, sys
-from invsvc_async import ApiKey, Client
-async def main(url, key, journal):
-    async with Client(url, ApiKey(key), journal=journal) as client:
-        await client.webhooks.create(url="https://me.example/in", events=["invoice.created"], tag=True)
-asyncio.run(main(*sys.argv[1:]))
-"""
+from tests.support.waiting import cancel, until, until_no
 
 
 async def kept(path) -> list:
@@ -45,26 +33,6 @@ async def kept(path) -> list:
         return [intent async for intent in journal.open_intents()]
     finally:
         await journal.aclose()
-
-
-async def test_killed_write_is_recovered(service, tmp_path):
-    """A write whose process was killed while the service worked is found out by the next process, and not sent again."""
-    path = tmp_path / "journal.db"
-    service.script("webhooks.create", "slow 0.3")
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", ONE_CREATE, service.base_url, service.api_key, str(path)
-    )
-    await service.arrived("webhooks.create")
-    os.kill(child.pid, signal.SIGKILL)
-    await child.wait()
-
-    async with client_of(service, journal=path) as client:
-        [outcome] = await client.recover()
-        again = await client.recover()
-
-    assert (outcome.verdict, outcome.secret_lost) == (Verdict.APPLIED, True)
-    assert (again, service.arrivals("webhooks.create")) == ([], 1)
-    assert len(service.ledger.effects("webhooks.create")) == 1
 
 
 async def test_write_of_known_verdict_leaves_nothing(service, tmp_path):
@@ -79,24 +47,6 @@ async def test_write_of_known_verdict_leaves_nothing(service, tmp_path):
     assert await kept(path) == []
     with closing(sqlite3.connect(path)) as looking:
         assert looking.execute("SELECT key, verdict FROM entries").fetchall() == []
-
-
-async def test_verdict_that_nobody_heard_is_recovered(service, tmp_path):
-    """A process killed between the verdict and its await's return: the next one gets it once, without a request."""
-    path = tmp_path / "journal.db"
-    await killed_before_its_await_returns(service, path, 'delete("wh_none")')
-    before = service.arrivals()
-
-    async with client_of(service, journal=path) as client:
-        [outcome] = await client.recover()
-        again = await client.recover()
-    async with client_of(service, journal=path) as client:
-        next_time = await client.recover()
-
-    assert outcome.verdict is Verdict.REFUSED
-    with pytest.raises(NotFoundError):
-        outcome.unwrap()
-    assert (again, next_time, service.arrivals() - before) == ([], [], 0)
 
 
 async def test_verdict_whose_storing_is_cancelled_reaches_the_next_awaiter(service, tmp_path):
@@ -165,17 +115,6 @@ async def test_write_is_not_sent_later_than_its_file_says(service, tmp_path):
     assert (outcome.verdict, service.arrivals("webhooks.create")) == (Verdict.APPLIED, 1)
 
 
-async def test_cancelled_write_in_flight_stays(service, tmp_path):
-    """A cancelled write of which bytes left stays open for the next process."""
-    path = tmp_path / "journal.db"
-    service.script("webhooks.create", "apply, then hang")
-    async with client_of(service, journal=path) as client:
-        await cut_off(service, client.webhooks.create(**HOOK, tag=True))
-
-    [intent] = await kept(path)
-    assert (len(intent.sent), intent.sent[0].end.kind) == (1, "long")
-
-
 async def test_write_cancelled_before_its_first_byte_is_withdrawn(service, tmp_path):
     """A write that was cancelled while it waited for a connection leaves nothing behind."""
     path = tmp_path / "journal.db"
@@ -187,8 +126,7 @@ async def test_write_cancelled_before_its_first_byte_is_withdrawn(service, tmp_p
         second = asyncio.create_task(client.webhooks.delete(hook.id).outcome())
         looking = sqlite3.connect(path)
         wanted = "SELECT 1 FROM entries WHERE operation = 'webhooks.delete'"
-        while not looking.execute(wanted).fetchall():  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
+        await until(lambda: looking.execute(wanted).fetchall())
         looking.close()
         second.cancel()
         await asyncio.wait([first, second])
@@ -237,8 +175,7 @@ async def test_write_that_is_cancelled_while_it_looks_for_what_is_open(service, 
             after.webhooks.update(service.seed_webhook().id, description="cut").outcome()
         )
         await journal.halted.wait()
-        cut.cancel()
-        await asyncio.wait([cut])
+        await cancel(cut)
         journal.goes_on.set()
         begun = loop.time()
         await after.webhooks.update(hooks[1].id, description="new")
@@ -282,57 +219,16 @@ async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
         recovering = asyncio.create_task(client.recover())
         await service.arrived("webhooks.get", 2)
         with closing(sqlite3.connect(path)) as looking:
-            while looking.execute("SELECT count(*) FROM entries WHERE verdict IS NULL").fetchone() != (1,):  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
-        recovering.cancel()
-        await asyncio.wait([recovering])
+            await until_no(
+                lambda: (
+                    looking.execute("SELECT count(*) FROM entries WHERE verdict IS NULL").fetchone() != (1,)
+                )
+            )
+        await cancel(recovering)
     assert len(await kept(path)) == 1
     async with client_of(service, journal=path) as client:
         assert [outcome.verdict for outcome in await client.recover()] == [Verdict.APPLIED] * 2
     assert await kept(path) == []
-
-
-async def test_second_owner_is_told_who_holds_it(service, tmp_path):
-    """A second client of one journal is refused with an error that names the process."""
-    path = tmp_path / "journal.db"
-    async with client_of(service, journal=path):
-        with pytest.raises(JournalError, match=f"in use by process {os.getpid()} on "):
-            async with client_of(service, journal=path):
-                pass
-    async with client_of(service, journal=path):
-        pass
-
-
-@pytest.mark.parametrize("then", ["close", "open"])
-async def test_opening_that_is_cancelled(tmp_path, monkeypatch, then):
-    """The file stays this owner's while a thread still opens it; no thread is left once it is closed."""
-    begun, may_end = threading.Event(), threading.Event()
-    path = tmp_path / "journal.db"
-    journal, other = ClientJournal(path), ClientJournal(path)
-    await journal.open()
-    await journal.aclose()
-    cut_power(path)
-
-    def check(_connection, _name):
-        begun.set()
-        may_end.wait(30)
-
-    monkeypatch.setattr(sqlite_store, "check_file", check)
-    journal = ClientJournal(path)
-    opening = asyncio.create_task(journal.open())
-    await asyncio.to_thread(begun.wait, 30)
-    opening.cancel()
-    await asyncio.wait([opening])
-    with pytest.raises(JournalError, match="is in use"):
-        await other.open()
-    may_end.set()
-    if then == "open":
-        await journal.open()
-        assert [intent async for intent in journal.open_intents()] == []
-    await journal.aclose()
-    await other.open()
-    await other.aclose()
-    assert [each.name for each in threading.enumerate() if str(path) in each.name] == []
 
 
 async def test_database_of_the_application_is_left_alone(tmp_path):
@@ -356,16 +252,6 @@ async def test_database_of_the_application_is_left_alone(tmp_path):
     assert [found.name for found in tmp_path.iterdir()] == ["app.db"]
 
 
-async def test_second_owner_by_another_name_is_told(service, tmp_path):
-    """A link to the file is the file: it has one owner, by whatever name."""
-    path, link = tmp_path / "journal.db", tmp_path / "link.db"
-    link.symlink_to(path)
-    async with client_of(service, journal=path):
-        with pytest.raises(JournalError, match="process"):
-            async with client_of(service, journal=link):
-                pass
-
-
 async def test_journal_is_for_its_owner_alone(service, tmp_path):
     """The files have mode 0600, and no token is in them."""
     async with client_of(service, journal=tmp_path / "journal.db") as client:
@@ -374,44 +260,6 @@ async def test_journal_is_for_its_owner_alone(service, tmp_path):
         files = list(tmp_path.iterdir())
         assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
         assert not any(service.api_key.encode() in file.read_bytes() for file in files)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        ("UPDATE facts SET value = '9' WHERE name = 'schema'", "its tables have version 9"),
-        ("DELETE FROM facts WHERE name = 'schema'", "its tables have no version"),
-        ("PRAGMA application_id = 1", "another program"),
-        ("UPDATE facts SET value = 'a batch' WHERE name = 'kind'", "it is a batch"),
-    ],
-)
-async def test_file_of_another_make_is_refused(service, tmp_path, spoil, words):
-    """A journal of a newer version, or another file, is refused before anything is sent."""
-    path = tmp_path / "journal.db"
-    assert await kept(path) == []
-    with sqlite3.connect(path) as connection:
-        connection.execute(spoil)
-    connection.close()
-
-    client = client_of(service, journal=path)
-    with pytest.raises(JournalError, match=words):
-        await client.webhooks.create(**HOOK).outcome()
-    await client.aclose()
-    assert service.ledger.entries == []
-
-
-async def test_file_that_is_no_journal_is_refused(service, tmp_path):
-    """A text file, or a missing folder, is refused before anything is sent."""
-    (tmp_path / "notes.txt").write_text("not a journal\n" * 100)
-    for path, words in (
-        (tmp_path / "notes.txt", "not a SQLite database"),
-        (tmp_path / "none" / "journal.db", "the folder exists"),
-    ):
-        client = client_of(service, journal=path)
-        with pytest.raises(JournalError, match=words):
-            await client.webhooks.create(**HOOK).outcome()
-        await client.aclose()
-    assert service.ledger.entries == []
 
 
 async def test_disk_that_is_full_stops_the_write(service, tmp_path):
@@ -471,28 +319,6 @@ async def test_row_that_cannot_be_stored_fails_alone(client, tmp_path):
         )
         assert (stored, type(failed)) == (None, JournalError)
         assert await numbers(store, "SELECT verdict FROM {s}entries ORDER BY seq") == ["refused", None]
-
-
-async def test_corrupt_page_is_told(service, client, tmp_path):
-    """A damaged page ends the run with JournalError, and nothing is sent."""
-    from invsvc_async.batch import Batch
-
-    path = tmp_path / "run.db"
-    writes = [
-        client.webhooks.create(url=f"https://a.example/{i}", events=["invoice.created"]) for i in range(200)
-    ]
-    async with Batch.open(path, client, on_secret=lambda _key, _hook: None) as batch:
-        async for _ in batch.run(writes):
-            pass
-    content = bytearray(path.read_bytes())
-    content[4096:] = b"\xa5" * (len(content) - 4096)
-    path.write_bytes(content)
-    sent = service.arrivals("webhooks.create")
-    with pytest.raises(JournalError, match="damaged"):
-        async with Batch.open(path, client) as batch:
-            async for _ in batch.run([client.webhooks.create(**HOOK)]):
-                pass
-    assert service.arrivals("webhooks.create") == sent
 
 
 async def test_file_that_another_program_locks(tmp_path, monkeypatch):

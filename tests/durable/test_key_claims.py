@@ -14,8 +14,10 @@ from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.restored import mark_restored
-from tests.batch.conftest import HOOK, client_of
+from tests.batch.conftest import client_of
+from tests.durable.writing import create, rename
 from tests.support.database import database
+from tests.support.waiting import cancel
 
 
 @pytest.fixture
@@ -24,16 +26,21 @@ def shared(request):
     return database().at(journal=f"c{abs(hash(request.node.nodeid))}", silence=600)
 
 
-def create(client, key="k", **changes):
-    return client.webhooks.create(**{**HOOK, **changes}).keyed(key)
-
-
-def rename(client, name, key):
-    return client.journeys.update("jrn_1", name=name).keyed(key)
-
-
 def journal_of(client):
     return client._view.session.writes.journal
+
+
+def claims_of(client):
+    return journal_of(client).keys.claims
+
+
+def rows_of(client, text, *values):
+    return journal_of(client)._store.rows(text, *values)
+
+
+def move(client, found, lane):
+    """Move an entry to another lane."""
+    return rows_of(client, "UPDATE {s}entries SET lane = $2 WHERE seq = $1", found.entry.seq, lane)
 
 
 @asynccontextmanager
@@ -48,24 +55,20 @@ async def two(service, address):
 @asynccontextmanager
 async def under_way(service, client, key="k"):
     """Send a write, which is not answered while the block runs; yield its entry as it is found."""
+    before = service.arrivals("webhooks.create")
     service.script("webhooks.create", "apply, then hang")
     running = asyncio.create_task(create(client, key).outcome())
-    before = service.arrivals("webhooks.create")
-    async with asyncio.timeout(60):
-        while service.arrivals("webhooks.create") == before:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
-    claims = journal_of(client).keys.claims
+    await service.arrived("webhooks.create", before + 1)
     [name] = [each for each in journal_of(client).keys._turns if each.endswith(f" {key}")]
     try:
-        yield await claims.look(name)
+        yield await claims_of(client).look(name)
     finally:
-        running.cancel()
-        await asyncio.wait([running])
+        await cancel(running)
 
 
 async def owner(client, token, lane):
     """Set the owner of a lane, as another process would that takes it."""
-    await journal_of(client)._store.rows("UPDATE {s}lanes SET owner = $1 WHERE id = $2", token, lane)
+    await rows_of(client, "UPDATE {s}lanes SET owner = $1 WHERE id = $2", token, lane)
 
 
 async def test_entry_of_a_living_process_is_not_taken(service, shared):
@@ -73,21 +76,19 @@ async def test_entry_of_a_living_process_is_not_taken(service, shared):
     async with two(service, shared) as (one, other), under_way(service, one) as found:
         lane = await journal_of(other).own_lane()
         assert found.lives
-        assert await journal_of(other).keys.claims.take(found, lane) is None
-        assert (await journal_of(other).keys.claims.look(found.entry.key)).entry.lane == found.entry.lane
+        assert await claims_of(other).take(found, lane) is None
+        assert (await claims_of(other).look(found.entry.key)).entry.lane == found.entry.lane
 
 
 @pytest.mark.parametrize(("left", "is_gone"), [(FREED, False), (ENDED, True)])
 async def test_entry_that_nobody_has_is_taken_once(service, shared, left, is_gone):
     """Of two that saw it there, one gets it; it knows whether the last sender is done with it."""
     async with two(service, shared) as (one, other), under_way(service, one) as found:
-        await journal_of(one)._store.rows(
-            "UPDATE {s}entries SET lane = $2 WHERE seq = $1", found.entry.seq, left
-        )
-        free = await journal_of(one).keys.claims.look(found.entry.key)
+        await move(one, found, left)
+        free = await claims_of(one).look(found.entry.key)
         assert (free.lives, free.owner) == (False, None)
         lanes = [await journal_of(each).own_lane() for each in (one, other)]
-        claims = [journal_of(each).keys.claims for each in (one, other)]
+        claims = [claims_of(each) for each in (one, other)]
         taken = [await claims[1].take(free, lanes[1]), await claims[0].take(free, lanes[0])]
         assert taken == [is_gone, None]
         assert await claims[1].take(free, lanes[1]) is is_gone  # a try whose reply was lost
@@ -97,7 +98,7 @@ async def test_last_sender_that_fell_silent_is_not_gone(service, shared):
     """It may wake up with bytes on their way: whoever takes its entry waits out its windows."""
     async with two(service, shared) as (one, other), under_way(service, one) as found:
         await owner(other, "dead.1", found.entry.lane)
-        claims = journal_of(other).keys.claims
+        claims = claims_of(other)
         silent = await claims.look(found.entry.key)
         assert (silent.lives, silent.owner) == (False, "dead.1")
         assert await claims.take(silent, await journal_of(other).own_lane()) is False
@@ -106,10 +107,8 @@ async def test_last_sender_that_fell_silent_is_not_gone(service, shared):
 async def test_process_that_lost_its_lane_takes_and_claims_nothing(service, shared):
     """Another one took it for dead: what it does is rejected in the statement itself."""
     async with two(service, shared) as (one, other), under_way(service, one) as found:
-        lane, claims = await journal_of(other).own_lane(), journal_of(other).keys.claims
-        await journal_of(one)._store.rows(
-            "UPDATE {s}entries SET lane = $2 WHERE seq = $1", found.entry.seq, FREED
-        )
+        lane, claims = await journal_of(other).own_lane(), claims_of(other)
+        await move(one, found, FREED)
         free = await claims.look(found.entry.key)
         await owner(one, "thief.1", lane.number)
         with pytest.raises(LostLaneError):
@@ -118,7 +117,7 @@ async def test_process_that_lost_its_lane_takes_and_claims_nothing(service, shar
         new = await create(other, "new", url="https://me.example/new").outcome()
         assert new.applied  # in a lane of its own
         assert service.arrivals("webhooks.create") == sends + 1
-        rows = await journal_of(one)._store.rows("SELECT key FROM {s}entries WHERE lane = $1", lane.number)
+        rows = await rows_of(one, "SELECT key FROM {s}entries WHERE lane = $1", lane.number)
         assert not any(key.endswith(" new") for (key,) in rows)
         await claims.free(found.entry.seq, lane)
         await owner(one, lane.token, lane.number)
@@ -129,8 +128,8 @@ async def test_zombie_releases_nothing_that_another_has(service, shared):
     async with two(service, shared) as (one, other), under_way(service, one) as found:
         mine = await journal_of(one).own_lane()
         await owner(other, "thief.1", mine.number)
-        await journal_of(one).keys.claims.free(found.entry.seq, mine)
-        assert (await journal_of(other).keys.claims.look(found.entry.key)).entry.lane == mine.number
+        await claims_of(one).free(found.entry.seq, mine)
+        assert (await claims_of(other).look(found.entry.key)).entry.lane == mine.number
         await owner(other, mine.token, mine.number)
 
 
@@ -139,8 +138,8 @@ async def test_verdict_is_reopened_once(service, shared):
     service.script("journeys.update", "400")
     async with two(service, shared) as (one, other):
         assert (await rename(one, "x", "k").outcome()).verdict is Verdict.REFUSED
-        claims = journal_of(one).keys.claims
-        [name] = [key async for key in _keys(one, " k")]
+        claims = claims_of(one)
+        [(name,)] = await rows_of(one, "SELECT key FROM {s}entries WHERE key LIKE '% k'")
         seen = await claims.look(name)
         lanes = [await journal_of(each).own_lane() for each in (one, other)]
         assert await claims.reopen(seen, State.TO_DO, lanes[0])
@@ -149,12 +148,6 @@ async def test_verdict_is_reopened_once(service, shared):
         assert (await rename(other, "x", "k").outcome()).applied
         assert not await claims.reopen(seen, State.TO_DO, lanes[0])
     assert len(service.ledger.effects("journeys.update")) == 1
-
-
-async def _keys(client, end):
-    for (key,) in await journal_of(client)._store.rows("SELECT key FROM {s}entries"):
-        if key.endswith(end):
-            yield key
 
 
 async def test_write_that_may_have_been_sent_is_not_forgotten(service, shared):
@@ -200,8 +193,7 @@ async def test_superseded_write_is_not_done_again(service, shared):
         await service.arrived("journeys.update")
         await asyncio.sleep(0.5)  # s: server times beyond the slack
         await stranger.journeys.update("jrn_1", name="theirs")
-        running.cancel()
-        await asyncio.wait([running])
+        await cancel(running)
         settled = await rename(other, "ours", "k").outcome()
         again = await rename(one, "ours", "k").outcome()
         assert (await one.journeys.get("jrn_1")).name == "theirs"
@@ -226,7 +218,7 @@ async def test_a_thousand_racers_take_few_statements_and_connections(service, sh
 
             store.fetch = counted
         racing = asyncio.gather(*(create(client).outcome() for client in (one, other) for _ in range(500)))
-        waits = [journal_of(client).keys.claims for client in (one, other)]
+        waits = [claims_of(client) for client in (one, other)]
         while not (has_waited := any(each._waiting for each in waits)) and not racing.done():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         outcomes = await racing
@@ -273,12 +265,6 @@ async def order(service, address):
     """Yield what claims a key in a journal, all of them for the same thing."""
     async with client_of(service, journal=address) as client:
         yield lambda name: Claimant(client, name)
-
-
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def address(request, tmp_path, shared):
-    """Return the path or the address of a journal."""
-    return tmp_path / "calls.db" if request.param == "SQLite" else shared
 
 
 async def test_write_is_next_after_those_that_its_process_has_applied(service, address):

@@ -14,6 +14,7 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.leases import LEASE, Leases, Sign
 from tests.durable.stores import counts, end, fill, lanes_of, numbers, opened, store_of
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
 
@@ -168,9 +169,7 @@ async def transaction(store):
 
 async def until_blocked(store):
     """Wait until some statement waits for a lock."""
-    async with asyncio.timeout(60):
-        while not await store.rows("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
+    await until(lambda: store.rows("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
 
 
 @pytest.fixture

@@ -102,7 +102,6 @@ async def proxy():
 
 
 def keyless(client, n):
-    """Make creates without keys."""
     return [
         client.webhooks.create(url=f"https://me.example/{i}", events=["invoice.created"]) for i in range(n)
     ]

@@ -21,6 +21,7 @@ from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
 from tests.durable.stores import SENT, counts, numbers, store_of
+from tests.support.waiting import until_no
 
 KEYS = st.sampled_from("abcd")
 ENDS = st.sampled_from(["applied", "refused", "unknown"])
@@ -353,8 +354,7 @@ class DatabaseModel(StoreModel):
         """Wait until the server has ended what was asked for, and the process counts as dead."""
         other = store_of(self.kind, self.folder, self.name, lanes=3)
         await other.open_for(None, same_mode=False)
-        while await other.rows(BUSY):  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.001)
+        await until_no(lambda: other.rows(BUSY))
         await other.rows("UPDATE {s}members SET seen = seen - 3600")
         await other.aclose()
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from invsvc_async import Client, ConfigurationError, Verdict, Webhook
+from invsvc_async import Client, ConfigurationError, JournalError, Verdict, Webhook
 from invsvc_async.durable import sqlite_store
+from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, client_of
-from tests.support.power_cut import cut_power
+from tests.support.power_cut import check_that_lasts, cut_power
+from tests.support.waiting import cancel
 
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 
@@ -39,6 +41,28 @@ async def test_client_is_cancelled_while_its_large_journal_is_checked(service, t
     assert entering.cancelled()
     async with client_of(service, journal=path) as client:
         assert await client.recover() == []
+    assert [each.name for each in threading.enumerate() if str(path) in each.name] == []
+
+
+@pytest.mark.parametrize("then", ["close", "open"])
+async def test_opening_that_is_cancelled(tmp_path, monkeypatch, then):
+    """The file stays this owner's while a thread still opens it; no thread is left once it is closed."""
+    path = tmp_path / "journal.db"
+    await (journal := ClientJournal(path)).open()
+    await journal.aclose()
+    journal, other = ClientJournal(path), ClientJournal(path)
+    async with check_that_lasts(monkeypatch, path) as begun:
+        opening = asyncio.create_task(journal.open())
+        await begun()
+        await cancel(opening)
+        with pytest.raises(JournalError, match="is in use"):
+            await other.open()
+    if then == "open":
+        await journal.open()
+        assert [intent async for intent in journal.open_intents()] == []
+    await journal.aclose()
+    await other.open()
+    await other.aclose()
     assert [each.name for each in threading.enumerate() if str(path) in each.name] == []
 
 
@@ -92,5 +116,4 @@ def test_client_with_a_journal_in_another_event_loop(address):
 
 
 async def created(client: Client) -> Webhook:
-    """Create a webhook."""
     return await client.webhooks.create(**HOOK)

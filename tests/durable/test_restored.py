@@ -10,56 +10,85 @@ import pytest
 
 from invsvc_async import Verdict
 from invsvc_async.durable.journal import ClientJournal
+from invsvc_async.durable.restored import last_of
 from tests.batch.conftest import client_of
+from tests.durable.test_shared_journal import recovered
 
 
 class Copied(ClientJournal):
     """Copies itself right before the first send, as a backup might."""
 
-    def __init__(self, path, copy):
-        super().__init__(path)
-        self._copy = copy
+    copy = None
 
     async def sending(self, intent):
-        await super().sending(intent)
-        if not self._copy.exists():
-            with closing(sqlite3.connect(self._copy)) as copy:
-                await self._store.ask(lambda _: None)
-                with closing(sqlite3.connect(self._store.path)) as own:
-                    own.backup(copy)
+        until = await super().sending(intent)
+        self.copy = self.copy or await self._copied()
+        return until
+
+    async def _copied(self):
+        if not hasattr(self._store, "path"):
+            for name in ("entries", "lanes"):
+                await self._store.rows(f"CREATE TABLE {{s}}{name}_before AS TABLE {{s}}{name}")
+            return "tables"
+        await self._store.ask(lambda _: None)
+        path = self._store.path.with_name("copy.db")
+        with closing(sqlite3.connect(path)) as copy, closing(sqlite3.connect(self._store.path)) as own:
+            own.backup(copy)
+        return path
+
+
+async def put_back(service, place, copy):
+    """Put the copy back as a restore does; of a database, on another timeline."""
+    if copy != "tables":
+        for file in place.parent.glob("journal.db-*"):
+            file.unlink()
+        copy.replace(place)
+        return
+    async with client_of(service, journal=place) as admin:
+        rows = admin._view.session.writes.journal._store.rows
+        for name in ("entries", "lanes"):
+            await rows(f"TRUNCATE {{s}}{name}")
+            await rows(f"INSERT INTO {{s}}{name} TABLE {{s}}{name}_before")
+        await rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
 
 
 @pytest.fixture
-async def restored(service, tmp_path):
-    """Make a write, undo it by another, and put back the copy from before; return the path of the journal."""
-    path, copy = tmp_path / "journal.db", tmp_path / "copy.db"
-    async with client_of(service, journal=Copied(path, copy)) as client:
+def file(tmp_path):
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+async def restored(service, request):
+    """Make a write, undo it by another, and put back the copy from before; return the place of the journal."""
+    place = request.getfixturevalue(getattr(request, "param", "file"))
+    async with client_of(service, journal=(journal := Copied(place))) as client:
         hook = await client.webhooks.get(service.seed_webhook(description="old").id)
         await client.webhooks.update(hook, description="new")
         await client.webhooks.update(hook, description="old")
-    for file in tmp_path.glob("journal.db-*"):
-        file.unlink()
-    copy.replace(path)
-    return path
+    await put_back(service, place, journal.copy)
+    return place
 
 
-@pytest.mark.parametrize("beside", ["is there", "is missing"])
-async def test_older_copy_tells_nothing_false(service, restored, caplog, beside):
+@pytest.mark.parametrize(
+    ("restored", "words"),
+    [
+        ("file", "it is an older copy, which lacks the last send"),
+        ("file", "journal.db.epoch is missing or empty"),
+        ("shared", "the server was restored from a backup"),
+    ],
+    indirect=["restored"],
+)
+async def test_older_copy_tells_nothing_false(service, restored, caplog, words):
     """A write that was applied, and undone after the copy was made, is UNKNOWN; the log says why, once."""
-    if beside == "is missing":
+    if "missing" in words:
         restored.with_name("journal.db.epoch").unlink()
-    for _ in range(2):
-        with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
+    with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
+        for _ in range(2):
             async with client_of(service, journal=restored) as client:
-                [outcome] = await client.recover()
-        assert outcome.verdict is Verdict.UNKNOWN
-        assert len(outcome.intent.sent) == 2
-    [told] = caplog.messages
-    words = (
-        "it is an older copy, which lacks the last send"
-        if beside == "is there"
-        else "journal.db.epoch is missing or empty"
-    )
+                [outcome] = await recovered(client)
+            assert outcome.verdict is Verdict.UNKNOWN
+            assert len(outcome.intent.sent) == 2
+    [told] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
     assert words in told
     assert "settled as if they had been sent again" in told
     assert service.arrivals("webhooks.update") == 2
@@ -76,3 +105,20 @@ async def test_journal_that_is_deleted(service, restored, caplog):
             await client.webhooks.update(service.seed_webhook().id, description="x")
     [told] = caplog.messages
     assert "counts 2 sends of a journal that was here" in told
+
+
+async def test_server_that_is_another_one_meanwhile(service, shared, caplog):
+    """A process that is connected finds it by its next connection; it writes on, and the log says why, once."""
+    async with client_of(service, journal=shared) as client:
+        entries = client._view.session.writes.journal._store
+        entries._place["timeline"] = "00000077"  # of the server before
+        await entries.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
+        with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
+            await entries._pool.expire_connections()
+            assert await client.webhooks.update(service.seed_webhook().id, description="x")
+            await entries._pool.expire_connections()
+            assert await client.recover() == []
+        [told] = caplog.messages
+        assert "a replica was promoted" in told
+        [[noted]] = await entries.rows("SELECT value FROM {s}facts WHERE name = 'restored'")
+        assert last_of(noted) == 0  # nothing was open

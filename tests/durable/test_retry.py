@@ -10,7 +10,8 @@ from invsvc_async import InvalidRequestError, JournalError, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.durable.scripts import _REOPEN
 from invsvc_async.durable.sqlite_store import DIALECT
-from tests.batch.writing import all_of, creates
+from tests.batch.conftest import client_of
+from tests.batch.writing import all_of, creates, run_all
 from tests.support.database import database
 
 FAR = datetime(2100, 1, 1, tzinfo=UTC)
@@ -52,52 +53,41 @@ async def test_retry_of_what_failed(service, client, journal):
         assert await keys_to_do(batch) == ["row-0", "row-1", "row-3"]
 
 
-async def overtaken_one(service, client, batch):
-    """Send k1 (refused) and k2 (applied) to one journey, retry k1, and return its result."""
-    journey = service.seed_journey()
-    service.script("journeys.update", "403")
-    await all_of(batch, [client.journeys.update(journey.id, name=name).keyed(name) for name in ("k1", "k2")])
-    await batch.retry(verdict=Verdict.REFUSED)
-    [result] = await all_of(batch)
-    return result
-
-
 def names(service):
     """Return the names that took effect, in their order."""
     return [entry.body["name"] for entry in service.ledger.effects("journeys.update")]
 
 
 async def test_overtaken_write_has_a_reason_of_its_own(service, client, journal):
-    """A write that is not sent, because a newer one was, is marked in its result, the journal and the summary."""
-    async with Batch.open(journal, client) as batch:
-        result = await overtaken_one(service, client, batch)
+    """One that a newer write has overtaken is not sent; its result, the journal and the summary say so, also later."""
+    journey = service.seed_journey()
+    service.script("journeys.update", "403")
+    writes = [client.journeys.update(journey.id, name=name).keyed(name) for name in ("k1", "k2")]
+    first = await run_all(journal, client, writes)
+    async with client_of(service) as other, Batch.open(journal, other) as batch:
+        assert await batch.retry(verdict=Verdict.REFUSED) == 1
+        [result] = await all_of(batch)
         assert (result.key, result.verdict, result.overtaken) == ("k1", Verdict.NOT_APPLIED, True)
+        assert "a newer write of this program" in result.message
         assert [(each.key, each.overtaken) async for each in batch.results()] == [("k1", True), ("k2", False)]
         summary = await batch.summary()
         assert (summary.verdicts[Verdict.NOT_APPLIED], summary.overtaken) == (1, 1)
-    assert names(service) == ["k2"]
-
-
-async def test_overtaken_write_that_is_forced(service, client, journal):
-    """With force, it is sent as the newest write. Another retry of an older one does not undo it."""
-    async with Batch.open(journal, client) as batch:
-        await overtaken_one(service, client, batch)
-        assert await batch.retry(keys=["k1"], force=True) == 1
-        [result] = await all_of(batch)
-        assert (result.key, result.verdict, result.overtaken) == ("k1", Verdict.APPLIED, False)
-        assert (await batch.summary()).overtaken == 0
-    assert names(service) == ["k2", "k1"]
+    assert {each.key: each.verdict for each in first} == {"k1": "refused", "k2": "applied"}
+    assert (names(service), service.arrivals("journeys.update")) == (["k2"], 2)
 
 
 async def test_forced_writes_keep_their_order(service, client, journal):
-    """Several forced writes of one thing are sent in the order of the input."""
+    """Sent as the newest writes of one thing, in the order of the input; they are not overtaken by those before."""
     journey = service.seed_journey()
     service.script("journeys.update", "403", "403", "403")
     writes = [client.journeys.update(journey.id, name=name).keyed(name) for name in ("k1", "k2", "k3", "k4")]
     async with Batch.open(journal, client) as batch:
         await all_of(batch, writes)
+        await batch.retry(failed=True)
+        assert {each.overtaken for each in await all_of(batch)} == {True}
         assert await batch.retry(failed=True, force=True) == 3
-        await all_of(batch)
+        assert {(each.verdict, each.overtaken) for each in await all_of(batch)} == {(Verdict.APPLIED, False)}
+        assert (await batch.summary()).overtaken == 0
         assert await batch.retry(failed=True, force=True) == 0
     assert names(service) == ["k4", "k1", "k2", "k3"]
 
@@ -142,9 +132,15 @@ async def test_retry_and_prune_that_are_stopped(service, client, journal, monkey
 
 async def test_retry_of_nothing_in_particular(client, journal):
     """Something must be chosen, and applied writes cannot be."""
+    bad = (
+        ({}, "failed"),
+        ({"verdict": ["refused", "applied"]}, "second effect"),
+        ({"verdict": "other"}, "other"),
+        ({"keys": "row-1"}, "keys"),
+    )
     async with Batch.open(journal, client) as batch:
-        for chosen in ({}, {"verdict": ["refused", "applied"]}, {"verdict": "other"}, {"keys": "row-1"}):
-            with pytest.raises(InvalidRequestError):
+        for chosen, words in bad:
+            with pytest.raises(InvalidRequestError, match=words):
                 await batch.retry(**chosen)
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import signal
-import sys
 from contextlib import asynccontextmanager
 
 import attrs
@@ -17,101 +14,53 @@ from invsvc_async.durable import journal as client_journal
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.postgres_store import PostgresStore
-from invsvc_async.durable.restored import last_of
-from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import HOOK, POLICY, client_of
-from tests.durable.killed import cut_off
-from tests.support.children import gone_after
+from tests.durable.child import process
+from tests.durable.writing import cut_off
+from tests.support.children import until_stopped
+from tests.support.database import failing_at_cancellation
 from tests.support.database_proxy import database_proxy
-from tests.support.note_commits import NOTED
-
-PROGRAM = """
-import asyncio, os, signal, sys
-from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
-from invsvc_async.durable.journal import ClientJournal
-POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=30.0)
-class Journal(ClientJournal):
-    async def sending(self, intent):
-        until = await super().sending(intent)
-        if WHERE == "before the socket":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return until
-    async def settled(self, outcome):
-        await super().settled(outcome)
-        if WHERE == "after the verdict":
-            os.kill(os.getpid(), signal.SIGKILL)
-async def main(url, key, address, hook, where):
-    global WHERE
-    WHERE = where
-    client = Client(url, ApiKey(key), journal=Journal(address), reconcile=POLICY, timeout=Timeouts(attempt=4.0))
-    async with client:
-        await client.webhooks.update(hook, description="theirs")
-asyncio.run(main(*sys.argv[1:]))
-"""
-
+from tests.support.waiting import cancel, until, until_no
 
 EXACT = attrs.evolve(POLICY, clock_slack=0.0, clock_band=0.0)
 
 
-@asynccontextmanager
-async def process(service, address, hook, where=""):
-    """Run a process that makes one write, until the block ends."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, service.base_url, service.api_key, address, hook, where,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    async with gone_after(child):
-        yield child
-
-
 async def recovered(client, **options):
-    """Recover until something was found."""
-    async with asyncio.timeout(60):
-        while not (outcomes := await client.recover(**options)):  # noqa: ASYNC110 - a process dies by silence
-            await asyncio.sleep(0.1)
-    return outcomes
+    """Recover until something was found: a process dies by silence."""
+    return await until(lambda: client.recover(**options))
 
 
 async def rows_of(client):
     return await client._view.session.writes.journal._store.rows("SELECT * FROM {s}entries")
 
 
-async def test_write_of_a_killed_process_is_settled_by_another(service, shared):
-    """What it had in flight is found out by reading, once it counts as dead; and nothing is sent again."""
-    hook, shared = service.seed_webhook().id, shared.replace("silence=1", "silence=3")
-    service.script("webhooks.update", "slow 0.3")
-    async with client_of(service, journal=shared) as client:
-        async with process(service, shared, hook) as child:
-            await service.arrived("webhooks.update")
-            child.send_signal(signal.SIGKILL)
-            await child.wait()
-            assert await client.recover() == []  # it may still live
-            [outcome] = await recovered(client)
-        assert await client.recover() == []
-    assert outcome.verdict is Verdict.APPLIED
-    assert service.arrivals("webhooks.update") == 1
-
-
 @pytest.mark.one_python
 async def test_process_that_was_stopped_before_its_send_does_not_send(service, shared):
     """Stopped between the journal and the socket, and taken over meanwhile, it wakes up and sends nothing."""
-    hook = service.seed_webhook().id
     async with (
         client_of(service, journal=shared) as client,
-        process(service, shared, hook, "before the socket") as child,
+        stopped_before_its_send(service, shared) as child,
     ):
-        await asyncio.to_thread(os.waitpid, child.pid, os.WUNTRACED)  # until it has stopped itself
         [theirs] = {row["lane"] for row in await rows_of(client)}
         recovering = asyncio.create_task(recovered(client))
         while theirs in {row["lane"] for row in await rows_of(client)}:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.02)
         child.send_signal(signal.SIGCONT)  # before the time of its attempt is over
-        _, said = await child.communicate()
+        said, _ = await child.communicate()
         [outcome] = await recovering
         assert outcome.verdict is Verdict.UNKNOWN  # another process may have put back the state before it
     assert child.returncode == 1
     assert b"Nothing was sent now" in said
     assert service.arrivals("webhooks.update") == 0
+
+
+@asynccontextmanager
+async def stopped_before_its_send(service, shared):
+    """Run a process that stops between the journal and the socket."""
+    change = {"webhook": service.seed_webhook().id, "description": "theirs"}
+    async with process(service, shared, "webhooks.update", "SIGSTOP before the socket", **change) as child:
+        await until_stopped(child)
+        yield child
 
 
 async def test_write_of_a_living_process_is_left_to_it(service, shared):
@@ -124,28 +73,7 @@ async def test_write_of_a_living_process_is_left_to_it(service, shared):
             assert await second.recover() == []
             await asyncio.sleep(0.2)
         assert (await writing).description == "mine"
-        async with asyncio.timeout(30):
-            while await rows_of(second):  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.02)
-
-
-async def test_verdict_that_nobody_has_had(service, shared):
-    """
-    It was stored before the process died; another gives it, once, without a request.
-
-    Another credential sees nothing of it, unless the caller says that it has the same data mode.
-    """
-    hook = service.seed_webhook().id
-    async with process(service, shared, hook, "after the verdict") as child:
-        await child.wait()
-    requests = service.arrivals()
-    async with client_of(service, journal=shared, credential=ApiKey(service.issue_key())) as rotated:
-        [outcome] = await recovered(rotated, same_mode=True)
-        for _ in range(10):  # before, while and after it is removed
-            assert await rotated.recover(same_mode=True) == []
-            await asyncio.sleep(0.02)
-    assert (outcome.verdict, outcome.value.description) == (Verdict.APPLIED, "theirs")
-    assert service.arrivals() == requests
+        await until_no(lambda: rows_of(second))
 
 
 async def test_journals_of_other_credentials_stay_theirs(service, shared):
@@ -162,8 +90,8 @@ async def test_journals_of_other_credentials_stay_theirs(service, shared):
 @pytest.mark.parametrize("failure", [OSError, asyncio.CancelledError])
 async def test_recovering_gives_the_outcomes(service, shared, failure):
     """In the background, what a dead process left is settled and handed over; what fails to take it gets it again."""
-    hook, taken, both = service.seed_webhook().id, [], asyncio.Event()
-    service.script("webhooks.update", "slow 0.3")
+    taken, both = [], asyncio.Event()
+    service.script("webhooks.create", "slow 0.3")
 
     async def take(outcome):
         taken.append(outcome.verdict)
@@ -171,8 +99,8 @@ async def test_recovering_gives_the_outcomes(service, shared, failure):
             raise failure("no")
         both.set()
 
-    async with process(service, shared, hook):
-        await service.arrived("webhooks.update")
+    async with process(service, shared, "webhooks.create", **HOOK, tag=True):
+        await service.arrived("webhooks.create")
     async with (
         client_of(service, journal=shared) as client,
         client.recovering(every=0.1, on_outcome=take),
@@ -185,22 +113,13 @@ async def test_recovering_gives_the_outcomes(service, shared, failure):
 @pytest.mark.parametrize("place", ["take_over", "beat"])
 async def test_recovering_that_ends_as_its_database_fails(service, shared, monkeypatch, place):
     """The client closes, also if the database's error takes the place of the cancellation."""
-    begun = asyncio.Event()
+    begun, failing = failing_at_cancellation(in_task="live" if place == "beat" else "")
+    monkeypatch.setattr(ClientJournal if place == "take_over" else Leases, place, failing)
 
-    async def replaced(*_: object, **__: object) -> None:
-        if place == "beat" and asyncio.current_task().get_coro().__name__ != "live":
-            return
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            raise JournalError("the connection was closed in the middle of operation") from None
-
-    async def recover() -> None:
+    async def recover():
         async with client_of(service, journal=shared) as client, client.recovering(every=3600):
             await begun.wait()
 
-    monkeypatch.setattr(ClientJournal if place == "take_over" else Leases, place, replaced)
     done, _ = await asyncio.wait([asyncio.create_task(recover())], timeout=30)
     assert done
 
@@ -210,18 +129,6 @@ async def test_recovering_needs_a_journal(client):
     with pytest.raises(ConfigurationError, match="has no journal"):
         async with client.recovering():
             pass
-
-
-async def test_cancelled_write_is_left_to_the_next_process(service, shared):
-    """A client that ends with a write in doubt leaves it; one that was not sent leaves nothing."""
-    hook = service.seed_webhook().id
-    service.script("webhooks.update", "apply, then hang")
-    async with client_of(service, journal=shared) as client:
-        await cut_off(service, client.webhooks.update(hook, description="mine"))
-    async with client_of(service, journal=shared) as client:
-        [outcome] = await client.recover()  # at once: the other one has left
-        assert outcome.verdict is Verdict.APPLIED
-    assert service.arrivals("webhooks.update") == 1
 
 
 @pytest.mark.parametrize("operation", ["webhooks.update", "journeys.update"])
@@ -270,7 +177,7 @@ async def test_recovery_that_is_cut_off_between_its_transactions(service, shared
 @pytest.mark.one_python
 async def test_move_whose_reply_is_lost(service, shared, monkeypatch):
     """What was moved is settled, and its sender is not taken for gone: it may only have been stopped."""
-    hook, lost = service.seed_webhook().id, []
+    lost = []
 
     async def moved(store, script):
         found = await run(store, script)
@@ -281,11 +188,7 @@ async def test_move_whose_reply_is_lost(service, shared, monkeypatch):
 
     run = PostgresStore.run
     monkeypatch.setattr(PostgresStore, "run", moved)
-    async with (
-        client_of(service, journal=shared) as client,
-        process(service, shared, hook, "before the socket") as child,
-    ):
-        await asyncio.to_thread(os.waitpid, child.pid, os.WUNTRACED)  # until it has stopped itself
+    async with client_of(service, journal=shared) as client, stopped_before_its_send(service, shared):
         with pytest.raises(JournalError, match="lost"):
             await recovered(client)
         journal = client._view.session.writes.journal
@@ -303,8 +206,7 @@ async def test_write_whose_second_awaiter_goes_on(service, shared):
         write = client.webhooks.update(hook, description="mine")
         service.script("webhooks.update", "slow 2")
         first, second = (asyncio.create_task(write.outcome()) for _ in range(2))
-        while not client._view.session.writes.journal._writes:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0)
+        await until(lambda: client._view.session.writes.journal._writes)
         await asyncio.sleep(0)
         first.cancel()
         await service.arrived("webhooks.update")
@@ -407,20 +309,6 @@ async def test_new_write_of_a_process_that_was_taken_for_dead(service, shared):
     assert service.arrivals("webhooks.update") == 2
 
 
-async def test_unknown_write_stays_open(service, shared):
-    """It is left to the next process, which finds out that it was applied."""
-    service.script("webhooks.update", "apply, then reset")
-    service.script("webhooks.get", "pass", "403")
-    async with client_of(service, journal=shared) as client:
-        outcome = await client.webhooks.update(service.seed_webhook().id, description="x").outcome()
-        assert outcome.verdict is Verdict.UNKNOWN
-        assert await client.recover() == []  # this process has told it
-    async with client_of(service, journal=shared) as client:
-        [outcome] = await client.recover()
-    assert outcome.verdict is Verdict.APPLIED
-    assert service.arrivals("webhooks.update") == 1
-
-
 async def test_closing_that_is_cancelled(service, shared, monkeypatch):
     """The process gives no more signs of life, which would keep others from what it has left open."""
     waiting = asyncio.Event()
@@ -436,8 +324,7 @@ async def test_closing_that_is_cancelled(service, shared, monkeypatch):
         patch.setattr(PostgresStore, "idle", idle)
         closing = asyncio.create_task(journal.aclose())
         await waiting.wait()
-        closing.cancel()
-        await asyncio.wait([closing])
+        await cancel(closing)
     assert closing.cancelled()
     assert journal._beating.done()
     with pytest.raises(JournalError, match="is not open"):
@@ -454,8 +341,7 @@ async def test_closing_that_is_cancelled_at_once(service, shared):
     await cut_off(service, client.webhooks.update(hook, description="x"))
     closing = asyncio.create_task(client._view.session.writes.journal.aclose())
     await asyncio.sleep(0)
-    closing.cancel()
-    await asyncio.wait([closing])
+    await cancel(closing)
     assert closing.cancelled()
     async with client_of(service, journal=shared) as other:
         [outcome] = await other.recover()
@@ -471,72 +357,3 @@ async def test_journal_of_no_client_and_of_a_closed_one(service, shared):
         journal = client._view.session.writes.journal
     with pytest.raises(JournalError, match="client is closed"):
         await journal.open()
-
-
-class Copied(ClientJournal):
-    """Copies its tables right before the first send, as a backup might."""
-
-    async def sending(self, intent):
-        until = await super().sending(intent)
-        for name in ("entries", "lanes"):
-            text = f"CREATE TABLE IF NOT EXISTS {{s}}{name}_before AS TABLE {{s}}{name}"
-            await self._store.rows(text)
-        return until
-
-
-async def put_back(journal):
-    """Put the copy back as a restore does, on another timeline."""
-    for name in ("entries", "lanes"):
-        await journal._store.rows(f"TRUNCATE {{s}}{name}")
-        await journal._store.rows(f"INSERT INTO {{s}}{name} TABLE {{s}}{name}_before")
-    await journal._store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
-
-
-async def test_database_restored_from_a_backup(service, shared, caplog):
-    """A write that was applied, and undone since, is UNKNOWN: nothing false is told. The log says why, once."""
-    async with client_of(service, journal=Copied(shared)) as client:
-        hook = await client.webhooks.get(service.seed_webhook(description="old").id)
-        await client.webhooks.update(hook, description="new")
-        await client.webhooks.update(hook, description="old")
-    async with client_of(service, journal=shared) as admin:
-        await put_back(admin._view.session.writes.journal)
-    with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
-        async with client_of(service, journal=shared) as client, client_of(service, journal=shared):
-            [outcome] = await recovered(client)
-    [told] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
-    assert "the server was restored from a backup" in told
-    assert "settled as if they had been sent again" in told
-    assert outcome.verdict is Verdict.UNKNOWN
-    assert service.arrivals("webhooks.update") == 2
-
-
-async def test_server_that_is_another_one_meanwhile(service, shared, caplog):
-    """A process that is connected finds it by its next connection; it writes on, and the log says why, once."""
-    async with client_of(service, journal=shared) as client:
-        entries = client._view.session.writes.journal._store
-        entries._place["timeline"] = "00000077"  # of the server before
-        await entries.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
-        with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
-            await entries._pool.expire_connections()
-            assert await client.webhooks.update(service.seed_webhook().id, description="x")
-            await entries._pool.expire_connections()
-            assert await client.recover() == []
-        [told] = caplog.messages
-        assert "a replica was promoted" in told
-        [[noted]] = await entries.rows("SELECT value FROM {s}facts WHERE name = 'restored'")
-        assert last_of(noted) == 0  # nothing was open
-
-
-async def test_commit_in_another_session_of_a_pooler(service, shared, monkeypatch):
-    """A pooler in transaction mode gives each transaction another one. What is stored before a send is on the disk."""
-    monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")  # this one has only the defaults of the role
-    journal = ClientJournal(f"{shared}&synchronous_commit=off")
-    async with client_of(service, journal=journal) as client:
-        await client.recover()
-        here = f"{journal._store.schema}."
-        noted = NOTED.replace("INTO facts", f"INTO {here}facts").replace("ON entries", f"ON {here}entries")
-        noted = noted.replace("FUNCTION note", f"FUNCTION {here}note")
-        await journal._store.ask(lambda connection: connection.execute(noted))
-        await client.webhooks.update(service.seed_webhook().id, description="x")
-        [[commits]] = await journal._store.rows("SELECT value FROM {s}facts WHERE name = 'INSERT'")
-        assert commits == "on"

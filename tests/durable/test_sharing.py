@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import socket
-import sys
 import time
 
 import pytest
@@ -20,7 +19,9 @@ from invsvc_async.durable.results import Consumer
 from tests.batch.conftest import client_of
 from tests.batch.writing import SECRETS, all_of, creates
 from tests.durable.stores import end, fill, opened, store_of
+from tests.support.children import started
 from tests.support.database import database, failing_at_return
+from tests.support.waiting import until
 
 LONG, SHORT = 3600, 1  # s of silence: what happens at beats alone, and what need not wait for one
 
@@ -32,14 +33,6 @@ def address(request):
 
 async def work(batch):
     return [result async for result in batch.work()]
-
-
-async def until(condition):
-    """Wait until *condition* returns something true."""
-    async with asyncio.timeout(60):
-        while not (found := await condition()):  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.02)
-    return found
 
 
 async def done(batch, number):
@@ -133,7 +126,7 @@ async def test_list_of_workers(service, client, address):
         await gone.beat(said("gone", 7, 1.5, 2))
         await batch.entries.store.rows("UPDATE {s}members SET seen = seen - 4, begun = begun - 3600")
         running = asyncio.create_task(work(batch))
-        await until(lambda: listed(batch, 2))
+        await until(lambda: has_workers(batch, 2))
         async with client_of(service) as other, Batch.open(address, other, **SECRETS) as more:
             await all_of(more, creates(other, 30))
         await until(lambda: done(batch, 30))
@@ -152,21 +145,13 @@ def said(host, done, rate, lanes):
     return Sign(status=json.dumps({"host": host, "pid": 1, "done": done, "rate": rate, "lanes": lanes}))
 
 
-async def listed(batch, number):
+async def has_workers(batch, number):
     return len(await batch.workers()) == number
 
 
 async def told(*arguments):
     """Return what the command that lists workers prints."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "invsvc_async.cli",
-        "batch",
-        "workers",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-    )
+    child = await started("invsvc_async.cli", "batch", "workers", *arguments)
     out, _ = await child.communicate()
     assert child.returncode == 0
     return out.decode()

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
-from invsvc_async import JournalError
+from invsvc_async import JournalError, Outbox
 from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import entries_of, summary_of, workers_of
+from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.scripts import numbers
 from invsvc_async.storage import postgres_pool
-from tests.batch.writing import all_of, creates
+from tests.batch.conftest import client_of
+from tests.batch.writing import all_of, creates, opened as opened_batch
 from tests.durable.stores import opened
+from tests.outbox.conftest import enqueue
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
-from tests.support.note_commits import NOTED
+from tests.support.note_commits import note_commits
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -58,18 +61,8 @@ def batch_at(address):
 
 async def made(name):
     """Make the tables of the batch *name*."""
-    entries = entries_of(database().journal(name))
-    await entries.open()
-    await entries.aclose()
-
-
-@asynccontextmanager
-async def reading(address):
-    """Yield the entries at *address*, as a report reads them."""
-    entries = entries_of(address, reading=True)
-    await entries.open()
-    yield entries
-    await entries.aclose()
+    async with opened_batch(database().journal(name)):
+        pass
 
 
 async def error_of(address, **settings):
@@ -85,9 +78,7 @@ async def test_database_that_is_away_at_first(name, caplog):
         proxy.cut()
         with caplog.at_level(logging.WARNING, "invsvc_async.storage"):
             opening = asyncio.create_task(entries_of(proxy.journal(name)).open())
-            async with asyncio.timeout(30):
-                while "cannot be reached yet" not in caplog.text:  # noqa: ASYNC110 - nothing tells
-                    await asyncio.sleep(0.02)
+            await until(lambda: "cannot be reached yet" in caplog.text)
         assert not opening.done()
         await proxy.open()
         await opening
@@ -135,7 +126,7 @@ async def test_role_that_may_only_read(role, name, owner):
         f"GRANT USAGE ON SCHEMA invoicing_batch_{name} TO {role}; "
         f"GRANT SELECT ON ALL TABLES IN SCHEMA invoicing_batch_{name} TO {role}"
     )
-    async with reading(address_of(role, name)) as entries:
+    async with opened_batch(address_of(role, name), reading=True) as entries:
         assert ((await summary_of(entries)).total, await workers_of(entries)) == (0, [])
     assert "denied for table facts). The role lacks a right" in await error_of(address_of(role, name))
 
@@ -158,7 +149,7 @@ async def test_database_that_is_read_only(role, name, owner):
     await owner.execute(f"ALTER ROLE {role} SUPERUSER")
     await owner.execute(f"ALTER ROLE {role} SET default_transaction_read_only = on")
     assert "the database is read-only" in await error_of(address_of(role, name))
-    async with reading(address_of(role, name)) as entries:
+    async with opened_batch(address_of(role, name), reading=True) as entries:
         assert (await summary_of(entries)).total == 0
         with pytest.raises(JournalError, match="read-only, perhaps a standby"):
             await entries.store.rows("INSERT INTO {s}facts VALUES ('a', 'b')")
@@ -192,9 +183,7 @@ async def test_stricter_isolation_by_default(name, owner):
         asked = []
         for number, each in enumerate((one, other), 1):
             asked.append(asyncio.create_task(each.run(lambda: numbers(2))))
-            await until(
-                owner, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", number
-            )
+            await until_locks_wait(owner, number)
         await owner.execute("COMMIT")
         assert await asyncio.gather(*asked) == [[1, 2], [3, 4]]
 
@@ -207,16 +196,15 @@ async def test_conflict_under_a_stricter_isolation(name, owner):
         await owner.execute(f"BEGIN; UPDATE {facts} SET value = 'x' WHERE name = 'schema'")
         more = "UPDATE {s}facts SET value = value || 'y' WHERE name = 'schema' RETURNING value"
         asking = asyncio.create_task(store.rows(more))
-        await until(owner, "SELECT count(*) FROM pg_locks WHERE NOT granted", 1)
+        await until_locks_wait(owner, 1)
         await owner.execute("COMMIT")
         assert [*(await asking)[0]] == ["xy"]
 
 
-async def until(connection, text, number):
-    """Wait until the number that *text* selects is *number*."""
-    async with asyncio.timeout(60):
-        while await connection.fetchval(text) < number:  # noqa: ASYNC110 - the database tells
-            await asyncio.sleep(0.01)
+async def until_locks_wait(owner, number):
+    """Wait until so many locks are asked for and not granted."""
+    waiting = "SELECT count(*) >= $1 FROM pg_locks WHERE NOT granted"
+    await until(lambda: owner.fetchval(waiting, number))
 
 
 async def test_commits_that_a_default_leaves_in_memory(name):
@@ -228,17 +216,42 @@ async def test_commits_that_a_default_leaves_in_memory(name):
         assert [*(await store.rows("SHOW synchronous_commit"))[0]] == ["remote_write"]
 
 
+@pytest.fixture
+def pooler(monkeypatch):
+    """Let each session have the defaults of its role alone, as those have that a pooler in transaction mode gives."""
+    monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")
+
+
+@pytest.mark.usefixtures("pooler")
 @pytest.mark.parametrize("default", ["off", "remote_write"])
-async def test_commit_in_another_session_of_a_pooler(name, owner, client, default, monkeypatch):
-    """A pooler in transaction mode gives each transaction another one. What is stored before a send is on the disk."""
-    monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")  # this one has only the defaults of the role
+async def test_commit_of_a_batch_in_another_session(name, client, default):
+    """What is stored before a send is on the disk, and so is the verdict."""
     address = database().journal(name, synchronous_commit=default)
     async with Batch.open(address, client) as batch:
-        schema = batch.entries.store.schema
-        await owner.execute(
-            f"SET search_path = {schema}; {NOTED}; ALTER FUNCTION note() SET search_path = {schema}"
-        )
+        await note_commits(batch.entries.store)
         hook = await client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
         await all_of(batch, [client.webhooks.update(hook, description="x").keyed("row-1")])
         found = await batch.entries.facts.get("UPDATE")
-    assert found.split() == ["on" if default == "off" else default] * 2  # before the send, and the verdict
+    assert found.split() == ["on" if default == "off" else default] * 2
+
+
+@pytest.mark.usefixtures("pooler")
+async def test_commit_of_a_journal_in_another_session(service, shared):
+    """What is stored before a send is on the disk."""
+    journal = ClientJournal(f"{shared}&synchronous_commit=off")
+    async with client_of(service, journal=journal) as client:
+        await client.recover()
+        await note_commits(journal._store)
+        await client.webhooks.update(service.seed_webhook().id, description="x")
+        [[commits]] = await journal._store.rows("SELECT value FROM {s}facts WHERE name = 'INSERT'")
+        assert commits == "on"
+
+
+@pytest.mark.usefixtures("pooler")
+async def test_drop_from_an_outbox_in_another_session(service, client, name):
+    """What was dropped is gone for good."""
+    async with Outbox.open(database().at(outbox=name, silence=1, synchronous_commit="off"), client) as outbox:
+        [key] = await enqueue(outbox, client.webhooks.update(service.seed_webhook().id, description="x"))
+        await note_commits(outbox._store.store)
+        assert await outbox.drop(key)
+        assert await outbox._store.facts.get("DELETE") == "on"

@@ -20,10 +20,10 @@ from sqlalchemy.pool import NullPool
 from invsvc_async import Outbox
 from tests.batch.conftest import client, client_of  # noqa: F401 - pytest finds it by name
 from tests.support.database import database
+from tests.support.waiting import until
 
 
 def outbox_at(name: str, **settings: object) -> str:
-    """Return the address of the outbox called *name*."""
     return database().at(outbox=name, **settings)
 
 
@@ -41,14 +41,12 @@ def place(request, address, tmp_path):
 
 @pytest.fixture
 async def outbox(address, client):  # noqa: F811 - a fixture
-    """Yield the outbox there, open."""
     async with Outbox.open(address, client) as opened:
         yield opened
 
 
 @pytest.fixture
 async def connection():
-    """Yield a connection of asyncpg."""
     made = await asyncpg.connect(database().address)
     yield made
     await made.close()
@@ -146,23 +144,26 @@ CONNECTIONS = {
 }
 
 
-@pytest.fixture(params=CONNECTIONS)
-async def connected(request, address, tmp_path, client):  # noqa: F811 - a fixture
-    """Yield an outbox, a connection of each kind to its database, and what begins a transaction on it."""
-    path = tmp_path / "app.db" if "sqlite" in request.param else None
-    async with (
-        Outbox.open(path or address, client) as made,
-        CONNECTIONS[request.param](path) as (connection, transaction),
-    ):
-        yield made, connection, transaction
-
-
 async def verdict_of(outbox, key, seconds=60.0):
-    """Wait for the outcome of *key*."""
-    async with asyncio.timeout(seconds):
-        while (outcome := await outbox.get(key)) is None:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.02)
-    return outcome
+    return await until(lambda: outbox.get(key), every=0.02, within=seconds)
+
+
+def written(entries, hook=None):
+    """Return what updates have written, to *hook* or to all, in their order."""
+    return [entry.body["description"] for entry in entries if hook in (None, entry.path_id)]
+
+
+async def verdicts_of(outbox, keys):
+    return [(await verdict_of(outbox, key)).verdict for key in keys]
+
+
+async def spoil(outbox, before, after):
+    """Replace a text in what is stored of each write, as if another version of the code had stored it."""
+    text = "UPDATE {} SET intent = replace(intent, $1, $2)"
+    await outbox._store.store.rows(text.format("{s}entries"), before, after)
+    if outbox._store.database == "SQLite":
+        text = text.format("invsvc_outbox").replace("$", "?")
+        await outbox._store.table.act(lambda own: own.execute(text, (before, after)).rowcount)
 
 
 @asynccontextmanager
@@ -212,6 +213,6 @@ async def untold(outbox):
 
 
 __all__ = [
-    "Rollback", "engine_at", "enqueue", "entries_of", "finished", "of_asyncpg", "of_psycopg", "outbox_at", "transaction_of", "untold", "update",
-    "verdict_of",
+    "CONNECTIONS", "Rollback", "engine_at", "enqueue", "entries_of", "finished", "of_asyncpg", "of_psycopg", "outbox_at",
+    "spoil", "transaction_of", "untold", "update", "verdict_of", "verdicts_of", "written",
 ]  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 import time
+from contextlib import closing
 
 import aiosqlite
-import asyncpg
 import psycopg
 import pytest
 
@@ -22,8 +24,17 @@ from invsvc_async.batch.earlier import Earlier
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.simulator import Simulator
-from tests.batch.conftest import client_of
-from tests.outbox.conftest import enqueue, entries_of, update, verdict_of
+from tests.batch.conftest import HOOK, client_of
+from tests.outbox.conftest import (
+    enqueue,
+    entries_of,
+    finished,
+    spoil,
+    update,
+    verdict_of,
+    verdicts_of,
+    written,
+)
 from tests.support.database import database
 
 
@@ -51,27 +62,6 @@ def test_places_that_cannot_be(client, place):
     with pytest.raises(ConfigurationError, match="outbox") as caught:
         Outbox.open(place, client)
     assert "hunter2" not in str(caught.value)
-
-
-async def test_pool_instead_of_a_connection(service, client, outbox):
-    """A pool has no transaction; the words name what has."""
-    async with asyncpg.create_pool(database().address, min_size=1, max_size=1) as pool:
-        with pytest.raises(InvalidRequestError, match="a Pool is not supported"):
-            await outbox.enqueue(pool, update(client, service))
-
-
-async def test_savepoint_that_is_rolled_back(service, client, outbox, connection):
-    """What was enqueued after it is not sent, and the rest of the transaction is."""
-    async with connection.transaction():
-        kept = await outbox.enqueue(connection, update(client, service, "kept"))
-        savepoint = connection.transaction()
-        await savepoint.start()
-        gone = await outbox.enqueue(connection, update(client, service, "gone"))
-        await savepoint.rollback()
-    async with outbox.dispatching():
-        assert (await verdict_of(outbox, kept)).verdict is Verdict.APPLIED
-    assert await outbox.get(gone) is None
-    assert [entry.body["description"] for entry in service.ledger.entries] == ["kept"]
 
 
 async def test_pipeline_of_psycopg(service, client, outbox):
@@ -148,44 +138,91 @@ async def test_file_that_is_no_database(client, tmp_path):
     assert path.read_text() == "no database" * 100
 
 
-async def test_write_in_flight_that_no_longer_fits(service, client, tmp_path, caplog):
-    """What an earlier deployment may have sent and this one cannot read is UNKNOWN, and nothing is sent."""
-    path = tmp_path / "app.db"
-    service.script("webhooks.update", "apply, then hang")
-    async with Outbox.open(path, client) as outbox:
-        [key] = await enqueue(outbox, update(client, service))
-        async with outbox.dispatching(grace=0.0):
-            await service.arrived("webhooks.update")
-        text = "UPDATE entries SET intent = replace(intent, '{', '{\"of_tomorrow\":1,')"
-        await outbox._store.store.ask(lambda journal: journal.execute(text).rowcount)
-        async with outbox.dispatching():
-            outcome = await verdict_of(outbox, key)
-    assert outcome.verdict is Verdict.UNKNOWN
-    assert "may have been sent, and cannot be settled" in outcome.message
-    assert key in caplog.text
-    assert service.arrivals("webhooks.update") == 1
+TOMORROWS = "{", '{"of_tomorrow":1,'
 
 
-TOMORROWS = "UPDATE entries SET intent = replace(intent, '{', '{\"of_tomorrow\":1,')"
+@pytest.mark.parametrize(
+    "spoilt", [("webhooks.update", "webhooks.gone"), TOMORROWS], ids=["operation", "policy"]
+)
+async def test_payload_that_no_longer_fits(service, client, place, caplog, spoilt):
+    """A write of code that is gone is NOT_APPLIED in words, holds nothing up, and is sent once the code fits again."""
+    hook = service.seed_webhook().id
+    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
+        async with Outbox.open(place, client) as outbox:
+            [key] = await enqueue(outbox, client.webhooks.update(hook, description="first"))
+            await spoil(outbox, *spoilt)
+            async with outbox.dispatching():
+                outcome = await verdict_of(outbox, key)
+                [other] = await enqueue(outbox, client.webhooks.update(hook, description="second"))
+                await verdict_of(outbox, other)
+                assert (outcome.verdict, outcome.applied) == (Verdict.NOT_APPLIED, False)
+                assert "was not sent" in outcome.message
+                assert "outbox retry" in outcome.message
+                assert "Keep the file" not in outcome.message
+                await spoil(outbox, *reversed(spoilt))
+                assert await outbox.drop(other)
+                assert await outbox.retry(key) == [key]
+                await verdict_of(outbox, key)
+    assert "second" in written(service.ledger.entries)
 
 
-async def test_writes_after_one_in_flight_that_no_longer_fits(service, client, outbox, connection):
-    """They are sent, those to its own thing and others: only the one that cannot be read is left alone."""
+async def test_write_in_doubt_that_no_longer_fits(service, client, place, caplog):
+    """One that is done again because it is UNKNOWN stays so, and is settled, not sent, once the code fits again."""
+    service.script("webhooks.create", "apply, then reset")
+    service.script("webhooks.list", "pass", "403")
+    await client.webhooks.list()
+    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
+        async with Outbox.open(place, client) as outbox:
+            [key] = await finished(outbox, client.webhooks.create(**HOOK))
+            assert (await outbox.get(key)).verdict is Verdict.UNKNOWN
+            change = "webhooks.create", "webhooks.gone"
+            for names, verdict in ((change, Verdict.UNKNOWN), (change[::-1], Verdict.APPLIED)):
+                await spoil(outbox, *names)
+                assert await outbox.retry(key) == [key]
+                async with outbox.dispatching():
+                    assert (await verdict_of(outbox, key)).verdict is verdict
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_writes_after_one_in_flight_that_no_longer_fits(service, client, place, caplog):
+    """
+    What an earlier deployment may have sent and this one cannot read is UNKNOWN, and nothing is sent for it.
+
+    Later writes are sent, those to its own thing and others: only that one is left alone.
+    """
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
-    async with connection.transaction():
-        unfit = await outbox.enqueue(connection, client.webhooks.update(hook, description="unfit"))
-    async with outbox.dispatching(grace=0.0):
-        await service.arrived("webhooks.update")
-    await outbox._store.store.rows(TOMORROWS.replace("entries", "{s}entries"))
-    async with outbox.dispatching():
-        assert (await verdict_of(outbox, unfit)).verdict is Verdict.UNKNOWN
-        await outbox._store.store.rows("UPDATE {s}entries SET done_at = done_at - 60000")
-        async with connection.transaction():
-            writes = [client.webhooks.update(hook, description="next"), update(client, service)]
-            keys = [await outbox.enqueue(connection, write) for write in writes]
-        assert [(await verdict_of(outbox, key)).verdict for key in keys] == [Verdict.APPLIED] * 2
+    async with Outbox.open(place, client) as outbox:
+        [unfit] = await enqueue(outbox, client.webhooks.update(hook, description="unfit"))
+        async with outbox.dispatching(grace=0.0):
+            await service.arrived("webhooks.update")
+        await spoil(outbox, *TOMORROWS)
+        async with outbox.dispatching():
+            outcome = await verdict_of(outbox, unfit)
+            assert outcome.verdict is Verdict.UNKNOWN
+            assert "may have been sent, and cannot be settled" in outcome.message
+            assert unfit in caplog.text
+            assert service.arrivals("webhooks.update") == 1
+            await outbox._store.store.rows("UPDATE {s}entries SET done_at = done_at - 60000")
+            later = client.webhooks.update(hook, description="next"), update(client, service)
+            assert await verdicts_of(outbox, await enqueue(outbox, *later)) == [Verdict.APPLIED] * 2
     assert service.arrivals("webhooks.update") == 3
+
+
+@pytest.mark.parametrize("kind", ["PostgreSQL", "SQLite"])
+async def test_tables_of_another_version(client, tmp_path, address, kind):
+    """They are refused in words."""
+    place, words = address, "its tables have version 9, and this package reads version 1"
+    if kind == "PostgreSQL":
+        async with Outbox.open(place, client) as outbox:
+            await outbox._store.store.rows("UPDATE {s}facts SET value = '9' WHERE name = 'schema'")
+    else:
+        place, words = tmp_path / "app.db", "of another version"
+        with closing(sqlite3.connect(place)) as connection:
+            connection.execute("CREATE TABLE invsvc_outbox (seq, base_url, moved)")
+    with pytest.raises(JournalError, match=words):
+        async with Outbox.open(place, client):
+            pass
 
 
 async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, client, outbox, monkeypatch):
@@ -230,7 +267,7 @@ async def test_file_with_a_write_in_flight_that_no_longer_fits(service, tmp_path
         unfit = await enqueued("unfit")
         async with outbox.dispatching(grace=0.0):
             await service.arrived("webhooks.update")
-        await outbox._store.store.ask(lambda journal: journal.execute(TOMORROWS).rowcount)
+        await spoil(outbox, *TOMORROWS)
         late = await enqueued("late")
         async with outbox.dispatching():
             assert (await verdict_of(outbox, late)).verdict is Verdict.APPLIED
@@ -238,4 +275,4 @@ async def test_file_with_a_write_in_flight_that_no_longer_fits(service, tmp_path
         later = await enqueued("later")
         async with outbox.dispatching():
             assert (await verdict_of(outbox, later)).verdict is Verdict.APPLIED
-    assert [entry.body["description"] for entry in service.ledger.entries] == ["unfit", "late", "later"]
+    assert written(service.ledger.entries) == ["unfit", "late", "later"]

@@ -21,14 +21,13 @@ from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
 from invsvc_async.outbox import dispatch
 from invsvc_async.simulator import Simulator
-from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import HOOK, client_of
-from tests.durable.killed import cut_off
-from tests.outbox.conftest import enqueue, entries_of, update, verdict_of
+from tests.durable.writing import cut_off
+from tests.outbox.conftest import enqueue, entries_of, update, verdict_of, verdicts_of, written
 from tests.soak.outboxes import run
-from tests.support.database import database, failing_at_return
+from tests.support.database import database, failing_at_cancellation
 from tests.support.database_proxy import database_proxy
-from tests.support.note_commits import NOTED
+from tests.support.waiting import until, until_no
 
 LANES = 64
 
@@ -57,7 +56,7 @@ async def test_two_dispatchers_keep_the_order(service, client, outbox, address):
         for key in keys:
             await verdict_of(outbox, key)
     for hook in hooks:
-        sent = [entry.body["description"] for entry in service.ledger.entries if entry.path_id == hook]
+        sent = written(service.ledger.entries, hook)
         assert sent == [f"{number:02}" for number in range(12)]
 
 
@@ -74,12 +73,11 @@ async def test_lane_lost_and_acquired_again(service, address):
         keys = await enqueue(outbox, first, second)
         await service.arrived("webhooks.update")
         await outbox._store.store.rows("UPDATE {s}lanes SET owner = 'another.1'")  # which is dead
-        while await outbox._store.store.rows("SELECT 1 FROM {s}lanes WHERE owner = 'another.1'"):  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
+        await until_no(lambda: outbox._store.store.rows("SELECT 1 FROM {s}lanes WHERE owner = 'another.1'"))
         keys += await enqueue(outbox, third)
         outcomes = [await verdict_of(outbox, key) for key in keys]
     assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
-    assert [entry.body["description"] for entry in service.ledger.effects()] == list(texts)
+    assert written(service.ledger.effects()) == list(texts)
 
 
 async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, address):
@@ -104,19 +102,16 @@ async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, addr
 async def test_process_that_sends_says_who_it_is(service, client, outbox):
     """Commands show, beside a write that waits, which host and process has it, and what it has done."""
     service.script("webhooks.update", "pass", "slow 2.0")
+
+    async def shown():
+        [worker] = await workers_of(outbox._store)
+        return worker if worker.done else None
+
     async with outbox.dispatching():
-        for expected in (1, 2):
-            [key] = await enqueue(outbox, update(client, service, "x"))
-            if expected == 1:
-                await verdict_of(outbox, key)
-        async with asyncio.timeout(60):
-            done = 0
-            while not done:
-                entry = await outbox._store.entry(key)
-                owner = await outbox._store.owner_of(entry.lane)
-                [worker] = await workers_of(outbox._store)
-                done = worker.done
-                await asyncio.sleep(0.02)
+        await verdicts_of(outbox, await enqueue(outbox, update(client, service)))
+        [key] = await enqueue(outbox, update(client, service))
+        worker = await until(shown)
+        owner = await outbox._store.owner_of((await outbox._store.entry(key)).lane)
     assert (owner.host, owner.pid, owner.alive) == (socket.gethostname(), os.getpid(), True)
     assert (worker.host, worker.pid, worker.lanes) == (socket.gethostname(), os.getpid(), LANES)
     assert worker.rate > 0
@@ -133,20 +128,6 @@ async def test_database_restarted_in_the_middle(service, client, outbox, address
             await connection.close()
             await database().restart()
     assert len(service.ledger.entries) == 2
-
-
-async def test_write_that_is_in_flight_when_the_block_ends(service, client, outbox):
-    """What is not answered within the grace is left as it may have been sent, and settled by the next dispatcher."""
-    hook = service.seed_webhook().id
-    service.script("webhooks.update", "apply, then hang")
-    async with outbox.dispatching(grace=0.0):
-        [key] = await enqueue(outbox, client.webhooks.update(hook, description="x"))
-        await service.arrived("webhooks.update")
-    assert await outbox.get(key) is None
-    async with outbox.dispatching():
-        outcome = await verdict_of(outbox, key)
-    assert outcome.verdict is Verdict.APPLIED
-    assert service.arrivals("webhooks.update") == 1
 
 
 async def test_applications_on_one_database_see_only_their_own(service, client, outbox, address):
@@ -227,63 +208,6 @@ async def test_new_credential_where_several_have_an_outbox(service, client, outb
             assert (await verdict_of(continued, key)).verdict is Verdict.APPLIED
 
 
-async def test_schema_of_another_version(client, outbox, address):
-    """It is refused in words, by a new process and by one that only looks."""
-    await outbox._store.store.rows("UPDATE {s}facts SET value = '9' WHERE name = 'schema'")
-    with pytest.raises(JournalError, match="its tables have version 9, and this package reads version 1"):
-        async with Outbox.open(address, client):
-            pass
-
-
-@pytest.mark.parametrize("spoilt", ["operation", "policy"])
-async def test_payload_that_no_longer_fits(service, client, outbox, caplog, spoilt):
-    """A write of code that is gone is NOT_APPLIED in words, holds nothing up, and is sent once the code fits again."""
-    hook = service.seed_webhook().id
-    [key] = await enqueue(outbox, client.webhooks.update(hook, description="first"))
-    change = {
-        "operation": ("UPDATE {s}entries SET intent = replace(intent, 'webhooks.update', 'webhooks.gone')",
-                      "UPDATE {s}entries SET intent = replace(intent, 'webhooks.gone', 'webhooks.update')"),
-        "policy": ("UPDATE {s}entries SET intent = replace(intent, '{', '{\"of_tomorrow\":1,')",
-                   "UPDATE {s}entries SET intent = replace(intent, '\"of_tomorrow\":1,', '')"),
-    }[spoilt]  # fmt: skip
-    await outbox._store.store.rows(change[0])
-    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
-        async with outbox.dispatching():
-            outcome = await verdict_of(outbox, key)
-            [other] = await enqueue(outbox, client.webhooks.update(hook, description="second"))
-            await verdict_of(outbox, other)
-            assert (outcome.verdict, outcome.applied) == (Verdict.NOT_APPLIED, False)
-            assert "was not sent" in outcome.message
-            assert "outbox retry" in outcome.message
-            assert "Keep the file" not in outcome.message
-            await outbox._store.store.rows(change[1])
-            service.seed_webhook()
-            assert await outbox.drop(other)
-            assert await outbox.retry(key) == [key]
-            await verdict_of(outbox, key)
-    assert "second" in [entry.body["description"] for entry in service.ledger.entries]
-
-
-async def test_write_in_doubt_that_no_longer_fits(service, client, outbox, caplog):
-    """One that is done again because it is UNKNOWN stays so, and is settled, not sent, once the code fits again."""
-    service.script("webhooks.create", "apply, then reset")
-    service.script("webhooks.list", "pass", "403")
-    await client.webhooks.list()
-    async with outbox.dispatching():
-        [key] = await enqueue(outbox, client.webhooks.create(**HOOK))
-        assert (await verdict_of(outbox, key)).verdict is Verdict.UNKNOWN
-    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
-        for names, verdict in ((("create", "gone"), Verdict.UNKNOWN), (("gone", "create"), Verdict.APPLIED)):
-            before, after = (f"webhooks.{name}" for name in names)
-            await outbox._store.store.rows(
-                "UPDATE {s}entries SET intent = replace(intent, $1, $2)", before, after
-            )
-            assert await outbox.retry(key) == [key]
-            async with outbox.dispatching():
-                assert (await verdict_of(outbox, key)).verdict is verdict
-    assert service.arrivals("webhooks.create") == 1
-
-
 async def test_absent_write_is_sent_until_it_is_applied(service, client, outbox):
     """A write that the service keeps failing without an effect is sent again, and holds back the next to its thing."""
     hook = service.seed_webhook().id
@@ -292,7 +216,7 @@ async def test_absent_write_is_sent_until_it_is_applied(service, client, outbox)
     async with outbox.dispatching():
         for key in await enqueue(outbox, *writes):
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-    effects = [entry.body["description"] for entry in service.ledger.effects("webhooks.update")]
+    effects = written(service.ledger.effects("webhooks.update"))
     assert (effects, service.arrivals("webhooks.update")) == (["first", "second"], 5)
 
 
@@ -317,22 +241,7 @@ async def test_write_that_always_fails_without_an_effect(service, client, outbox
     async with outbox.dispatching():
         assert (await verdict_of(outbox, later)).verdict is Verdict.APPLIED
         assert (await verdict_of(outbox, spoilt)).verdict is Verdict.NOT_APPLIED
-    assert [entry.body["description"] for entry in service.ledger.effects()] == ["next"]
-
-
-async def test_write_that_was_overtaken_is_not_done_again(service, client, outbox):
-    """After a newer write to its thing, an older one that is asked for again is not sent over it."""
-    hook = service.seed_webhook().id
-    service.script("webhooks.update", "403")
-    async with outbox.dispatching():
-        [old] = await enqueue(outbox, client.webhooks.update(hook, description="old"))
-        await verdict_of(outbox, old)
-        [new] = await enqueue(outbox, client.webhooks.update(hook, description="new"))
-        await verdict_of(outbox, new)
-        await outbox.retry(old)
-        outcome = await verdict_of(outbox, old)
-    assert outcome.verdict is Verdict.NOT_APPLIED
-    assert service.arrivals("webhooks.update") == 2
+    assert written(service.ledger.effects()) == ["next"]
 
 
 async def test_newer_write_in_flight_beyond_those_fetched_first(service, client, outbox, monkeypatch):
@@ -346,11 +255,12 @@ async def test_newer_write_in_flight_beyond_those_fetched_first(service, client,
         between = [client.webhooks.update(other, description="x") for other in others]
         *_, new = await enqueue(outbox, *between, client.webhooks.update(hook, description="new"))
         await service.arrived("webhooks.update", 5)
+    assert await outbox.get(new) is None
     await outbox.retry(old)
     async with outbox.dispatching():
         outcomes = [await verdict_of(outbox, key) for key in (old, new)]
     assert [outcome.verdict for outcome in outcomes] == [Verdict.NOT_APPLIED, Verdict.APPLIED]
-    sent = [entry.body["description"] for entry in service.ledger.effects() if entry.path_id == hook]
+    sent = written(service.ledger.effects(), hook)
     assert sent == ["new"]
 
 
@@ -387,7 +297,7 @@ async def test_key_of_a_dropped_write_is_used_again(service, client, outbox):
         outcome = await verdict_of(outbox, key)
         [last] = await enqueue(outbox, client.webhooks.update(hook, description="last"))
         await verdict_of(outbox, last)
-    sent = [entry.body["description"] for entry in service.ledger.entries]
+    sent = written(service.ledger.entries)
     assert (sent, outcome.applied) == (["before", "right", "last"], True)
 
 
@@ -425,46 +335,13 @@ async def test_dispatching_twice_is_refused(outbox):
                 pass
 
 
-async def test_dispatcher_without_notifications_polls(service, client, outbox, monkeypatch):
-    """Behind a pooler that passes no notifications on, new writes are found by polling."""
-
-    async def never(_woken):
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(outbox._store.store, "hear", never)
-    async with outbox.dispatching():
-        await asyncio.sleep(0.1)
-        [key] = await enqueue(outbox, update(client, service, "x"))
-        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-
-
-async def test_dispatcher_that_ends_as_its_connection_ends(outbox, monkeypatch):
-    """It ends, also if returning the connection raises in place of the cancellation."""
-    entries, heard = outbox._store.store, asyncio.Event()
-    monkeypatch.setattr(entries, "lent", failing_at_return(entries.lent))
-    listening = asyncio.create_task(entries.hear(lambda _: heard.set()))
-    await heard.wait()
-    listening.cancel()
-
-    done, _ = await asyncio.wait([listening], timeout=30)
-    assert done
-
-
 @pytest.mark.parametrize("place", ["feed", "beat"])
 async def test_dispatching_that_ends_as_its_database_fails(outbox, monkeypatch, place):
     """It ends, also if the database's error takes the place of the cancellation."""
-    begun = asyncio.Event()
+    begun, failing = failing_at_cancellation()
+    monkeypatch.setattr(Leases if place == "beat" else Dispatcher, place, failing)
 
-    async def replaced(*_: object) -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            raise JournalError("the connection was closed in the middle of operation") from None
-
-    monkeypatch.setattr(Leases if place == "beat" else Dispatcher, place, replaced)
-
-    async def dispatch() -> None:
+    async def dispatch():
         async with outbox.dispatching(grace=0):
             await begun.wait()
 
@@ -483,8 +360,7 @@ async def test_idle_dispatcher_whose_sign_of_life_is_refused(service, client, ou
         async with outbox.dispatching(), asyncio.timeout(60):
             await sent("before")
             await outbox._store.store.rows("ALTER TABLE {s}members RENAME TO moved")
-            while "nothing is sent" not in caplog.text:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
+            await until(lambda: "nothing is sent" in caplog.text)
             assert "refused a statement" in caplog.text
             await outbox._store.store.rows("ALTER TABLE {s}moved RENAME TO members")
             await sent("after")
@@ -499,24 +375,11 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, caplog)
             await verdict_of(outbox, key)  # from now on it has its lanes, and nothing to read
             outbox._store.store.patience = 0.1
             proxy.cut()
-            while "Nothing is sent until it is back" not in caplog.text:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
+            await until(lambda: "Nothing is sent until it is back" in caplog.text)
             await proxy.open()
             outbox._store.store.patience = 30.0
             [key] = await enqueue(outbox, update(client, service, "later"))
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-
-
-async def test_drop_in_another_session_of_a_pooler(service, client, connection, address, monkeypatch):
-    """A pooler in transaction mode gives each transaction another one. What was dropped is gone for good."""
-    monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")  # this one has only the defaults of the role
-    async with Outbox.open(f"{address}&synchronous_commit=off", client) as outbox:
-        [key] = await enqueue(outbox, update(client, service, "x"))
-        here = f"{outbox._store.store.schema}."
-        noted = NOTED.replace("INTO facts", f"INTO {here}facts").replace("ON entries", f"ON {here}entries")
-        await outbox._store.store.ask(lambda connection: connection.execute(noted))
-        assert await outbox.drop(key)
-        assert await outbox._store.facts.get("DELETE") == "on"
 
 
 async def test_client_that_is_closed_too_early(service, address, caplog):
@@ -524,12 +387,10 @@ async def test_client_that_is_closed_too_early(service, address, caplog):
     async with client_of(service) as client, Outbox.open(address, client) as outbox, outbox.dispatching():
         await client.aclose()
         keys = await enqueue(outbox, *(update(client, service, "x") for _ in range(3)))
-        async with asyncio.timeout(60):
-            while "closed" not in caplog.text:  # noqa: ASYNC110 - the log tells
-                await asyncio.sleep(0.02)
+        await until(lambda: "closed" in caplog.text)
         assert {entry.verdict for entry in await entries_of(outbox)} == {None}
     async with client_of(service) as client, Outbox.open(address, client) as outbox, outbox.dispatching():
-        assert [(await verdict_of(outbox, key)).verdict for key in keys] == [Verdict.APPLIED] * 3
+        assert await verdicts_of(outbox, keys) == [Verdict.APPLIED] * 3
 
 
 _ROWS_READ = """
@@ -589,19 +450,3 @@ async def test_commit_below_what_was_read(service, client, address, connection):
             for key in await enqueue(outbox, *(client.webhooks.create(**HOOK) for _ in range(130))):
                 await verdict_of(outbox, key)
         assert (await verdict_of(outbox, late, 30)).verdict is Verdict.APPLIED
-
-
-async def test_write_reopened_behind_a_newer_one(service, client, address):
-    """It is judged when the newer write to its thing ends, not at a later poll."""
-    slow = address.replace("silence=1", "silence=240")
-    hook = service.seed_webhook().id
-    service.script("webhooks.update", "403", "slow 0.5")
-    async with Outbox.open(slow, client) as outbox, outbox.dispatching():
-        [old] = await enqueue(outbox, client.webhooks.update(hook, description="old"))
-        assert (await verdict_of(outbox, old)).verdict is Verdict.REFUSED
-        [new] = await enqueue(outbox, client.webhooks.update(hook, description="new"))
-        await service.arrived("webhooks.update", 2)
-        assert await outbox.retry(old) == [old]
-        assert await outbox.get(new) is None
-        assert (await verdict_of(outbox, old, 30)).verdict is Verdict.NOT_APPLIED
-    assert [entry.body["description"] for entry in service.ledger.effects()] == ["new"]

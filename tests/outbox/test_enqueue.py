@@ -1,9 +1,14 @@
-"""Enqueueing in a transaction of the application: what it costs, what it refuses, and in which order it counts."""
+"""Enqueueing in a transaction of the application, awaited or from synchronous code: what counts, and what is refused."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from types import SimpleNamespace
 
 import aiosqlite
 import asyncpg
@@ -11,46 +16,214 @@ import psycopg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
-from tests.batch.conftest import HOOK, client_of
+from invsvc_async import ApiKey, InvalidRequestError, JournalError, KeyConflictError, Outbox, Verdict
+from invsvc_async.simulator import Simulator
+from tests.batch.conftest import client_of
 from tests.outbox.conftest import (
+    CONNECTIONS,
     Rollback,
     engine_at,
     enqueue,
     entries_of,
     of_asyncpg,
+    of_psycopg as of_awaited,
+    outbox_at,
     transaction_of,
     update,
     verdict_of,
+    verdicts_of,
+    written,
 )
+from tests.outbox.sync_connections import POSTGRES, SQLITE, of_connection, of_psycopg, of_session
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
 
+SYNCHRONOUS = {f"{name}, synchronous": made for name, made in POSTGRES.items()} | {
+    f"{name}, sqlite, synchronous": made for name, made in SQLITE.items()
+}
 
-async def test_committed_write_is_sent_once_and_rolled_back_never(service, client, connected):
-    """On each kind of connection, the transaction decides: the ledger has the committed write, and not the other."""
-    outbox, connection, transaction = connected
-    async with outbox.dispatching():
-        with pytest.raises(Rollback):
-            async with transaction():
-                gone = await outbox.enqueue(connection, update(client, service, "rolled back"))
+
+@asynccontextmanager
+async def in_a_thread(made):
+    """Enter a connection of synchronous code in a thread of its own; yield it, what begins its transactions, and the thread."""
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(1) as thread:
+        run = partial(loop.run_in_executor, thread)
+
+        @asynccontextmanager
+        async def entered(begin):
+            manager = await run(begin)
+            found = await run(manager.__enter__)
+            try:
+                yield found
+            except BaseException as error:
+                await run(manager.__exit__, type(error), error, error.__traceback__)
+                raise
+            await run(manager.__exit__, None, None, None)
+
+        async with entered(made) as (connection, transaction, savepoint):
+            yield connection, partial(entered, transaction), partial(entered, savepoint), run
+
+
+@pytest.fixture(params=[*CONNECTIONS, *SYNCHRONOUS])
+async def application(request, address, tmp_path, service, client):
+    """
+    Yield an application that has a connection of each kind, and an open outbox.
+
+    Synchronous code has a client and an outbox of its own, which it never opens.
+    """
+    place = tmp_path / "app.db" if "sqlite" in request.param else address
+    path = None if place == address else place
+    async with Outbox.open(place, client) as outbox:
+        if request.param in CONNECTIONS:
+            async with CONNECTIONS[request.param](path) as (connection, begin):
+                nested = getattr(connection, "begin_nested", None if path else begin)
+                put = partial(outbox.enqueue, connection)
+                yield SimpleNamespace(
+                    client=client, outbox=outbox, transaction=begin, savepoint=nested, enqueue=put
+                )
+            return
+        made = partial(SYNCHRONOUS[request.param], path)
+        async with client_of(service) as own, in_a_thread(made) as (connection, begin, nested, run):
+            put = partial(run, Outbox.open(place, own).enqueue_sync, connection)
+            yield SimpleNamespace(client=own, outbox=outbox, transaction=begin, savepoint=nested, enqueue=put)
+
+
+async def test_transaction_decides(service, application):
+    """The ledger has what was committed, once, and nothing of a transaction or savepoint that was rolled back."""
+    hook = service.seed_webhook().id
+
+    def put(text, key=None):
+        write = update(application.client, service, text, hook)
+        return application.enqueue(write if key is None else write.keyed(key))
+
+    async with application.outbox.dispatching():
+        with suppress(Rollback):
+            async with application.transaction():
+                never = [await put("rolled back")]
                 raise Rollback
-        async with transaction():
-            key = await outbox.enqueue(connection, update(client, service, "committed"))
-            assert await outbox.get(key) is None
-        outcome = await verdict_of(outbox, key)
-    assert outcome.verdict is Verdict.APPLIED
-    assert outcome.value.description == "committed"
-    assert await outbox.get(gone) is None
-    assert [entry.body["description"] for entry in service.ledger.entries] == ["committed"]
+        async with application.transaction():
+            keys = [await put("committed")]
+            if application.savepoint is not None:
+                with suppress(Rollback):
+                    async with application.savepoint():
+                        never.append(await put("undone"))
+                        raise Rollback
+            keys += [await put("keyed", "order-1") for _ in range(2)]
+            with pytest.raises(KeyConflictError, match="another write under the key 'order-1'"):
+                await put("other", "order-1")
+        async with application.transaction():
+            keys.append(await put("keyed", "order-1"))
+        assert keys[1:] == ["order-1"] * 3
+        assert await verdicts_of(application.outbox, keys) == [Verdict.APPLIED] * 4
+        assert [await application.outbox.get(key) for key in never] == [None] * len(never)
+    assert written(service.ledger.entries) == ["committed", "keyed"]
 
 
-async def test_connection_without_a_transaction_is_refused(service, client, connected):
-    """Without a transaction nothing is inserted, and the words say what to do."""
-    outbox, connection, _ = connected
+async def test_connection_without_a_transaction_is_refused(service, application):
+    """What it executes is committed at once, or by nobody. Nothing is inserted."""
     with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
-        await outbox.enqueue(connection, update(client, service).keyed("alone"))
-    assert await outbox._store.entry("alone") is None
+        await application.enqueue(update(application.client, service))
+    assert await entries_of(application.outbox) == []
+
+
+async def test_session_that_commits_by_itself_is_refused(service, client, outbox):
+    """An engine in autocommit mode has no transactions, though its sessions seem to; so has one such connection."""
+    for whole in (True, False):
+        given = {"isolation_level": "AUTOCOMMIT"} if whole else {}
+        async with engine_at("asyncpg", **given) as engine, AsyncSession(engine) as session, session.begin():
+            if not whole:
+                await session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
+            with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
+                await outbox.enqueue(session, update(client, service))
+    assert await entries_of(outbox) == []
+
+
+@pytest.mark.parametrize("made", [of_session, of_connection, "a session's connection"])
+async def test_engine_of_synchronous_code_that_commits_by_itself_is_refused(client, outbox, made):
+    """The same is true of its sessions and connections."""
+    mode = {"isolation_level": "AUTOCOMMIT"}
+    opened = made(None, **mode) if callable(made) else of_session(None)
+    with opened as (connection, transaction, _), transaction():
+        if not callable(made):
+            connection.connection(execution_options=mode)
+        with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
+            outbox.enqueue_sync(connection, client.webhooks.update("wh_1", description="x"))
+    assert await entries_of(outbox) == []
+
+
+async def test_connections_that_are_of_no_use(service, client, outbox, address, tmp_path):
+    """A failed transaction, another database, one of the other kind of code, a pool and none at all: each is named."""
+    write = update(client, service)
+    async with of_awaited() as (connection, _):
+        with pytest.raises(psycopg.Error):
+            await connection.execute("SELECT 1 FROM nowhere")
+        with pytest.raises(InvalidRequestError, match="has failed"):
+            await outbox.enqueue(connection, write)
+        await connection.rollback()
+    with of_psycopg(None) as (connection, transaction, _):
+        with pytest.raises(psycopg.Error):
+            connection.execute("SELECT 1 FROM nowhere")
+        with pytest.raises(InvalidRequestError, match="has failed"):
+            outbox.enqueue_sync(connection, write)
+        connection.rollback()
+        with (
+            transaction(),
+            pytest.raises(InvalidRequestError, match=r"Connection is not supported\. .* enqueue_sync takes"),
+        ):
+            await outbox.enqueue(connection, write)
+    async with of_awaited() as (connection, transaction), transaction():
+        with pytest.raises(InvalidRequestError, match=r"AsyncConnection is not supported\. .* enqueue takes"):
+            outbox.enqueue_sync(connection, write)
+    async with aiosqlite.connect(tmp_path / "app.db") as connection:
+        await connection.execute("BEGIN")
+        with pytest.raises(InvalidRequestError, match="one to SQLite, but the outbox is in PostgreSQL"):
+            await outbox.enqueue(connection, write)
+    with sqlite3.connect(tmp_path / "app.db", isolation_level=None) as connection:
+        connection.execute("BEGIN")
+        with pytest.raises(InvalidRequestError, match="one to SQLite, but the outbox is in PostgreSQL"):
+            outbox.enqueue_sync(connection, write)
+        with pytest.raises(InvalidRequestError, match="is not supported"):
+            await outbox.enqueue(connection, write)
+    connection.close()
+    async with asyncpg.create_pool(database().address, min_size=1, max_size=1) as pool:
+        with pytest.raises(InvalidRequestError, match="a Pool is not supported"):
+            await outbox.enqueue(pool, write)
+    with pytest.raises(InvalidRequestError, match="a str is not supported"):
+        outbox.enqueue_sync(address, write)
+    assert await entries_of(outbox) == []
+
+
+async def test_connection_to_another_database_than_that_of_a_file(service, client, tmp_path):
+    """One to PostgreSQL is refused, and so is a closed one."""
+    async with Outbox.open(tmp_path / "app.db", client) as outbox:
+        async with aiosqlite.connect(tmp_path / "app.db") as closed:
+            pass
+        with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
+            await outbox.enqueue(closed, update(client, service))
+        async with of_asyncpg() as (other, transaction), transaction():
+            with pytest.raises(InvalidRequestError, match="one to PostgreSQL, but the outbox is in SQLite"):
+                await outbox.enqueue(other, update(client, service))
+
+
+async def test_writes_that_cannot_be_stored(service, client, outbox, connection):
+    """What has begun, is another client's, has a function of this process or is no write is refused before the insert."""
+    begun = update(client, service)
+    await begun
+    async with client_of(service) as stranger, connection.transaction():
+        bad = {
+            "have not begun": begun,
+            "another client": update(stranger, service),
+            "reader: cannot be stored": client.write("POST", "/things", reader=lambda *_: None),
+            "must be a write": "webhooks.create",
+        }
+        with of_psycopg(None) as (other, transaction, _), transaction():
+            for words, write in bad.items():
+                with pytest.raises(InvalidRequestError, match=words):
+                    await outbox.enqueue(connection, write)
+                with pytest.raises(InvalidRequestError, match=words):
+                    outbox.enqueue_sync(other, write)
+    assert await entries_of(outbox) == []
 
 
 @pytest.mark.parametrize("often", [1, 99])
@@ -76,44 +249,6 @@ async def test_key_that_is_deleted_meanwhile(service, client, outbox, connection
         async with outbox.dispatching():
             assert (await verdict_of(outbox, "order-1")).verdict is Verdict.APPLIED
         assert [entry.body["description"] for entry in service.ledger.effects()] == ["new"]
-
-
-async def test_session_that_commits_by_itself_is_refused(service, client, outbox):
-    """An engine in autocommit mode has no transactions, though its sessions seem to."""
-    async with (
-        engine_at("asyncpg", isolation_level="AUTOCOMMIT") as engine,
-        AsyncSession(engine) as session,
-        session.begin(),
-    ):
-        with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
-            await outbox.enqueue(session, update(client, service))
-
-
-async def test_connection_of_a_session_that_commits_each_statement(service, client, outbox):
-    """A session may use one connection in autocommit mode, of which neither it nor its engine knows."""
-    async with engine_at("asyncpg") as engine, AsyncSession(engine) as session, session.begin():
-        await session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
-        with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
-            await outbox.enqueue(session, update(client, service))
-    assert await entries_of(outbox) == []
-
-
-async def test_connections_that_are_of_no_use(service, client, outbox, tmp_path):
-    """A transaction that has failed, one of another database, and what is not asynchronous: each is named."""
-    async with await psycopg.AsyncConnection.connect(database().address) as connection:
-        with pytest.raises(psycopg.Error):
-            await connection.execute("SELECT 1 FROM nowhere")
-        with pytest.raises(InvalidRequestError, match="has failed"):
-            await outbox.enqueue(connection, update(client, service))
-        await connection.rollback()
-    async with aiosqlite.connect(tmp_path / "app.db") as connection:
-        await connection.execute("BEGIN")
-        with pytest.raises(InvalidRequestError, match="one to SQLite, but the outbox is in PostgreSQL"):
-            await outbox.enqueue(connection, update(client, service))
-    connection = sqlite3.connect(":memory:")
-    with pytest.raises(InvalidRequestError, match="is not supported"):
-        await outbox.enqueue(connection, update(client, service))
-    connection.close()
 
 
 async def test_error_on_the_connection_is_the_applications(service, client, outbox, connection):
@@ -146,24 +281,6 @@ async def test_same_key_again(service, client, place):
             last = await outbox.enqueue(connection, update(client, service, "z", hook))
         assert (await verdict_of(outbox, last)).verdict is Verdict.APPLIED
     assert [entry.body["description"] for entry in service.ledger.entries] == ["x", "z"]
-
-
-async def test_writes_that_cannot_be_stored(service, client, outbox, connection):
-    """What has begun, is another client's, has a function of this process or is malformed is refused before the insert."""
-    begun = update(client, service)
-    await begun
-    async with client_of(service) as other, connection.transaction():
-        with pytest.raises(InvalidRequestError, match="have not begun"):
-            await outbox.enqueue(connection, begun)
-        with pytest.raises(InvalidRequestError, match="another client"):
-            await outbox.enqueue(connection, update(other, service))
-        with pytest.raises(InvalidRequestError, match="reader"):
-            await outbox.enqueue(connection, client.write("POST", "/things", reader=lambda *_: None))
-        with pytest.raises(InvalidRequestError, match="must be a write"):
-            await outbox.enqueue(connection, "webhooks.create")
-        with pytest.raises(InvalidRequestError, match="url"):
-            await outbox.enqueue(connection, client.webhooks.create(**{**HOOK, "url": "nowhere"}))
-    assert await outbox._store.first(10, None) == []
 
 
 async def test_transactions_on_one_thing_count_in_the_order_of_their_commits(service, client, outbox):
@@ -216,3 +333,81 @@ async def test_outbox_of_a_database_that_is_not_there(client):
         async with outbox:
             pass
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("where", ["other name", "other credential", "SQLite", "SQLite without a table"])
+async def test_database_without_such_an_outbox(service, client, outbox, tmp_path, address, where):
+    """It is refused in words, and the transaction goes on."""
+    path = tmp_path / "app.db"
+    given = {"credential": ApiKey(service.issue_key())} if where == "other credential" else {}
+    if where == "SQLite":
+        async with Simulator(seed=9) as elsewhere, client_of(elsewhere) as there, Outbox.open(path, there):
+            pass
+    place = {"other name": outbox_at("nowhere"), "other credential": address}.get(where, path)
+    own = client_of(service, **given)
+    made = SQLITE["sqlite3"](path) if where.startswith("SQLite") else of_psycopg(None)
+    with made as (connection, transaction, _), transaction():
+        with pytest.raises(JournalError, match=r"no outbox for http.* Nothing was inserted"):
+            Outbox.open(place, own).enqueue_sync(connection, own.webhooks.update("wh_1", description="x"))
+        assert [*connection.execute("SELECT 1")] == [(1,)]
+    assert await entries_of(outbox) == []
+
+
+async def test_outbox_that_continues_one_of_another_credential(service, outbox, address):
+    """With ``same_mode``, what a rotated key enqueues goes into the outbox that there is."""
+    mine = client_of(service, credential=ApiKey(service.issue_key()))
+    hook = service.seed_webhook().id
+    with of_psycopg(None) as (connection, transaction, _), transaction():
+        rotated = Outbox.open(address, mine, same_mode=True)
+        key = rotated.enqueue_sync(connection, mine.webhooks.update(hook, description="x"))
+    assert [entry.key for entry in await entries_of(outbox)] == [key]
+
+
+async def test_outbox_that_only_reads(client, tmp_path):
+    """It enqueues nothing."""
+    async with Outbox.open(tmp_path / "app.db", client):
+        pass
+    reader = Outbox.open(tmp_path / "app.db", client, reading=True)
+    write, made = client.webhooks.update("wh_1", description="x"), SQLITE["sqlite3"](tmp_path / "app.db")
+    with (
+        made as (connection, begin, _),
+        begin(),
+        pytest.raises(JournalError, match="opened with reading=True"),
+    ):
+        reader.enqueue_sync(connection, write)
+
+
+async def test_threads_that_enqueue_at_once(service, outbox, address):
+    """They share one outbox. Each thing gets its writes in the order of the commits."""
+    hook, order, lock = service.seed_webhook().id, [], threading.Lock()
+    async with outbox.dispatching(), client_of(service) as own:
+
+        def work(number):
+            policy = {"deadline": 100.0 + number}  # a common part of its own
+            with of_psycopg(None) as (mine, transaction, _):
+                for turn in range(5):
+                    with lock, transaction():
+                        write = own.webhooks.update(hook, description=f"{number}.{turn}")
+                        order.append(shared.enqueue_sync(mine, write.with_policy(**policy)))
+
+        shared = Outbox.open(address, own)
+        await asyncio.gather(*(asyncio.to_thread(work, number) for number in range(4)))
+        assert await verdicts_of(outbox, order) == [Verdict.APPLIED] * 20
+    found = written(service.ledger.entries)
+    for number in range(4):
+        assert [text for text in found if text[0] == str(number)] == [f"{number}.{turn}" for turn in range(5)]
+
+
+async def test_enqueue_of_synchronous_code_is_three_round_trips(service, client, outbox, address):
+    """Where the outbox is, the common part, and the write."""
+    hook, never_opened = service.seed_webhook().id, Outbox.open(address, client)
+    async with database_proxy() as proxy:
+
+        def work():
+            with psycopg.connect(proxy.address) as connection, connection.transaction():
+                for text in ("first", "second"):
+                    before = proxy.trips
+                    never_opened.enqueue_sync(connection, update(client, service, text, hook))
+                return proxy.trips - before
+
+        assert await asyncio.to_thread(work) == 3

@@ -11,6 +11,7 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases
 from invsvc_async.storage import postgres_pool
 from tests.support.database_proxy import database_proxy
+from tests.support.waiting import cancel, until
 
 LANES = 64
 
@@ -53,10 +54,8 @@ async def test_lanes_whose_acquisition_was_not_answered(client, monkeypatch):
             with monkeypatch.context() as patched:
                 patched.setattr(postgres_pool, "_PAUSE", 600.0)
                 taking = asyncio.create_task(first.take(5))
-                while not proxy.lost:  # noqa: ASYNC110 - the proxy sees it first
-                    await asyncio.sleep(0.01)
-                taking.cancel()
-                await asyncio.wait([taking])
+                await until(lambda: proxy.lost)
+                await cancel(taking)
             assert len(await second.take(LANES)) == LANES - 5
             lanes = await first.take(LANES)
             assert [lane.was_free for lane in lanes] == [False] * 5

@@ -14,8 +14,9 @@ from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_of_unfit
 from tests.batch.conftest import HOOK
-from tests.outbox.conftest import enqueue, entries_of, update, verdict_of
-from tests.support.database import database
+from tests.outbox.conftest import enqueue, entries_of, spoil, update, verdict_of, verdicts_of, written
+from tests.support.database import TABLES_MADE_ANEW, database
+from tests.support.waiting import until, until_no
 
 OF_BEFORE = ("entries", "unheard", "states", "facts")
 
@@ -23,7 +24,7 @@ OF_BEFORE = ("entries", "unheard", "states", "facts")
 async def sent(outbox, keys):
     """Send until each of *keys* has a verdict; give these."""
     async with outbox.dispatching():
-        return [(await verdict_of(outbox, key)).verdict for key in keys]
+        return await verdicts_of(outbox, keys)
 
 
 async def put_back(outbox, act):
@@ -50,8 +51,7 @@ async def test_database_restored_from_a_backup(service, client, outbox, address,
     requests = service.arrivals()
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(60):
-            while "restored from a backup" not in caplog.text:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.02)
+            await until(lambda: "restored from a backup" in caplog.text)
             # What comes now cannot have been sent.
             [late] = await enqueue(outbox, client.webhooks.update(hook, description="late"))
     assert "with --restored (restored=True)" in caplog.text
@@ -163,7 +163,7 @@ async def test_file_put_back_whose_key_is_used_again(service, client, file, tmp_
     async with Outbox.open(path, client) as outbox:
         assert await outbox.get("order-1") is None
         assert await sent(outbox, ["order-2", "order-1"]) == [Verdict.APPLIED] * 2
-    assert [each.body["description"] for each in service.ledger.effects()] == ["before", "after", "last"]
+    assert written(service.ledger.effects()) == ["before", "after", "last"]
 
 
 async def sent_after_its_copy(client, path, keys):
@@ -177,39 +177,27 @@ async def sent_after_its_copy(client, path, keys):
         beside.unlink()
 
 
-async def test_copy_whose_writes_do_not_fit(service, client, file, caplog):
-    """What an older copy has as to do may have been sent: it is UNKNOWN if the code cannot read it, then settled."""
+@pytest.mark.parametrize("moved", [True, False])
+async def test_writes_of_a_copy_that_do_not_fit(service, client, file, moved):
+    """
+    What an older copy has as to do may have been sent: it is UNKNOWN if the code cannot read it, then settled.
+
+    So may what was not moved to the journal when the copy was made.
+    """
     path, fill = file
     keys = await fill(client.webhooks.create(**HOOK))
     await sent_after_its_copy(client, path, keys)
+    change = "webhooks.create", "webhooks.gone"
+    if not moved:
+        async with aiosqlite.connect(path) as made:
+            await made.execute("UPDATE invsvc_outbox SET intent = replace(intent, ?, ?)", change)
+            await made.commit()
     async with Outbox.open(path, client, restored=True) as outbox:
-        journal = outbox._store.store
-        with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
-            for names, verdict in (
-                (("create", "gone"), Verdict.UNKNOWN),
-                (("gone", "create"), Verdict.APPLIED),
-            ):
-                change = [f"webhooks.{name}" for name in names]
-                text = "UPDATE entries SET intent = replace(intent, ?1, ?2)"
-                await journal.ask(lambda made, t=text, c=change: made.execute(t, c).rowcount)
-                await outbox.retry(*keys)
-                assert await sent(outbox, keys) == [verdict]
-    assert service.arrivals("webhooks.create") == 1
-
-
-async def test_rows_of_a_copy_that_do_not_fit(service, client, file):
-    """What was not moved to the journal when the copy was made may have been sent since, too."""
-    path, fill = file
-    keys = await fill(client.webhooks.create(**HOOK))
-    await sent_after_its_copy(client, path, keys)
-    async with aiosqlite.connect(path) as made:
-        await made.execute("UPDATE invsvc_outbox SET intent = replace(intent, 'webhooks.create', 'gone')")
-        await made.commit()
-    async with Outbox.open(path, client, restored=True) as outbox:
+        if moved:
+            await spoil(outbox, *change)
+            await outbox.retry(*keys)
         assert await sent(outbox, keys) == [Verdict.UNKNOWN]
-        await outbox._store.store.rows(
-            "UPDATE entries SET intent = replace(intent, 'gone', 'webhooks.create')"
-        )
+        await spoil(outbox, *reversed(change))
         assert await outbox.retry(*keys) == keys
         assert await sent(outbox, keys) == [Verdict.APPLIED]
     assert service.arrivals("webhooks.create") == 1
@@ -241,8 +229,7 @@ async def test_enqueuing_goes_on_through_a_restore(service, client, outbox, conn
     )
     text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     await connection.execute(f"{text} AND application_name LIKE 'invsvc%'")
-    while outbox._store.store._pool.get_size():  # noqa: ASYNC110 - until the process sees it
-        await asyncio.sleep(0.01)
+    await until_no(outbox._store.store._pool.get_size)
     [key] = await enqueue(outbox, client.webhooks.update(hook, description="after"))
     async with Outbox.open(address, client) as other:
         assert await sent(other, [key]) == [Verdict.APPLIED]
@@ -253,12 +240,10 @@ async def test_database_restored_under_an_idle_dispatcher(service, client, outbo
     text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(60):
-            while outbox._store.store._place is None:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
+            await until_no(lambda: outbox._store.store._place is None)
             outbox._store.store._place["timeline"] = "00000077"
             await connection.execute(f"{text} AND application_name LIKE 'invsvc%'")
-            while "restored from a backup" not in caplog.text:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
+            await until(lambda: "restored from a backup" in caplog.text)
             [key] = await enqueue(outbox, update(client, service, "later"))
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED  # the place was accepted
 
@@ -274,11 +259,7 @@ async def test_tables_that_are_restored_under_a_dispatcher(service, client, outb
             await connection.execute(f"CREATE TABLE {schema}.copy AS TABLE {schema}.entries")
         await verdict_of(outbox, key)
         async with connection.transaction():
-            await connection.execute(
-                f"SET LOCAL search_path = {schema}; CREATE TABLE anew (LIKE entries INCLUDING ALL);"
-                "INSERT INTO anew TABLE copy; ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq;"
-                "DROP TABLE entries; ALTER TABLE anew RENAME TO entries"
-            )
+            await connection.execute(f"SET LOCAL search_path = {schema}; {TABLES_MADE_ANEW}")
         while "the tables were made anew" not in caplog.text:
             assert len(service.ledger.entries) == 2
             await asyncio.sleep(0.01)
@@ -296,8 +277,7 @@ async def test_second_restore_from_a_copy_that_was_made_after_the_first(
     async def refused():
         caplog.clear()
         async with outbox.dispatching(), asyncio.timeout(60):
-            while "restored from a backup" not in caplog.text:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.02)
+            await until(lambda: "restored from a backup" in caplog.text)
 
     await refused()
     [late] = await enqueue(outbox, client.webhooks.update(hook, description="late"))
@@ -305,11 +285,7 @@ async def test_second_restore_from_a_copy_that_was_made_after_the_first(
     await connection.execute("CREATE TABLE facts_before AS TABLE facts")
     async with Outbox.open(address, client, restored=True) as told:
         assert await sent(told, [late]) == [Verdict.APPLIED]
-    await connection.execute(
-        "CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew TABLE copy;"
-        "ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries;"
-        "ALTER TABLE anew RENAME TO entries; TRUNCATE facts; INSERT INTO facts TABLE facts_before"
-    )
+    await connection.execute(TABLES_MADE_ANEW + "TRUNCATE facts; INSERT INTO facts TABLE facts_before")
     await refused()
     async with Outbox.open(address, client, restored=True) as told:
         assert await sent(told, [late]) == [Verdict.APPLIED]

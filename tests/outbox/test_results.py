@@ -14,6 +14,7 @@ from invsvc_async.outbox import outbox as module
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import enqueue, entries_of, finished, untold, update
 from tests.support.children import first_lines, read_on, started
+from tests.support.waiting import until, until_no
 
 
 def updates(client, service, count):
@@ -118,20 +119,6 @@ async def test_kill_after_verdicts_were_acknowledged(service, client, outbox, ad
     assert again[0] not in seen[:1]
 
 
-async def test_iterator_waits_for_verdicts(service, client, outbox):
-    """It goes on while writes are sent, and gives the whole outcome."""
-    async with outbox.dispatching():
-        results = outbox.results()
-        coming = asyncio.create_task(anext(results))
-        await asyncio.sleep(0.1)
-        [key] = await enqueue(outbox, update(client, service, "x").keyed("order-1"))
-        async with asyncio.timeout(60):
-            result = await coming
-        await results.aclose()
-    assert (result.key, key, result.verdict, result.applied) == ("order-1", key, Verdict.APPLIED, True)
-    assert result.outcome.value.description == "x"
-
-
 async def test_callback_that_fails_gets_its_verdict_again(service, client, place, caplog):
     """In the same process, others meanwhile; until then a process that only reads shows the error."""
     told, again = [], asyncio.Event()
@@ -147,15 +134,14 @@ async def test_callback_that_fails_gets_its_verdict_again(service, client, place
         async with Outbox.open(place, client) as outbox:
             keys = await finished(outbox, *updates(client, service, 2))
             async with outbox.dispatching(on_result=failing), asyncio.timeout(60):
-                while not await untold(outbox):  # noqa: ASYNC110 - nothing tells
-                    await asyncio.sleep(0.01)
+                await until(lambda: untold(outbox))
                 async with client_of(service) as other, Outbox.open(place, other, reading=True) as beside:
                     assert await untold(beside) == {keys[0]: "OSError: no"}
                     waiting = {entry.key: entry.heard for entry in await entries_of(beside, state="untold")}
                     assert waiting[keys[0]] is False
                 await again.wait()
-                while await entries_of(outbox, state="untold") or await untold(outbox):  # noqa: ASYNC110 - nothing tells
-                    await asyncio.sleep(0.01)
+                await until_no(lambda: entries_of(outbox, state="untold"))
+                await until_no(lambda: untold(outbox))
                 assert (await outbox._store.entry(keys[0])).heard
     assert (told[:2], told.count(keys[0]), told.count(keys[1])) == (keys, 3, 1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import shutil
 import signal
@@ -17,8 +16,9 @@ import pytest
 
 from invsvc_async import ApiKey, InvalidRequestError, JournalError, Outbox, Verdict
 from tests.batch.conftest import client_of
-from tests.outbox.conftest import enqueue, entries_of, of_asyncpg, update, verdict_of
+from tests.outbox.conftest import enqueue, entries_of, update, verdict_of, written
 from tests.outbox.test_results import taken
+from tests.support.waiting import cancel, until
 
 PROGRAM = """
 import asyncio, sys
@@ -49,14 +49,12 @@ def path(tmp_path):
 
 @pytest.fixture
 async def outbox(path, client):
-    """Yield the outbox there, open."""
     async with Outbox.open(path, client) as opened:
         yield opened
 
 
 @pytest.fixture
 async def connection(path):
-    """Yield a connection of the application."""
     async with aiosqlite.connect(path) as made:
         yield made
 
@@ -69,8 +67,7 @@ async def test_closing_that_is_cancelled(path, client):
     await asyncio.to_thread(begun.wait, 30)
     leaving = asyncio.create_task(outbox.__aexit__(None, None, None))
     await asyncio.sleep(0)
-    leaving.cancel()
-    await asyncio.wait([leaving])
+    await cancel(leaving)
     assert leaving.cancelled()
     may_end.set()
     async with Outbox.open(path, client) as again:
@@ -109,22 +106,9 @@ async def test_application_file_that_is_replaced(service, client, outbox, path, 
         [key] = await enqueue(outbox, update(client, service))
         await verdict_of(outbox, key)
         shutil.move(copied, path)
-        async with asyncio.timeout(60):
-            while "deleted or replaced" not in caplog.text:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.02)
+        await until(lambda: "deleted or replaced" in caplog.text)
     with pytest.raises(JournalError, match=r"app\.db: the file was emptied, deleted or replaced"):
         await outbox.get("order-1")
-
-
-async def test_connections_that_are_refused(service, client, outbox, path):
-    """A closed one, and one to PostgreSQL."""
-    async with aiosqlite.connect(path) as connection:
-        pass
-    with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
-        await outbox.enqueue(connection, update(client, service))
-    async with of_asyncpg() as (other, transaction), transaction():
-        with pytest.raises(InvalidRequestError, match="one to PostgreSQL, but the outbox is in SQLite"):
-            await outbox.enqueue(other, update(client, service))
 
 
 async def test_killed_process_leaves_nothing_out(service, client, path):
@@ -146,14 +130,6 @@ async def test_killed_process_leaves_nothing_out(service, client, path):
     assert effects == sorted(hooks[int(key.partition("-")[2])] for key in orders)
 
 
-async def test_second_process_is_told_what_to_do(client, service, outbox, path):
-    """One process at a time has the outbox; the words name it."""
-    async with client_of(service) as other:
-        with pytest.raises(JournalError, match="in use by process"):
-            async with Outbox.open(path, other):
-                pass
-
-
 async def test_another_credential_is_refused(service, client, path):
     """It may have another data mode; with ``same_mode`` the caller says that it has not."""
     async with Outbox.open(path, client):
@@ -164,32 +140,6 @@ async def test_another_credential_is_refused(service, client, path):
                 pass
         async with Outbox.open(path, rotated, same_mode=True):
             pass
-
-
-async def test_table_of_another_version(client, tmp_path):
-    """It is refused in words."""
-    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
-        connection.execute("CREATE TABLE invsvc_outbox (seq, base_url, moved)")
-    with pytest.raises(JournalError, match="of another version"):
-        async with Outbox.open(tmp_path / "app.db", client):
-            pass
-
-
-async def test_payload_that_no_longer_fits(service, client, outbox, connection, path, caplog):
-    """It gets a verdict in words, is kept, and is sent once the code fits again."""
-    [key] = await enqueue(outbox, update(client, service))
-    text = "UPDATE invsvc_outbox SET intent = replace(intent, ?, ?)"
-    await connection.execute(text, ("webhooks.update", "webhooks.gone"))
-    await connection.commit()
-    with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
-        async with outbox.dispatching():
-            outcome = await verdict_of(outbox, key)
-            assert outcome.verdict is Verdict.NOT_APPLIED
-            assert "was not sent" in outcome.message
-            text = "UPDATE entries SET intent = replace(intent, 'webhooks.gone', 'webhooks.update')"
-            await outbox._store.store.rows(text)
-            assert await outbox.retry(key) == [key]
-            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
 
 
 async def test_write_in_doubt_of_another_mode(service, client, path):
@@ -237,12 +187,10 @@ async def test_kill_while_a_write_is_dropped(service, client, outbox, connection
     await connection.execute("DELETE FROM invsvc_outbox")
     await connection.commit()
     await enqueue(outbox, update(client, service, "right").keyed("order-17"))
-    async with outbox.dispatching(), asyncio.timeout(60):
+    async with outbox.dispatching():
         await service.arrived("webhooks.update", 2)
-        while (outcome := await outbox.get(key)) is None:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.02)
-    assert outcome.verdict is Verdict.APPLIED
-    assert [entry.body["description"] for entry in service.ledger.effects()] == ["right"]
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+    assert written(service.ledger.effects()) == ["right"]
 
 
 async def test_drop_after_a_kill_while_a_write_was_taken_up(service, client, outbox, connection):
@@ -258,44 +206,7 @@ async def test_drop_after_a_kill_while_a_write_was_taken_up(service, client, out
     [other] = await enqueue(outbox, update(client, service, "other"))
     async with outbox.dispatching():
         assert (await verdict_of(outbox, other)).verdict is Verdict.APPLIED
-    assert [entry.body["description"] for entry in service.ledger.entries] == ["other"]
-
-
-async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(service, client, outbox):
-    """The retried one waits for it, and is then overtaken: the newer one keeps its effect."""
-    hook = service.seed_webhook().id
-    service.script("webhooks.update", "403")
-    service.script("webhooks.update", "slow 0.5")
-    async with outbox.dispatching():
-        [older] = await enqueue(outbox, client.webhooks.update(hook, description="older"))
-        assert (await verdict_of(outbox, older)).verdict is Verdict.REFUSED
-        [newer] = await enqueue(outbox, client.webhooks.update(hook, description="newer"))
-        await service.arrived("webhooks.update", 2)
-        assert await outbox.retry(older) == [older]
-        await enqueue(outbox, update(client, service))  # so that the dispatcher looks meanwhile
-        assert (await verdict_of(outbox, newer)).verdict is Verdict.APPLIED
-        assert (await verdict_of(outbox, older)).verdict is Verdict.NOT_APPLIED
-    assert [entry.body["description"] for entry in service.ledger.effects() if entry.path_id == hook] == [
-        "newer"
-    ]
-
-
-async def test_retry_after_the_newer_write_was_dropped(service, client, outbox):
-    """What is dropped of a write that was applied is its record: an older one is not sent over it, newer ones are."""
-    hook = service.seed_webhook().id
-    service.script("webhooks.update", "403")
-    older, newer, newest = (client.webhooks.update(hook, description=text) for text in ("1", "2", "3"))
-    async with outbox.dispatching():
-        [old] = await enqueue(outbox, older)
-        assert (await verdict_of(outbox, old)).verdict is Verdict.REFUSED
-        [gone] = await enqueue(outbox, newer)
-        assert (await verdict_of(outbox, gone)).verdict is Verdict.APPLIED
-        assert await outbox.drop(gone)
-        assert await outbox.retry(old) == [old]
-        assert (await verdict_of(outbox, old)).verdict is Verdict.NOT_APPLIED
-        [last] = await enqueue(outbox, newest)
-        assert (await verdict_of(outbox, last)).verdict is Verdict.APPLIED
-    assert [entry.body["description"] for entry in service.ledger.effects()] == ["2", "3"]
+    assert written(service.ledger.entries) == ["other"]
 
 
 async def test_reading_beside_the_process_that_sends(service, client, outbox, connection, path):
@@ -354,7 +265,7 @@ async def test_write_beside_the_outbox_while_one_is_sent_again(service, client, 
         older = await verdict_of(outbox, key)
     assert (newer.verdict, older.verdict) == (Verdict.APPLIED, Verdict.NOT_APPLIED)
     assert older.evidence.cause == "overtaken"
-    assert [entry.body["description"] for entry in service.ledger.effects("webhooks.update")] == ["newer"]
+    assert written(service.ledger.effects("webhooks.update")) == ["newer"]
 
 
 async def test_refused_write_beside_the_outbox_while_one_is_sent_again(service, client, outbox):

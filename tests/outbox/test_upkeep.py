@@ -10,13 +10,12 @@ import pytest
 from invsvc_async import InvalidRequestError, Outbox, Verdict
 from invsvc_async.durable.entries import Entries
 from tests.batch.conftest import HOOK, client_of
-from tests.outbox.conftest import enqueue, entries_of, finished, update, verdict_of
+from tests.outbox.conftest import enqueue, entries_of, finished, update, verdict_of, verdicts_of, written
 from tests.outbox.test_results import taken
 
 
 @pytest.fixture
 async def outbox(place, client):
-    """Give the outbox there, open."""
     async with Outbox.open(place, client) as opened:
         yield opened
 
@@ -77,7 +76,6 @@ async def test_prune_leaves_no_body(service, client, outbox):
 
 
 async def number(outbox, text):
-    """Return the number that a query gives."""
     return (await outbox._store.store.rows(text))[0][0]
 
 
@@ -94,7 +92,7 @@ async def test_key_of_a_deleted_write_is_new(service, client, outbox, remove):
         assert [await outbox.drop(key) for key in reversed(texts)] == [True] * 3
     await finished(outbox, client.webhooks.update(hook, description="one").keyed("one"))
     assert (await outbox.get("one")).verdict is Verdict.APPLIED
-    assert [entry.body["description"] for entry in service.ledger.effects()] == [*texts, "one"]
+    assert written(service.ledger.effects()) == [*texts, "one"]
 
 
 async def test_unknown_write_is_settled_before_it_is_done_again(service, client, outbox):
@@ -143,6 +141,44 @@ async def test_refused_write_is_done_again(service, client, outbox):
     assert service.arrivals("webhooks.update") == 2
 
 
+async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(service, client, place):
+    """The retried one waits for it, and not for a later poll; it is then overtaken, and the newer one keeps its effect."""
+    hook, slow = (
+        service.seed_webhook().id,
+        str(place).replace("silence=1", "silence=240"),
+    )  # a poll each minute
+    service.script("webhooks.update", "403", "slow 0.5")
+    async with Outbox.open(slow, client) as outbox, outbox.dispatching():
+        [older] = await enqueue(outbox, client.webhooks.update(hook, description="older"))
+        assert (await verdict_of(outbox, older)).verdict is Verdict.REFUSED
+        [newer] = await enqueue(outbox, client.webhooks.update(hook, description="newer"))
+        await service.arrived("webhooks.update", 2)
+        assert await outbox.retry(older) == [older]
+        if slow == str(place):
+            await enqueue(outbox, update(client, service))  # so that the dispatcher looks meanwhile
+        assert await outbox.get(newer) is None
+        assert (await verdict_of(outbox, older, 30)).verdict is Verdict.NOT_APPLIED
+        assert (await outbox.get(newer)).verdict is Verdict.APPLIED
+    assert written(service.ledger.effects(), hook) == ["newer"]
+
+
+async def test_retry_after_the_newer_write_was_dropped(service, client, outbox):
+    """What is dropped of a write that was applied is its record: an older one is not sent over it, newer ones are."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "403")
+    older, newer, newest = (client.webhooks.update(hook, description=text) for text in ("1", "2", "3"))
+    async with outbox.dispatching():
+        [old] = await enqueue(outbox, older)
+        assert (await verdict_of(outbox, old)).verdict is Verdict.REFUSED
+        [gone] = await enqueue(outbox, newer)
+        assert (await verdict_of(outbox, gone)).verdict is Verdict.APPLIED
+        assert await outbox.drop(gone)
+        assert await outbox.retry(old) == [old]
+        assert (await verdict_of(outbox, old)).verdict is Verdict.NOT_APPLIED
+        assert await verdicts_of(outbox, await enqueue(outbox, newest)) == [Verdict.APPLIED]
+    assert written(service.ledger.effects()) == ["2", "3"]
+
+
 async def test_dropped_write_is_not_sent(service, client, outbox):
     """What is dropped before a dispatcher begins is gone; an unknown key is not found."""
     hook = service.seed_webhook().id
@@ -153,7 +189,7 @@ async def test_dropped_write_is_not_sent(service, client, outbox):
     assert not await outbox.drop(gone)
     async with outbox.dispatching():
         await verdict_of(outbox, kept)
-    assert [entry.body["description"] for entry in service.ledger.entries] == ["kept"]
+    assert written(service.ledger.entries) == ["kept"]
 
 
 async def test_next_one_acknowledges_the_one_before(service, client, outbox):

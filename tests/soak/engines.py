@@ -44,6 +44,7 @@ class Engine:
 
     name: ClassVar[str]
     package: ClassVar[str]
+    app: ClassVar[str]  # a module of tests/engines, which submits tasks
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,12 +63,14 @@ class Engine:
         return child
 
     async def worker(self) -> asyncio.subprocess.Process:
-        """Start a worker."""
         raise NotImplementedError
 
     async def submit(self, tasks: int) -> None:
-        """Submit tasks."""
-        raise NotImplementedError
+        await (await self.run_app(str(tasks))).wait()
+
+    async def run_app(self, *arguments: str, **settings: str) -> asyncio.subprocess.Process:
+        """Start the module of the engine."""
+        return await self.run(sys.executable, "-m", f"tests.engines.{self.app}", *arguments, **settings)
 
     def victims(self, worker: asyncio.subprocess.Process) -> list[int]:
         """Return the processes of which one is killed."""
@@ -77,7 +80,7 @@ class Engine:
 class Celery(Engine):
     """Celery with Redis and prefork; its worker's children are killed, which it replaces."""
 
-    name, package = "Celery (prefork, Redis, acks late)", "celery"
+    name, package, app = "Celery (prefork, Redis, acks late)", "celery", "celery_app"
 
     async def begin(self) -> None:
         port = random.randrange(20_000, 30_000)
@@ -91,9 +94,6 @@ class Celery(Engine):
             "-l", "ERROR", "--without-gossip", "--without-mingle",
         )  # fmt: skip
 
-    async def submit(self, tasks: int) -> None:
-        await (await self.run(sys.executable, "-m", "tests.engines.celery_app", str(tasks))).wait()
-
     def victims(self, worker: asyncio.subprocess.Process) -> list[int]:
         children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
         return [int(pid) for pid in children.read_text().split()] if children.exists() else []
@@ -102,22 +102,19 @@ class Celery(Engine):
 class Procrastinate(Engine):
     """procrastinate, whose jobs are in the same database as the journal."""
 
-    name, package = "procrastinate", "procrastinate"
+    name, package, app = "procrastinate", "procrastinate", "procrastinate_app"
 
     async def begin(self) -> None:
         os.environ["DATABASE"] = os.environ["PLACE"]
 
     async def worker(self) -> asyncio.subprocess.Process:
-        return await self.run(sys.executable, "-m", "tests.engines.procrastinate_app")
-
-    async def submit(self, tasks: int) -> None:
-        await (await self.run(sys.executable, "-m", "tests.engines.procrastinate_app", str(tasks))).wait()
+        return await self.run_app()
 
 
 class Dask(Engine):
     """Dask distributed, with workers without a nanny."""
 
-    name, package = "Dask distributed", "distributed"
+    name, package, app = "Dask distributed", "distributed", "dask_app"
 
     async def begin(self) -> None:
         port = random.randrange(20_000, 30_000)
@@ -133,7 +130,7 @@ class Dask(Engine):
         )  # fmt: skip
 
     async def submit(self, tasks: int) -> None:
-        await self.run(sys.executable, "-m", "tests.engines.dask_app", self.address, str(tasks))
+        await self.run_app(self.address, str(tasks))
 
 
 class Whole(Engine):
@@ -152,23 +149,22 @@ class Whole(Engine):
 class Ray(Whole):
     """Ray, which replaces a worker process that is killed."""
 
-    name, package = "Ray", "ray"
+    name, package, app = "Ray", "ray", "ray_app"
     runs_tasks = r"^ray::(IDLE|register|create)"
 
     async def submit(self, tasks: int) -> None:
-        here = {"RAY_TMPDIR": str(self.folder)}
-        self.program = await self.run(sys.executable, "-m", "tests.engines.ray_app", str(tasks), **here)
+        self.program = await self.run_app(str(tasks), RAY_TMPDIR=str(self.folder))
 
 
 class Spark(Whole):
     """Spark in local mode: its Python workers are killed, and their daemon, whose workers then live on beside new ones."""
 
-    name, package = "Spark (local mode)", "pyspark"
+    name, package, app = "Spark (local mode)", "pyspark", "spark_app"
     runs_tasks = r"pyspark\.daemon"
 
     async def submit(self, tasks: int) -> None:
         here = {"SPARK_LOCAL_DIRS": str(self.folder), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={self.folder}"}
-        self.program = await self.run(sys.executable, "-m", "tests.engines.spark_app", str(tasks), **here)
+        self.program = await self.run_app(str(tasks), **here)
 
 
 class Airflow(Whole):

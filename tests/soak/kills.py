@@ -24,6 +24,7 @@ import attrs
 from invsvc_async import Verdict
 from invsvc_async.simulator import Faults, Simulator
 from tests.batch.killing import kill_often, seed, verdicts_of, violations
+from tests.batch.killing_troubles import Runs
 from tests.soak import receivers
 from tests.support.children import gone_after, started
 
@@ -101,7 +102,7 @@ async def batches(kills: int, folder: Path, *, seed_of: int = 7, items: int = BA
     journal, file = folder / "run.db", folder / "writes.jsonl"
     async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
         asked = seed(service, items, file)
-        done = await kill_often(service, journal, file, kills, random.Random(seed_of))
+        done = await kill_often(service, Runs(service, journal, file), kills, random.Random(seed_of))
         verdicts = await verdicts_of(journal)
         wrong = violations(service, asked, verdicts)
     return Survived(kills=done, writes=len(asked), verdicts=dict(Counter(verdicts.values())), wrong=wrong)

@@ -16,10 +16,9 @@ from unittest.mock import patch
 
 from invsvc_async import ApiKey, Client, Timeouts
 from invsvc_async.durable.journal import ClientJournal
-from invsvc_async.errors import JournalError
-from invsvc_async.storage.sqlite_writer import Writer
 from tests.soak.records import attributed
 from tests.support.certificates import client_context
+from tests.support.inline_writer import InlineWriter
 from tests.support.virtual_time import LoopClock
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from tests.soak.virtual import VirtualLoop
     from tests.soak.world import World
 
-__all__ = ["InlineWriter", "KilledError", "Program", "in_virtual_time"]
+__all__ = ["KilledError", "Program", "in_virtual_time"]
 
 T = TypeVar("T")
 
@@ -49,17 +48,15 @@ class InOrder(dict[Any, None]):
     """A set that is iterated over in the order of adding, so that a seed repeats."""
 
     def add(self, item: object) -> None:
-        """Add *item*."""
         self[item] = None
 
     def discard(self, item: object) -> None:
-        """Remove *item*, if it is there."""
         self.pop(item, None)
 
 
-class InlineWriter(Writer):
+class RandomWriter(InlineWriter):
     """
-    The thread of a journal without the thread: a group is committed some virtual milliseconds after it was asked for.
+    Commits a group some virtual milliseconds after it was asked for.
 
     So a seed repeats, and what a kill finds under way is lost as on a disk.
     """
@@ -67,36 +64,9 @@ class InlineWriter(Writer):
     def __init__(self, *arguments: Any, chance: random.Random, **more: Any) -> None:  # Any: those of Writer
         super().__init__(*arguments, **more)
         self._chance = chance
-        self._connection: sqlite3.Connection | None = None
 
-    def start_thread(self) -> None:
-        """Open the connection; there is no thread."""
-        self._connection = self._connect()
-        self._open_succeeded()
-
-    async def stop(self) -> None:
-        """Commit what was asked for, and close."""
-        self._ended = JournalError(f"journal {self._name}: it is closed")
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            for jobs in (self._under_way, self._waiting):
-                if jobs:
-                    self._commit(connection, jobs)
-            connection.close()
-        for job in (*self._under_way, *self._waiting):
-            job.resolve()
-
-    def _hand_over(self) -> None:
-        if self._waiting and self._ended is None:
-            self._under_way, self._waiting = self._waiting, []
-            delay = self._chance.expovariate(1 / self._chance.choice((0.0005, 0.0005, 0.02)))
-            self._loop.call_later(delay, self._land)
-
-    def _land(self) -> None:
-        if self._connection is not None:
-            jobs = self._under_way
-            self._commit(self._connection, jobs)
-            self._committed(jobs)
+    def delay(self) -> float:
+        return self._chance.expovariate(1 / self._chance.choice((0.0005, 0.0005, 0.02)))
 
 
 @contextmanager
@@ -106,7 +76,7 @@ def in_virtual_time(loop: VirtualLoop, chance: random.Random) -> Generator[None]
     """
     with ExitStack() as stack:
         stack.enter_context(
-            patch("invsvc_async.durable.sqlite_store.Writer", partial(InlineWriter, chance=chance))
+            patch("invsvc_async.durable.sqlite_store.Writer", partial(RandomWriter, chance=chance))
         )
         stack.enter_context(patch("aiohttp.connector.monotonic", loop.time))
         # That a client has left a hanging exchange need not be noticed at once: each look costs a turn.
@@ -227,7 +197,6 @@ class Program:
         self.start()
 
     async def aclose(self) -> None:
-        """Close the client."""
         await self.client.aclose()
 
 

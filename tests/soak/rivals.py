@@ -51,7 +51,6 @@ class Surroundings:
             self.service.change_webhook(self.chance.choice(HOOKS), description=text)
 
     def step(self) -> None:
-        """Step the service's clock."""
         self.service.clock.offset += self.chance.choice((-1, 1)) * self.chance.choice(STEPS)
 
     def take(self, known_as: str) -> None:

@@ -71,7 +71,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._stamp = 0.0
 
     def time(self) -> float:
-        """Return the virtual time, s."""
         return self.clockwork.now
 
     def stamp(self) -> float:

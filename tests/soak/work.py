@@ -41,7 +41,6 @@ class Drawn:
     wanted: dict[str, Any] | None  # Any: JSON
 
     def made_by(self, client: Client) -> Write[Any]:  # Any: of any operation
-        """Make the write."""
         return as_write(client, self.operation, self.arguments)
 
 

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+
 import pytest
 
 from invsvc_async import ApiKey, Client, ConfigurationError, JournalError, Outbox
 from invsvc_async.batch import Batch
 from invsvc_async.events import PostgresStore, Receiver, SqliteStore
 
+SERVICE = "https://host.example/v2", ApiKey("eyJ")
 LOGINS = ("user:[hidden]", "user:hid[hidden]den", "user:hidden]", "user:hidden\u2100")
 
 
+OPENED = {  # how an address is used
+    "batch": Batch.open,
+    "outbox": Outbox.open,
+    "journal": lambda address, _: Client(*SERVICE, journal=address),
+    "store in a database": lambda address, _: opened(PostgresStore(address)),
+    "store in a file": lambda address, _: opened(SqliteStore(address)),
+    "receiver": lambda address, _: Receiver(secrets=["whsec_1"], store=address),
+}
+
+
+@asynccontextmanager
+async def opened(store):
+    await store.open()
+    yield
+
+
+async def refusal_of(kind, address, words=None):
+    """Return the error with which *address* is refused, in words that do not quote it."""
+    with pytest.raises((ConfigurationError, JournalError), match=words) as caught:
+        async with OPENED[kind](address, Client(*SERVICE)):
+            pass
+    assert "hidden" not in str(caught.value)
+    return caught.value
+
+
 @pytest.mark.parametrize("login", LOGINS)
-@pytest.mark.parametrize("kind", ["batch", "outbox", "journal", "store"])
+@pytest.mark.parametrize("kind", ["batch", "outbox", "journal", "store in a database"])
 async def test_login_that_makes_an_address_malformed(login, kind):
     """It is refused in words that contain nothing of it."""
-    address = f"postgresql://{login}@127.0.0.1:1/db"
-    service = "https://host.example/v2", ApiKey("eyJ")
-
-    with pytest.raises((ConfigurationError, JournalError)) as caught:
-        if kind == "store":
-            await PostgresStore(address).open()
-        elif kind == "journal":
-            Client(*service, journal=address)
-        else:
-            client = Client(*service)
-            async with Batch.open(address, client) if kind == "batch" else Outbox.open(address, client):
-                pass
-
-    assert "hidden" not in str(caught.value)
-    assert caught.value.__cause__ is None
+    assert (await refusal_of(kind, f"postgresql://{login}@127.0.0.1:1/db")).__cause__ is None
 
 
 @pytest.mark.parametrize("login", LOGINS)
@@ -51,24 +65,9 @@ def test_login_in_a_base_url(login):
         "hidden password=hidden",
     ],
 )
-@pytest.mark.parametrize("kind", ["batch", "outbox", "journal", "store", "receiver"])
+@pytest.mark.parametrize("kind", ["batch", "outbox", "journal", "store in a file", "receiver"])
 async def test_address_of_keywords(tmp_path, monkeypatch, address, kind):
     """It is not taken for the name of a file, which would show the password; the words quote nothing of it."""
     monkeypatch.chdir(tmp_path)
-    service = "https://host.example/v2", ApiKey("eyJ")
-
-    with pytest.raises(ConfigurationError, match=r"Use postgresql://") as caught:
-        if kind == "store":
-            await SqliteStore(address).open()
-        elif kind == "receiver":
-            Receiver(secrets=["whsec_1"], store=address)
-        elif kind == "journal":
-            async with Client(*service, journal=address):
-                pass
-        else:
-            client = Client(*service)
-            async with Batch.open(address, client) if kind == "batch" else Outbox.open(address, client):
-                pass
-
-    assert "hidden" not in str(caught.value)
+    assert isinstance(await refusal_of(kind, address, "Use postgresql://"), ConfigurationError)
     assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -14,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from invsvc_async import JournalError
-from invsvc_async.batch.entries import entries_of, summary_of
+from invsvc_async.batch.entries import summary_of
+from invsvc_async.storage import file_lock
 from invsvc_async.storage.file_lock import FileLock, WhileOpen
+from tests.batch.writing import opened
 
 # Another process that owns the file for a moment, and writes some pages.
 OWNER = """
@@ -57,25 +60,20 @@ async def owned_elsewhere(path):
 
 @pytest.fixture
 async def path(tmp_path):
-    """Return the path of a journal."""
     await own(tmp_path / "run.db")
     return tmp_path / "run.db"
 
 
 @pytest.fixture
 async def reader(path):
-    """Yield a connection that reads it."""
-    made = entries_of(path, reading=True)
-    await made.open()
-    yield made
-    await made.aclose()
+    async with opened(path, reading=True) as made:
+        yield made
 
 
 async def own(path):
     """Own the journal at *path* for a moment."""
-    owner = entries_of(path)
-    await owner.open()
-    await owner.aclose()
+    async with opened(path):
+        pass
 
 
 async def test_owner_that_ends_beside_a_reader(path, reader):
@@ -117,11 +115,9 @@ async def test_descriptors_that_are_kept(path, reader):
     for _ in range(3):
         await own(path)
     assert count() == kept
-    owner = entries_of(path)
-    await owner.open()
-    await reader.aclose()
-    assert count() > 0
-    await owner.aclose()
+    async with opened(path):
+        await reader.aclose()
+        assert count() > 0
     assert count() == 0
 
 
@@ -183,3 +179,64 @@ def test_forked_process_that_releases_the_lock(tmp_path):
     lock.release()
     other.release()
     assert not (tmp_path / "out.csv.lock").exists()
+
+
+# --- a lock that is a file only while it is held
+
+
+def test_one_at_a_time(tmp_path):
+    """The second has to wait for the first, and nothing stays."""
+    first, second = (WhileOpen(tmp_path / "a.lock") for _ in range(2))
+
+    assert first.acquire()
+    assert not second.acquire()
+    first.release()
+    assert second.acquire()
+    first.release()  # which has it no longer
+    assert not first.acquire()
+    second.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_of_a_lock_that_a_kill_left(tmp_path):
+    """It locks nothing."""
+    (tmp_path / "a.lock").touch()
+    lock = WhileOpen(tmp_path / "a.lock")
+
+    assert lock.acquire()
+
+
+@pytest.mark.parametrize("then", ["gone", "another"])
+def test_file_of_a_lock_that_its_owner_deletes(then, tmp_path, monkeypatch):
+    """A file that was deleted after it was opened, perhaps made again since, is not what others lock."""
+    path = tmp_path / "a.lock"
+    other, opened = WhileOpen(path), []
+
+    def open_late(name, flags):
+        number = real(name, flags)
+        if not opened:
+            opened.append(number)
+            path.unlink()
+            if then == "another":
+                path.with_suffix(".new").touch()
+                path.with_suffix(".new").rename(path)
+        return number
+
+    real = file_lock.open_private
+    monkeypatch.setattr(file_lock, "open_private", open_late)
+
+    assert WhileOpen(path).acquire()
+    assert not other.acquire()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its locks are others")
+def test_file_system_without_locks(tmp_path, monkeypatch):
+    """It excludes nobody."""
+
+    def lock(*_):
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr("fcntl.flock", lock)
+
+    assert WhileOpen(tmp_path / "a.lock").acquire()
+    assert WhileOpen(tmp_path / "a.lock").acquire()

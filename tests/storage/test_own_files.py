@@ -7,20 +7,21 @@ import itertools
 import os
 import random
 import sqlite3
-import sys
 from contextlib import AsyncExitStack, contextmanager
 
 import pytest
 
-from invsvc_async import JournalError, Verdict
+from invsvc_async import JournalError, Outbox, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.events.stores import Delivery
 from invsvc_async.events.stores.sqlite import SqliteStore
 from tests.batch.conftest import HOOK, client_of
+from tests.batch.writing import opened
+from tests.durable.child import process
 from tests.soak.kills import journals
 from tests.support.power_cut import cut_power
+from tests.support.waiting import cancel
 
 pytestmark = pytest.mark.untraced
 
@@ -125,12 +126,8 @@ async def results(path, client, _hooks):
 
 async def report(path, _client, _hooks):
     """Sum up the journal at *path*, as ``invsvc batch report`` does."""
-    entries = entries_of(path, reading=True)
-    await entries.open()
-    try:
+    async with opened(path, reading=True) as entries:
         return await report_of(entries, "run")
-    finally:
-        await entries.aclose()
 
 
 @pytest.mark.parametrize(
@@ -156,8 +153,7 @@ async def test_batch_with_a_damaged_row(service, tmp_path, column, values, reade
         running = asyncio.create_task(run(path, client, hooks))
         if run in readers:  # the write is left in the journal as sent
             await service.arrived("webhooks.update")
-            running.cancel()
-            await asyncio.wait([running])
+            await cancel(running)
         else:
             await running
         for value, read in itertools.product(values, readers):
@@ -190,25 +186,6 @@ async def test_store_of_events_with_a_damaged_page(tmp_path):
     assert len(told) > 20
 
 
-async def test_row_that_is_damaged(service, tmp_path):
-    """An invalid intent raises JournalError with its key."""
-    path = tmp_path / "journal.db"
-    await left_open(service, path)
-    for value, words in (
-        ("CAST(x'80ff' AS TEXT)", "journal"),
-        ("'{}'", "cannot be read"),
-        ("x'00'", "cannot be read"),
-    ):
-        db = sqlite3.connect(path)
-        db.execute(f"UPDATE entries SET intent = {value}")
-        db.commit()
-        db.close()
-        client = client_of(service, journal=path)
-        with pytest.raises(JournalError, match=words):
-            await client.recover()
-        await client.aclose()
-
-
 @contextmanager
 def without_root():
     """Drop root's permission to write anywhere, if the tests run as root."""
@@ -233,37 +210,6 @@ async def test_folder_that_cannot_be_written(service, tmp_path):
     await client.aclose()
 
     assert service.arrivals("webhooks.create") == 1
-
-
-HOLD = """
-import asyncio, sys
-from invsvc_async.durable.journal import ClientJournal
-async def main(path):
-    journal = ClientJournal(path)
-    await journal.open()
-    print("held", flush=True)
-    sys.stdin.read()
-asyncio.run(main(sys.argv[1]))
-"""
-
-
-async def test_journal_that_another_process_holds(service, tmp_path):
-    """The error in a second process names the first; it sends nothing, and can open the file once that is gone."""
-    path = tmp_path / "journal.db"
-    holder = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HOLD, str(path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    assert await holder.stdout.readline() == b"held\n"
-    client = client_of(service, journal=path)
-    with pytest.raises(JournalError, match=str(holder.pid)):
-        await client.webhooks.create(**HOOK).outcome()
-    await client.aclose()
-    assert service.ledger.entries == []
-    holder.kill()
-    await holder.wait()
-
-    async with client_of(service, journal=path) as client:
-        assert (await client.webhooks.create(**HOOK).outcome()).verdict is Verdict.APPLIED
 
 
 @pytest.mark.parametrize("held", [True, False], ids=["in use", "free"])
@@ -293,25 +239,49 @@ async def test_journals_with_two_hard_links(service, tmp_path, held):
     assert service.arrivals("webhooks.update") == 1
 
 
+USES = {
+    "journal": lambda service, path: client_of(service, journal=path),
+    "batch": lambda service, path: Batch.open(path, client_of(service)),
+    "outbox": lambda service, path: Outbox.open(path, client_of(service)),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+async def test_second_owner_is_told_who_has_the_file(service, tmp_path, use):
+    """It is refused in words that name the process, also under the name of a link; and has the file after the first."""
+    path, link = tmp_path / "app.db", tmp_path / "link.db"
+    link.symlink_to(path)
+    async with USES[use](service, path):
+        for name in (path,) if use == "outbox" else (path, link):  # which has a journal beside its own file
+            with pytest.raises(JournalError, match=f"in use by process {os.getpid()} on "):
+                async with USES[use](service, name):
+                    pass
+    async with USES[use](service, path):
+        pass
+
+
+@pytest.mark.parametrize("moves", [False, True])
 @pytest.mark.parametrize("here", [True, False], ids=["this process", "another process"])
-async def test_journal_that_gets_another_name(service, tmp_path, here):
-    """A journal in use is refused under a new name too, in this process and in others."""
-    path, moved = tmp_path / "journal.db", tmp_path / "moved.db"
+async def test_journal_in_use(service, tmp_path, here, moves):
+    """It is refused in words that name the process, under a new name too; and can be opened once that one is gone."""
+    path, place = tmp_path / "journal.db", tmp_path / ("moved.db" if moves else "journal.db")
+    service.script("webhooks.delete", "hang")
     async with AsyncExitStack() as stack:
         if here:
-            first = await stack.enter_async_context(client_of(service, journal=path))
-            await first.webhooks.create(**HOOK)
+            first, pid = await stack.enter_async_context(client_of(service, journal=path)), os.getpid()
+            stack.callback(asyncio.create_task(first.webhooks.delete("wh_1").outcome()).cancel)
         else:
-            holder = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", HOLD, str(path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-            )  # fmt: skip
-            stack.push_async_callback(holder.wait)
-            stack.callback(holder.kill)
-            assert await holder.stdout.readline() == b"held\n"
-        before = service.arrivals("webhooks.create")
-        path.rename(moved)
-        second = client_of(service, journal=moved)
-        with pytest.raises(JournalError, match=r"in use by .* under another name"):
+            pid = (
+                await stack.enter_async_context(process(service, path, "webhooks.delete", webhook="wh_1"))
+            ).pid
+        await service.arrived("webhooks.delete")
+        if moves:
+            path.rename(place)
+        second = client_of(service, journal=place)
+        with pytest.raises(JournalError, match=rf"in use by .*{'under another name' if moves else pid}"):
             await second.webhooks.create(**HOOK).outcome()
         await second.aclose()
-    assert service.arrivals("webhooks.create") == before
+    assert service.arrivals("webhooks.create") == 0
+    if not moves:
+        async with client_of(service, journal=path) as third:
+            assert (await third.webhooks.create(**HOOK).outcome()).verdict is Verdict.APPLIED

@@ -11,6 +11,7 @@ from invsvc_async import ConfigurationError, JournalError
 from invsvc_async.storage import postgres_pool
 from invsvc_async.storage.postgres_pool import Pool
 from tests.support.database import database
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -129,8 +130,7 @@ async def test_lock_timeout_of_the_role(pool, other):
 
     await other.execute("BEGIN; LOCK TABLE locked IN ROW EXCLUSIVE MODE")
     asking = asyncio.create_task(pool.ask(act))
-    while len(tries) < 3 and not asking.done():  # noqa: ASYNC110 - the database decides
-        await asyncio.sleep(0.01)
+    await until(lambda: len(tries) >= 3 and not asking.done())
     await other.execute("ROLLBACK")
     await asking
 

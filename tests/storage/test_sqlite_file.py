@@ -12,9 +12,9 @@ from contextlib import closing
 import pytest
 
 from invsvc_async import JournalError
-from invsvc_async.batch.entries import entries_of
 from invsvc_async.durable import sqlite_store
 from invsvc_async.storage import sqlite_file
+from tests.batch.writing import opened
 from tests.support.power_cut import cut_power
 
 DIES = """
@@ -33,9 +33,8 @@ def path(tmp_path):
 
 
 async def use(path, *, reading=False):
-    entries = entries_of(path, reading=reading)
-    await entries.open()
-    await entries.aclose()
+    async with opened(path, reading=reading):
+        pass
 
 
 @pytest.fixture
@@ -60,10 +59,8 @@ async def test_file_of_a_process_that_was_killed(path, checked):
     """It is whole, as long as the machine runs; owners and readers beside it do not search either."""
     await (await asyncio.create_subprocess_exec(sys.executable, "-c", DIES, str(path))).wait()
     await use(path, reading=True)
-    owner = entries_of(path)
-    await owner.open()
-    await use(path, reading=True)
-    await owner.aclose()
+    async with opened(path):
+        await use(path, reading=True)
 
     assert checked == []
 
@@ -92,11 +89,9 @@ async def test_boot(path, checked, monkeypatch):
 
 async def test_copy_of_an_open_file(path, checked, tmp_path):
     """It may have been copied in the middle of a change."""
-    owner = entries_of(path)
-    await owner.open()
-    for end in ("", "-wal"):
-        shutil.copy(f"{path}{end}", tmp_path / f"copy.db{end}")
-    await owner.aclose()
+    async with opened(path):
+        for end in ("", "-wal"):
+            shutil.copy(f"{path}{end}", tmp_path / f"copy.db{end}")
     await use(tmp_path / "copy.db", reading=True)
 
     assert checked == [f"journal {tmp_path / 'copy.db'}"]

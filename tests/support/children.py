@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from contextlib import asynccontextmanager, suppress
@@ -32,6 +33,11 @@ async def read_on(child: asyncio.subprocess.Process, lines: list[str]) -> None:
     async for line in child.stdout:
         lines.append(line.decode().strip())  # noqa: PERF401 - the caller looks at them meanwhile
     await child.wait()
+
+
+async def until_stopped(child: asyncio.subprocess.Process) -> None:
+    """Wait until *child* has stopped itself."""
+    await asyncio.to_thread(os.waitpid, child.pid, os.WUNTRACED)
 
 
 @asynccontextmanager

@@ -90,6 +90,32 @@ def failing_at_return(
     return failing
 
 
+TABLES_MADE_ANEW = """
+CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew TABLE copy;
+ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries; ALTER TABLE anew RENAME TO entries;
+"""  # as a dump is restored; *copy* is what it has
+
+
+def failing_at_cancellation(in_task: str = "") -> tuple[asyncio.Event, Callable[..., Any]]:
+    """
+    Return an event, and a function that sets it, waits, and raises an error in place of the cancellation.
+
+    It returns at once in another task than that of the coroutine *in_task*, if one is named.
+    """
+    begun = asyncio.Event()
+
+    async def failing(*_: object, **__: object) -> None:
+        if in_task and asyncio.current_task().get_coro().__name__ != in_task:
+            return
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise JournalError("the connection was closed in the middle of operation") from None
+
+    return begun, failing
+
+
 @cache
 def database() -> Database:
     """Start it on first use; it ends with this process."""

@@ -50,7 +50,6 @@ class Door:
         return str(self._inner.with_port(self._port.number))
 
     async def open(self):
-        """Accept connections."""
         self._server = await self._port.listen(self._forward)
 
     async def shut(self):

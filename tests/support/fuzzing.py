@@ -89,23 +89,6 @@ def spoilt(value: Any) -> st.SearchStrategy[bytes]:
     )
 
 
-bounds = st.builds(lambda low, width: Bounds(low=low, high=low + width), seconds, seconds)
-sends = st.builds(
-    lambda earliest, more, timeout, end: Sent(
-        earliest=earliest, latest=earliest + more, attempt_timeout=timeout, end=end
-    ),
-    seconds,
-    seconds,
-    st.floats(0.1, 100),
-    st.none() | st.builds(SentEnd, kind=st.sampled_from(["short", "long"]), latest=seconds),
-)
-scopes = st.builds(
-    Scope,
-    base_url=st.just("https://host.example/v2"),
-    team=st.none() | st.just("team_1"),
-    livemode=st.none() | st.booleans(),
-    credential=st.none() | st.just("00ff"),
-)
 WRITES = {
     "webhooks.create": {"path": {}, "body": {"url": "https://me.example/in", "events": ["invoice.created"]}},
     "webhooks.update": {"path": {"id": "wh_1"}, "body": {"description": "d", "status": "active"}},
@@ -115,23 +98,63 @@ WRITES = {
 }
 
 
+sends = st.builds(
+    Sent,
+    earliest=st.none() | seconds,
+    latest=st.none() | seconds,
+    attempt_timeout=st.floats(0.1, 100),
+    end=st.none()
+    | st.builds(
+        SentEnd,
+        kind=st.sampled_from(["applied", "not applied", "short", "long"]),
+        latest=st.none() | seconds,
+        earliest=st.none() | seconds,
+    ),
+)
+objects = st.dictionaries(texts, plain, max_size=2)
+FIELDS = {  # of an intent, beside those that depend on its operation
+    "key": texts.filter(lambda text: text.isprintable() and text),
+    "query": st.dictionaries(texts, texts, max_size=2),
+    "scope": st.builds(
+        Scope,
+        base_url=st.just("https://host.example/v2"),
+        team=st.none() | texts,
+        livemode=st.none() | st.booleans(),
+        credential=st.none() | texts,
+    ),
+    "tag": st.none() | texts,
+    "baseline": st.none() | objects,
+    "bounds": st.none() | st.builds(lambda low, width: Bounds(low=low, high=low + width), seconds, seconds),
+    "sent": st.lists(sends, max_size=2).map(tuple),
+    "strangers": st.lists(texts, max_size=2).map(tuple),
+    "forgotten_until": st.none() | st.integers(0, 10**13),
+    "newest": st.none() | st.booleans(),
+    "baseline_at": st.none() | seconds,
+    "nonce": st.none() | texts,
+    "policy": st.builds(
+        ReconcilePolicy,
+        settle_after_loss=seconds,
+        max_resends=st.integers(0, 3),
+        resend=st.sampled_from(["proven", "never"]),
+    ),
+    "timeouts": st.builds(Timeouts, attempt=st.floats(0.1, 100)),
+    "reader": st.none() | texts,
+    "headers": st.dictionaries(st.just("X-Trace"), st.sampled_from(["", "a", "é"])),
+    "trace": st.none() | texts,
+}
+
+
 @st.composite
 def intents(draw: st.DrawFn) -> Intent:
     """Make an intent of any write, as far as it may have got."""
     operation = draw(st.sampled_from(sorted(WRITES)))
     body = WRITES[operation]["body"]
-    more = draw(st.dictionaries(texts, plain, max_size=2)) if body is not None else {}
+    more = draw(objects) if body is not None else {}
+    fields = draw(st.fixed_dictionaries(FIELDS))
     return Intent(
-        key=draw(texts.filter(lambda text: text.isprintable() and text)),
+        **fields,
         operation=operation,
         **{**WRITES[operation], "body": None if body is None else {**more, **body}},
-        scope=draw(scopes),
-        baseline=draw(st.none() | st.dictionaries(texts, plain, min_size=1, max_size=3)),
-        bounds=draw(st.none() | bounds),
-        sent=tuple(draw(st.lists(sends, max_size=2))),
-        policy=draw(st.builds(ReconcilePolicy, settle_after_loss=seconds, max_resends=st.integers(0, 3))),
-        timeouts=draw(st.builds(Timeouts, attempt=st.floats(0.1, 100))),
-        reader=draw(st.none() | st.just("mine")),
     )
 
 

@@ -30,7 +30,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(_Selector(self))
 
     def time(self) -> float:
-        """Return the virtual time, in seconds."""
         return self._now
 
     def advance(self, most: float, waited: float) -> None:

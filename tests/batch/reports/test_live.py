@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import sqlite3
 import time
 from contextlib import asynccontextmanager
 
@@ -14,30 +12,24 @@ import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.batch import Batch
-from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.reports.live import Watch
 from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.batch.run_status import RUN, Status, statuses_in
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.sqlite_store import SqliteStore
 from tests.batch.test_circuit_breaker import behind_door, paused
-from tests.batch.writing import all_of, creates, run_all
+from tests.batch.writing import all_of, create_lines, creates, opened, run_all
 from tests.support.database import database
 
 
 @asynccontextmanager
 async def watching(path):
     """Yield what reads the state of the batch at *path*."""
-    entries = entries_of(path, create=False, reading=True)
-    await entries.open()
-    try:
+    async with opened(path, create=False, reading=True) as entries:
         yield Watch(entries, str(path))
-    finally:
-        await entries.aclose()
 
 
 async def read(path):
-    """Open, read and close."""
     async with watching(path) as watch:
         return await watch.read()
 
@@ -61,45 +53,26 @@ def mixed(client, n, start=0):
         ).keyed(f"row-{i}")
 
 
-def lines(path, n):
-    """Write a file of *n* creates."""
-    path.write_text("".join(
-        json.dumps({"operation": "webhooks.create", "arguments": {"url": f"https://me.example/{i}",
-                    "events": ["invoice.created"]}, "key": f"row-{i}"}) + "\n" for i in range(n)
-    ))  # fmt: skip
-    return path
-
-
-@pytest.fixture(params=["file", "database"])
-def journal(request, tmp_path):
-    """Give the place of a journal of the test's own."""
-    if request.param == "file":
-        return tmp_path / "run.db"
-    return database().journal(f"l{abs(hash(request.node.name))}", silence=60)
-
-
 async def test_counts_beside_a_run(client, journal):
     """They are those of the summary, during the run, after it, and after writes were made to do again."""
     async with Batch.open(journal, client) as batch:
         run = batch.run(mixed(client, 60))
         for _ in range(20):
             await anext(run)
-        opened = watching(journal)
-        watch = await opened.__aenter__()
-        during = await watch.read()
-        await all_of_rest(run)
-        after = await watch.read()
-        assert counts(after) == told(await batch.summary())
-        assert [(group["verdict"], group["count"]) for group in after["groups"]] == [("refused", 20)]
-        assert 20 <= during["done"] <= 60
-        for force in (False, True):
-            assert await batch.retry(failed=True, force=force) == 20
-            reopened = await watch.read()
-            assert counts(reopened) == told(await batch.summary())
-            assert (reopened["done"], reopened["groups"]) == (40, [])
-            await all_of(batch)
-            assert counts(await watch.read()) == told(await batch.summary())
-        await opened.__aexit__(None, None, None)
+        async with watching(journal) as watch:
+            during = await watch.read()
+            await all_of_rest(run)
+            after = await watch.read()
+            assert counts(after) == told(await batch.summary())
+            assert [(group["verdict"], group["count"]) for group in after["groups"]] == [("refused", 20)]
+            assert 20 <= during["done"] <= 60
+            for force in (False, True):
+                assert await batch.retry(failed=True, force=force) == 20
+                reopened = await watch.read()
+                assert counts(reopened) == told(await batch.summary())
+                assert (reopened["done"], reopened["groups"]) == (40, [])
+                await all_of(batch)
+                assert counts(await watch.read()) == told(await batch.summary())
     assert (await read(journal))["verdicts"] == {"applied": 40, "refused": 20}
 
 
@@ -110,7 +83,8 @@ async def all_of_rest(run):
 
 async def test_pause_and_the_length_of_the_input(service, tmp_path, journal):
     """While the service is away, the reason and the next probe are shown, and how much the input has."""
-    file = lines(tmp_path / "w.jsonl", 50)
+    file = tmp_path / "w.jsonl"
+    file.write_text("".join(create_lines(50)))
     async with behind_door(service) as (client, door):
         await door.shut()
         async with Batch.open(journal, client, concurrency=4) as batch:
@@ -250,32 +224,6 @@ async def test_batch_that_ends_while_it_is_watched(client, tmp_path):
     await opened.__aexit__(None, None, None)
     assert not path.with_name("run.db-wal").exists()
     assert (await read(path))["total"] == 6
-
-
-BAD = {
-    "text": (None, "not a SQLite database"),
-    "other": (None, "another program's"),
-    "journal": ("UPDATE facts SET value = 'the journal of a client' WHERE name = 'kind'", "not a batch"),
-    "entry": ("UPDATE entries SET operation = x'ff' WHERE verdict = 'refused'", "cannot be read"),
-}
-
-
-@pytest.mark.parametrize("content", BAD)
-async def test_bad_files(client, tmp_path, content):
-    """What is no journal of a batch, or is damaged, is an error in words."""
-    path, (change, words) = tmp_path / "bad.db", BAD[content]
-    if content == "text":
-        path.write_text("not a database at all" * 100)
-    elif content == "other":
-        sqlite3.connect(path).execute("CREATE TABLE a (b)").connection.close()
-    else:
-        await run_all(path, client, mixed(client, 2))
-        with sqlite3.connect(path) as connection:
-            connection.execute(change)
-        connection.close()
-
-    with pytest.raises(JournalError, match=words):
-        await read(path)
 
 
 async def test_missing_file(tmp_path):

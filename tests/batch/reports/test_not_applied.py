@@ -13,7 +13,6 @@ import pytest
 
 from invsvc_async import Absent, CallOptions, PersonToken
 from invsvc_async.batch import Batch
-from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.identity import content_of
 from invsvc_async.batch.reports.not_applied import (
     _ADVICE,
@@ -29,6 +28,7 @@ from invsvc_async.resources.by_name import as_write
 from invsvc_async.writes.as_data import arguments_of
 from invsvc_async.writes.new_intent import intent_of
 from tests.batch.conftest import HOOK, client_of
+from tests.batch.writing import all_of, line_of, opened, run_all
 from tests.support.database import database
 
 WRITES = {
@@ -126,22 +126,16 @@ async def journal(service, client, tmp_path):
         client.sheets.save_mapping({"a": "personal"}).keyed("unknown"),
     ]
     async with Batch.open(path, client, concurrency=1) as batch:
-        async for _ in batch.run(writes):
-            pass
+        await all_of(batch, writes)
         await batch.retry(keys=["overtaken"])
-        async for _ in batch.run():
-            pass
+        await all_of(batch)
     return path
 
 
 async def test_groups_of_a_journal(journal):
     """Each write that is not applied is in the group of its verdict and cause, which has an advice."""
-    entries = entries_of(journal, reading=True)
-    await entries.open()
-    try:
+    async with opened(journal, reading=True) as entries:
         groups = await groups_of(entries, journal.name)
-    finally:
-        await entries.aclose()
 
     found = {(str(each.verdict), each.cause): [result.key for result in each.results] for each in groups}
     assert {cause: keys for (_, cause), keys in found.items() if not cause.startswith("HTTP")} == {
@@ -206,9 +200,8 @@ async def test_command_for_a_shared_journal(service, client, capsys, monkeypatch
     """It can be run as it is printed, by somebody whose login is in the environment."""
     address = database().journal("command", silence=60)
     monkeypatch.setenv("PGUSER", urlsplit(address).username or "")
-    async with Batch.open(address, client) as batch:
-        missing = client.webhooks.update("wh_missing", description="x").keyed("row-1")
-        assert [result.verdict async for result in batch.run([missing])] == [Verdict.REFUSED]
+    missing = client.webhooks.update("wh_missing", description="x").keyed("row-1")
+    assert [result.verdict for result in await run_all(address, client, [missing])] == [Verdict.REFUSED]
     assert await invsvc("report", address) == 0
     [command] = [
         line.removeprefix("  $ ") for line in capsys.readouterr().out.splitlines() if line.startswith("  $ ")
@@ -238,13 +231,12 @@ async def test_groups_are_shown_everywhere(journal, capsys, tmp_path):
             assert f"<td>{write['key']} " in html
 
 
-async def test_end_of_a_run_says_why(service, client, tmp_path, capsys, monkeypatch):
+@pytest.mark.usefixtures("credential_in_environment")
+async def test_end_of_a_run_says_why(service, client, tmp_path, capsys):
     """What a run prints at its end has the causes, and what to do."""
-    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
-    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
     service.script("webhooks.create", "422")
     file = tmp_path / "writes.jsonl"
-    file.write_text(json.dumps({"operation": "webhooks.create", "arguments": HOOK, "key": "row-1"}) + "\n")
+    file.write_text(line_of("webhooks.create", "row-1", **HOOK))
     assert await invsvc(file, "--journal", tmp_path / "run.db", "--no-secrets") == 1
     out = capsys.readouterr().out
     assert "refused: HTTP 422" in out
@@ -252,10 +244,9 @@ async def test_end_of_a_run_says_why(service, client, tmp_path, capsys, monkeypa
     assert f"  $ invsvc batch report {tmp_path / 'run.db'} --failed out.jsonl\n" in out
 
 
-async def test_failed_writes_round_trip(service, journal, tmp_path, capsys, monkeypatch):
+@pytest.mark.usefixtures("credential_in_environment")
+async def test_failed_writes_round_trip(service, journal, tmp_path, capsys):
     """The file is refused until its doubts are resolved; then a new journal applies each line once."""
-    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
-    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
     out = tmp_path / "out.jsonl"
     assert await invsvc("report", journal, "--failed", out) == 0
     assert "not applied: 4 writes, 2 of them to check before a run" in capsys.readouterr().err
@@ -277,10 +268,9 @@ async def test_failed_writes_round_trip(service, journal, tmp_path, capsys, monk
     assert sorted(body["description"] for body in effects) == ["corrected", "two"]
 
 
-async def test_failed_writes_fed_into_the_same_journal(service, journal, tmp_path, capsys, monkeypatch):
+@pytest.mark.usefixtures("credential_in_environment")
+async def test_failed_writes_fed_into_the_same_journal(service, journal, tmp_path, capsys):
     """An unchanged line is skipped, because its write is finished; a changed one is refused in words."""
-    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
-    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
     out = tmp_path / "out.jsonl"
     await invsvc("report", journal, "--failed", out)
     line = lines_of(out)[0]
@@ -303,12 +293,8 @@ async def test_pruned_writes_are_named(journal, tmp_path, capsys):
     err = capsys.readouterr().err
     for key in ("refused", "forbidden", "overtaken"):
         assert f"{key}: its arguments were pruned" in err
-    entries = entries_of(journal, reading=True)
-    await entries.open()
-    try:
+    async with opened(journal, reading=True) as entries:
         groups = await groups_of(entries, journal.name)
-    finally:
-        await entries.aclose()
     assert {str(each.verdict) for each in groups} == {
         Verdict.REFUSED, Verdict.NOT_APPLIED, Verdict.UNKNOWN,
     }  # fmt: skip
@@ -328,8 +314,7 @@ async def test_what_a_line_cannot_have(service, client, tmp_path, capsys):
     service.script("webhooks.create", "422")
     traced = CallOptions(headers={"X-Trace": "t-1"})
     write = client.write("POST", "/webhooks", json=HOOK, reader=reader, options=traced).keyed("row-1")
-    async with Batch.open(tmp_path / "run.db", client) as batch:
-        assert [result.verdict async for result in batch.run([write])] == [Verdict.REFUSED]
+    assert [each.verdict for each in await run_all(tmp_path / "run.db", client, [write])] == [Verdict.REFUSED]
     out = tmp_path / "out.jsonl"
     assert await invsvc("report", tmp_path / "run.db", "--failed", out) == 0
     assert [line["key"] for line in lines_of(out)] == ["row-1"]

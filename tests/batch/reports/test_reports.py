@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from invsvc_async.batch import Batch
-from invsvc_async.batch.entries import entries_of
 from invsvc_async.batch.reports.html import page_of
 from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.reports.summary import Report, Slice, report_of
@@ -23,6 +22,7 @@ from invsvc_async.batch.result import Result, Summary
 from invsvc_async.batch.run_status import Pause, Status
 from invsvc_async.cli.app import run
 from invsvc_async.reconcile.history import Verdict
+from tests.batch.writing import all_of, opened, run_all
 from tests.support.browser import CHROMIUM, browser
 
 
@@ -38,13 +38,14 @@ async def journal(service, client, tmp_path):
         ]
         bodies = client.sheets.save_mapping({"a": "personal"}).keyed("odd <key>")
         service.script("sheets.save_mapping", "reset")
-        async for _ in batch.run([*writes, bodies]):
-            pass
+        await all_of(batch, [*writes, bodies])
     return path
 
 
-async def invsvc(*arguments):
-    return await asyncio.to_thread(run, ["batch", *map(str, arguments)])
+async def told_by(capsys, *arguments):
+    """Return what ``invsvc batch report`` prints."""
+    assert await asyncio.to_thread(run, ["batch", "report", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
 
 
 def groups_of_results(results):
@@ -55,18 +56,13 @@ def groups_of_results(results):
 
 
 async def report(path):
-    entries = entries_of(path, reading=True)
-    await entries.open()
-    try:
+    async with opened(path, reading=True) as entries:
         return await report_of(entries, path.name)
-    finally:
-        await entries.aclose()
 
 
 async def test_report_on_a_terminal(journal, capsys):
     """The report shows counts, costs, and what to do about each unknown write."""
-    assert await invsvc("report", journal) == 0
-    out = capsys.readouterr().out
+    out = await told_by(capsys, journal)
     assert "webhooks.update\t2\t0\t1" in out
     assert "odd <key> (sheets.save_mapping): " in out
     assert "The specification has no read for this" in out
@@ -92,16 +88,15 @@ def foreign_folder(journal):
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="there are no users here")
 async def test_report_where_nothing_can_be_written(journal, capsys):
     """SQLite needs files beside the journal to read it, so that the error says to read a copy."""
-    assert await invsvc("report", journal) == 0  # which imports all that it needs
+    await told_by(capsys, journal)  # which imports all that it needs
     with foreign_folder(journal) as folder:
-        assert await invsvc("report", folder / journal.name) == 1
+        assert await asyncio.to_thread(run, ["batch", "report", str(folder / journal.name)]) == 1
     assert "Copy it" in capsys.readouterr().err
 
 
 async def test_outcomes_as_lines(journal, capsys):
     """Each outcome is one line of JSON, without a body."""
-    assert await invsvc("report", journal, "--jsonl", "-") == 0
-    out = capsys.readouterr().out
+    out = await told_by(capsys, journal, "--jsonl", "-")
     verdicts = sorted(json.loads(line)["verdict"] for line in out.splitlines())
     assert verdicts == ["applied", "applied", "refused", "unknown"]
     assert "personal" not in out
@@ -110,8 +105,7 @@ async def test_outcomes_as_lines(journal, capsys):
 async def test_report_as_json(journal, capsys, tmp_path):
     """The report is one object: counts, times and the unknown writes; page and lines can be written beside it."""
     page, lines = tmp_path / "report.html", tmp_path / "outcomes.jsonl"
-    assert await invsvc("report", journal, "--json", "--html", page, "--jsonl", lines) == 0
-    out = capsys.readouterr().out
+    out = await told_by(capsys, journal, "--json", "--html", page, "--jsonl", lines)
     told = json.loads(out)
     assert (told["total"], told["to_do"], told["sending"]) == (4, 0, 0)
     assert {name: count for name, count in told["verdicts"].items() if count} == {
@@ -135,8 +129,7 @@ async def test_report_as_json(journal, capsys, tmp_path):
 async def test_report_while_the_batch_runs(journal, client, capsys):
     """A journal can be reported on while its owner works."""
     async with Batch.open(journal, client):
-        assert await invsvc("report", journal) == 0
-    assert "webhooks.update" in capsys.readouterr().out
+        assert "webhooks.update" in await told_by(capsys, journal)
 
 
 async def test_page_needs_nothing_else(journal, tmp_path):
@@ -208,9 +201,8 @@ async def test_page_shows_faults_only_where_there_were_any(journal, service, cli
     """The line of faults stands over a timeline that has some, and over no other."""
     assert "polyline" in page_of(await report(journal))
 
-    async with Batch.open(tmp_path / "sound.db", client) as batch:
-        async for _ in batch.run([client.webhooks.update(service.seed_webhook().id, description="sound")]):
-            pass
+    sound = client.webhooks.update(service.seed_webhook().id, description="sound")
+    await run_all(tmp_path / "sound.db", client, [sound])
     assert "polyline" not in page_of(await report(tmp_path / "sound.db"))
 
 

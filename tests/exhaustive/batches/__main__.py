@@ -17,7 +17,6 @@ from tests.interleavings.walk import walk
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Walk and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.exhaustive.batches", description=__doc__)
     parser.add_argument("scenes", nargs="*", help="parts of names; default: all")
     parser.add_argument("--bound", type=int, default=None, help="how far from the default")

@@ -22,10 +22,9 @@ from invsvc_async import ApiKey, Client
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.errors import JournalError
-from invsvc_async.storage.sqlite_writer import Writer
 from tests.interleavings.execution import BASE
 from tests.support.database import database
+from tests.support.inline_writer import InlineWriter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -44,53 +43,17 @@ TOLD = 0.001  # s that a notification takes
 LANES = 3  # in the database: of the webhook, of the journey and, by its key, of a create
 
 
-class InlineWriter(Writer):
-    """The writer of a SQLite journal without its thread: a group is committed in one step of the loop."""
+class ScriptedWriter(InlineWriter):
+    """Commits entries slowly, and anything else quickly."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:  # Any: those of Writer
-        super().__init__(*arguments, **named)
-        self.connection: sqlite3.Connection | None = None
-
-    def start_thread(self) -> None:
-        """Open the connection; there is no thread."""
-        try:
-            self.connection = self._connect()
-        except JournalError as error:
-            self._died(error)
-        else:
-            self._open_succeeded()
-
-    async def stop(self) -> None:
-        """Commit what was asked for, and close."""
-        self._ended = JournalError(f"{self._name}: it is closed. Open it again.")
-        connection, self.connection = self.connection, None
-        for jobs in (self._under_way, self._waiting):
-            if connection is not None and jobs:
-                self._commit(connection, jobs)
-            for job in jobs:
-                job.resolve()
-        if connection is not None:
-            connection.close()
-
-    def _hand_over(self) -> None:
-        if self._waiting and self._ended is None:
-            self._under_way, self._waiting = self._waiting, []
-            stores = any(job.act is None for job in self._under_way)
-            self._loop.call_later(COMMIT if stores else SCRIPT, self._land)
-
-    def _land(self) -> None:
-        if self.connection is not None:
-            jobs = self._under_way
-            is_clean = self._commit(self.connection, jobs)
-            self._committed(jobs)
-            if self._ended_group is not None:
-                self._ended_group(self.connection, is_clean)
+    def delay(self) -> float:
+        return COMMIT if any(job.act is None for job in self._under_way) else SCRIPT
 
 
 @contextmanager
 def inline_writers() -> Iterator[None]:
     """Make journals in files commit on the loop."""
-    with patch("invsvc_async.durable.sqlite_store.Writer", InlineWriter):
+    with patch("invsvc_async.durable.sqlite_store.Writer", ScriptedWriter):
         yield
 
 
@@ -134,7 +97,6 @@ class FileJournal:
         self._copy.replace(self.path)
 
     def fetch(self, text: str) -> list[Any]:
-        """Return rows; none if there are no tables yet."""
         with closing(sqlite3.connect(self.path)) as connection:
             if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
                 return []
@@ -226,7 +188,6 @@ class Server:
         return self.bridge.run(at_that_time())
 
     def fetch(self, text: str) -> list[Any]:
-        """Return rows."""
         return [*self.bridge.run(self._first.rows(text))]
 
 
@@ -297,7 +258,6 @@ class SharedJournal:
         return BatchEntries(ScriptedPostgres(self._stage, self._ears, run, server()))
 
     def fetch(self, text: str) -> list[Any]:
-        """Return rows."""
         return server().fetch(text)
 
     def close(self) -> None:

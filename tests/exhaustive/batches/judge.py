@@ -29,7 +29,6 @@ _DONE = 2  # of an entry's states
 
 
 def broken(stage: BatchStage) -> list[str]:
-    """Return what is broken, each with its number."""
     return [*stage.wrong, *ended(stage), *_judged(stage), *_told(stage), *in_order(stage)]
 
 

@@ -64,7 +64,6 @@ class KeyStage(BatchStage):
     cancelled: dict[str, float] = attrs.field(factory=dict)  # which process's run was cancelled, and when
 
     def open_journal(self) -> KeyJournal:
-        """Return an empty journal."""
         self.by_journal = True
         return KeyJournal()
 
@@ -120,7 +119,6 @@ class KeyStage(BatchStage):
         return {key_in(key): (state, verdict) for key, state, verdict, _ in rows}
 
     def broken(self) -> list[str]:
-        """Return what is broken, each with its number."""
         return [*self.wrong, *ended(self), *in_order(self), *self._told(), *self._waited(), *self._effects()]
 
     def _told(self) -> Iterator[str]:

@@ -24,7 +24,6 @@ class FreezingLoop(ScriptedLoop):
         self._frozen: dict[str, list[asyncio.Handle]] = {}  # by run: what it has to do once it is thawed
 
     def freeze(self, run: str) -> None:
-        """Stop *run* from taking steps."""
         self._frozen.setdefault(run, [])
 
     def thaw(self, run: str) -> None:

@@ -14,42 +14,76 @@ from tests.exhaustive.batches.stage import FROZEN, Play, keys_of, seed, writes
 from tests.interleavings.scene import Scene
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
     from tests.exhaustive.batches.stage import BatchStage, Process
+
+    Work = Callable[[Process], Coroutine[Any, Any, None]]
 
 LONG_AGO = 30.0  # s: no window of a write that was done before is open
 FAR = datetime(2100, 1, 1, tzinfo=UTC)
 
+Asked = tuple[tuple[str, str], ...]  # kinds and keys of writes
+
+
+def taking(stage: BatchStage, asked: Asked | None, **how: Any) -> Work:
+    """Return what a process does that runs its batch over *asked*, or without an input, and takes the results."""
+
+    async def work(process: Process) -> None:
+        given = () if asked is None else (writes(process, asked),)
+        await stage.take(process, *given, **how)
+
+    return work
+
+
+def ranked(stage: BatchStage, *asked: Asked) -> None:
+    """Store the things, and let the order of the writes be that of *asked*."""
+    seed(stage)
+    stage.rank(*(key for each in asked for key in keys_of(each)))
+
+
 # --- one process at a time
 
 
-def killed(
-    *asked: tuple[str, str], then: tuple[tuple[str, str], ...] = (), kills: int = 2, **settings: Any
-) -> Play:
+def relay(
+    stage: BatchStage,
+    *works: Work,
+    goes_on: Iterable[int] = (1,),
+    dies: Iterable[int] = (1,),
+    of_all: bool = True,
+    **settings: Any,
+) -> None:
+    """
+    Run processes one after the other, each with its work; the last work is that of all later ones.
+
+    The next one begins when one with a number in *goes_on* ends, or one with a number in *dies* is killed.  The
+    *settings* are those of all processes, or of the first one.
+    """
+
+    def begin(number: int) -> None:
+        process = stage.process(f"p{number}", **(settings if of_all or number == 1 else {}))
+        work = works[min(number, len(works)) - 1]
+        stage.run(process, work, then=begin if number in goes_on else None)
+        if number in dies:
+            stage.offer_kill(process, lambda: begin(number + 1))
+
+    begin(1)
+
+
+def killed(*asked: tuple[str, str], then: Asked = (), kills: int = 2, **settings: Any) -> Play:
     """Return a scene where a process is killed, perhaps the next one too, and the last one runs to its end."""
 
     async def scene(stage: BatchStage) -> None:
-        seed(stage)
-        stage.rank(*keys_of(asked), *keys_of(then))
-
-        def begin(number: int) -> None:
-            process = stage.process(f"p{number}", **settings)
-            of_this = asked if number == 1 else (*asked, *then)
-
-            async def work(process: Process) -> None:
-                await stage.take(process, writes(process, of_this))
-
-            stage.run(process, work, then=begin if number == 1 and then else None)
-            if number <= kills:
-                stage.offer_kill(process, lambda: begin(number + 1))
-
-        begin(1)
+        ranked(stage, asked, then)
+        works = taking(stage, asked), taking(stage, (*asked, *then))
+        relay(stage, *works, goes_on=(1,) if then else (), dies=range(1, kills + 1), **settings)
 
     return scene
 
 
 def retried(
     *asked: tuple[str, str],
-    then: tuple[tuple[str, str], ...] = (),
+    then: Asked = (),
     force: bool = False,
     prune: bool = False,
     only: Verdict | None = None,
@@ -63,16 +97,12 @@ def retried(
     """
 
     async def scene(stage: BatchStage) -> None:
-        seed(stage)
-        stage.rank(*keys_of(asked))
-
-        async def first(process: Process) -> None:
-            await stage.take(process, writes(process, asked))
+        def rank_rest() -> None:
+            stage.rank(*(key for key in keys_of(then) if key not in stage.ranks))
 
         async def second(process: Process) -> None:
             if prune:
-                await asyncio.sleep(LONG_AGO)
-                await process.batch.prune(done_before=FAR)
+                await long_after(process)
             failed = [
                 told.writer
                 for told in stage.heard
@@ -82,77 +112,57 @@ def retried(
             if force:
                 stage.force(failed)
             await process.batch.retry(verdict=only or (), failed=only is None, force=force)
-            stage.rank(*(key for key in keys_of(then) if key not in stage.ranks))
+            rank_rest()
             await stage.take(process, writes(process, then))
 
         async def third(process: Process) -> None:
-            stage.rank(*(key for key in keys_of(then) if key not in stage.ranks))
+            rank_rest()
             await stage.take(process, writes(process, (*asked, *then)))
 
-        def begin(number: int) -> None:
-            process = stage.process(f"p{number}", **(settings if number == 1 else {}))
-            stage.run(process, (first, second, third)[number - 1], then=begin if number < 3 else None)
-            if number == 2:
-                stage.offer_kill(process, lambda: begin(3))
-
-        begin(1)
+        ranked(stage, asked)
+        relay(stage, taking(stage, asked), second, third, goes_on=(1, 2), dies=(2,), of_all=False, **settings)
 
     return scene
+
+
+async def long_after(process: Process) -> None:
+    """Prune once no window of a write that was done before is open."""
+    await asyncio.sleep(LONG_AGO)
+    await process.batch.prune(done_before=FAR)
+
+
+async def retry_failed(stage: BatchStage, process: Process) -> None:
+    """Retry what somebody was told of as not applied."""
+    stage.reopen(*(told.writer for told in stage.heard if not told.outcome.applied))
+    await process.batch.retry(failed=True)
 
 
 def retried_meanwhile(*asked: tuple[str, str]) -> Play:
     """Return a scene where what failed is retried while the rest is under way. The process may be killed."""
 
     async def scene(stage: BatchStage) -> None:
-        seed(stage)
-        stage.rank(*keys_of(asked))
+        async def retry() -> None:
+            while not stage.heard:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.3)
+            await retry_failed(stage, stage.processes["p1"])
 
-        def begin(number: int) -> None:
-            process = stage.process(f"p{number}")
-
-            async def work(process: Process) -> None:
-                await stage.take(process, writes(process, asked))
-
-            async def retry() -> None:
-                while not stage.heard:  # noqa: ASYNC110 - nothing tells
-                    await asyncio.sleep(0.3)
-                stage.reopen(*(told.writer for told in stage.heard if not told.outcome.applied))
-                await process.batch.retry(failed=True)
-
-            stage.run(process, work)
-            if number == 1:
-                stage.start("p1/retry", retry())
-                stage.offer_kill(process, lambda: begin(2))
-
-        begin(1)
+        ranked(stage, asked)
+        relay(stage, taking(stage, asked), goes_on=())
+        stage.start("p1/retry", retry())
 
     return scene
 
 
-def killed_and(*asked: tuple[str, str], prune: bool = False, then: tuple[tuple[str, str], ...] = ()) -> Play:
+def killed_and(*asked: tuple[str, str], prune: bool = False, then: Asked = ()) -> Play:
     """Return a scene where a process is killed, and the next one prunes, or retries what failed, before it runs."""
 
     async def scene(stage: BatchStage) -> None:
-        seed(stage)
-        stage.rank(*keys_of(asked), *keys_of(then))
+        async def second(process: Process) -> None:
+            await (long_after(process) if prune else retry_failed(stage, process))
+            await stage.take(process, writes(process, (*asked, *then)))
 
-        def begin(number: int) -> None:
-            process = stage.process(f"p{number}")
-
-            async def work(process: Process) -> None:
-                if number == 2 and prune:
-                    await asyncio.sleep(LONG_AGO)
-                    await process.batch.prune(done_before=FAR)
-                elif number == 2:
-                    stage.reopen(*(told.writer for told in stage.heard if not told.outcome.applied))
-                    await process.batch.retry(failed=True)
-                await stage.take(process, writes(process, (*asked, *(then if number == 2 else ()))))
-
-            stage.run(process, work, then=begin if number == 1 else None)
-            if number == 1:
-                stage.offer_kill(process, lambda: begin(2))
-
-        begin(1)
+        ranked(stage, asked, then)
+        relay(stage, taking(stage, asked), second)
 
     return scene
 
@@ -161,20 +171,8 @@ def outage(*asked: tuple[str, str], moments: tuple[float, ...], lasts: float) ->
     """Return a scene where the service is away for *lasts* seconds, from one of *moments*; p1 may be killed."""
 
     async def scene(stage: BatchStage) -> None:
-        seed(stage)
-        stage.rank(*keys_of(asked))
-
-        def begin(number: int) -> None:
-            process = stage.process(f"p{number}", deadline=8.0)
-
-            async def work(process: Process) -> None:
-                await stage.take(process, writes(process, asked))
-
-            stage.run(process, work)
-            if number == 1:
-                stage.offer_kill(process, lambda: begin(2))
-
-        begin(1)
+        ranked(stage, asked)
+        relay(stage, taking(stage, asked), goes_on=(), deadline=8.0)
         await stage.at(*moments, what="outage begins")
         stage.is_away = True
         await asyncio.sleep(lasts)
@@ -187,25 +185,18 @@ def left_early(*asked: tuple[str, str]) -> Play:
     """Return a scene where the first process takes one result and ends; the next one runs to its end."""
 
     async def scene(stage: BatchStage) -> None:
-        seed(stage)
-        stage.rank(*keys_of(asked))
-
-        def begin(number: int) -> None:
-            process = stage.process(f"p{number}")
-
-            async def work(process: Process) -> None:
-                await stage.take(process, writes(process, asked), most=1 if number == 1 else None)
-
-            stage.run(process, work, then=begin if number == 1 else None)
-            if number == 1:
-                stage.offer_kill(process, lambda: begin(2))
-
-        begin(1)
+        ranked(stage, asked)
+        relay(stage, taking(stage, asked, most=1), taking(stage, asked))
 
     return scene
 
 
 # --- several workers
+
+
+def later(stage: BatchStage, seconds: float, name: str, work: Work) -> None:
+    """Begin a process after some *seconds*."""
+    stage.loop.call_later(seconds, lambda: stage.run(stage.process(name), work), context=Context())
 
 
 def shared(
@@ -226,27 +217,14 @@ def shared(
     """
 
     async def scene(stage: BatchStage) -> None:
-        seed(stage)
-        stage.rank(*keys_of(asked))
+        ranked(stage, asked)
         stage.slow = slow
         one, *others = (stage.process(f"p{number}") for number in range(1, helpers + 2))
-
-        async def feed(process: Process) -> None:
-            await stage.take(process, writes(process, asked), pause=pause)
-
-        async def help_out(process: Process) -> None:
-            await stage.take(process, pause=pause)
-
-        async def finish(process: Process) -> None:
-            await stage.take(process, writes(process, asked))
-
-        def last() -> None:
-            stage.run(stage.process(f"p{helpers + 2}"), finish)
-
-        stage.run(one, feed)
+        stage.run(one, taking(stage, asked, pause=pause))
         for number, other in enumerate(others, 1):
+            help_out = taking(stage, None, pause=pause)
             stage.loop.call_later(number * apart, stage.run, other, help_out, context=Context())
-        stage.loop.call_later(2 * FROZEN, last, context=Context())
+        later(stage, 2 * FROZEN, f"p{helpers + 2}", taking(stage, asked))
         for process in (one, *others):
             if process.name in dies.split():
                 stage.offer_kill(process)
@@ -260,52 +238,36 @@ def fed_slowly(*asked: tuple[str, str], pause: float) -> Play:
     """Return a scene where p1 has an input with pauses, and p2 works beside it, so that both have lanes; p1 may be killed."""
 
     async def scene(stage: BatchStage) -> None:
-        seed(stage)
-        stage.rank(*keys_of(asked))
+        ranked(stage, asked)
         one, two = stage.process("p1"), stage.process("p2")
 
         async def feed(process: Process) -> None:
             await stage.take(process, slowly(writes(process, asked), pause))
-
-        async def lasting(process: Process) -> None:
-            await stage.take(process, lasting=True)
 
         async def last(process: Process) -> None:
             await two.batch.stop(0.0)
             await stage.take(process, writes(process, asked))
 
         stage.run(one, feed)
-        stage.run(two, lasting)
+        stage.run(two, taking(stage, None, lasting=True))
         stage.loop.call_later(FROZEN, stage.run, stage.process("p3"), last, context=Context())
         stage.offer_kill(one)
 
     return scene
 
 
-def one_after_the_other(*asked: tuple[str, str], then: tuple[tuple[str, str], ...]) -> Play:
+def one_after_the_other(*asked: tuple[str, str], then: Asked) -> Play:
     """Return a scene where p1 ends with an unknown result, and p2 then feeds *then*; the windows may be open."""
 
     async def scene(stage: BatchStage) -> None:
-        seed(stage)
-        stage.rank(*keys_of(asked), *keys_of(then))
-
-        async def first(process: Process) -> None:
-            await stage.take(process, writes(process, asked))
-
-        async def second(process: Process) -> None:
-            await stage.take(process, writes(process, then))
-
-        def begin(_number: int) -> None:
-            stage.run(stage.process("p2"), second)
-
-        stage.run(stage.process("p1", deadline=1.0), first, then=begin)
+        ranked(stage, asked, then)
+        works = taking(stage, asked), taking(stage, then)
+        relay(stage, *works, dies=(), of_all=False, deadline=1.0)
 
     return scene
 
 
-def both_feed(
-    one: tuple[tuple[str, str], ...], two: tuple[tuple[str, str], ...], apart: float, *, slow: int = 0
-) -> Play:
+def both_feed(one: Asked, two: Asked, apart: float, *, slow: int = 0) -> Play:
     """
     Return a scene where two workers have an input each, with writes to the same things, or the same writes.
 
@@ -313,19 +275,11 @@ def both_feed(
     """
 
     async def scene(stage: BatchStage) -> None:
-        seed(stage)
-        stage.rank(*keys_of(one), *keys_of(two))
+        ranked(stage, one, two)
         stage.by_journal, stage.slow = True, slow
-
-        def begin(name: str, asked: tuple[tuple[str, str], ...]) -> None:
-            async def feed(process: Process) -> None:
-                await stage.take(process, writes(process, asked))
-
-            stage.run(stage.process(name), feed)
-
-        begin("p1", one)
-        stage.loop.call_later(apart, begin, "p2", two, context=Context())
-        stage.loop.call_later(2 * FROZEN, begin, "p3", tuple(dict.fromkeys((*one, *two))), context=Context())
+        stage.run(stage.process("p1"), taking(stage, one))
+        later(stage, apart, "p2", taking(stage, two))
+        later(stage, 2 * FROZEN, "p3", taking(stage, tuple(dict.fromkeys((*one, *two)))))
         stage.offer_kill(stage.processes["p1"])
 
     return scene
@@ -335,12 +289,8 @@ def retried_beside(*asked: tuple[str, str], force: bool = False) -> Play:
     """Return a scene where failed writes are retried by another process while a worker waits for work."""
 
     async def scene(stage: BatchStage) -> None:
-        seed(stage)
-        stage.rank(*keys_of(asked))
+        ranked(stage, asked)
         one, two = stage.process("p1"), stage.process("p2")
-
-        async def lasting(process: Process) -> None:
-            await stage.take(process, lasting=True)
 
         async def feed(process: Process) -> None:
             await stage.take(process, writes(process, asked[:-1]))
@@ -355,7 +305,7 @@ def retried_beside(*asked: tuple[str, str], force: bool = False) -> Play:
             stage.withdraw("freeze p1")
             stage.loop.call_later(2 * FROZEN, stage.start, "p1/stop", one.batch.stop(0.0), context=Context())
 
-        stage.run(one, lasting)
+        stage.run(one, taking(stage, None, lasting=True))
         stage.run(two, feed)
         stage.offer_freeze(one)
 

@@ -163,7 +163,6 @@ class BatchStage(Stage):
         return SharedJournal(self) if shared else FileJournal(self)
 
     def broken(self) -> list[str]:
-        """Return what is broken, each with its number."""
         return broken(self)
 
     def _bury(self, name: str) -> None:
@@ -294,7 +293,6 @@ class BatchStage(Stage):
         self.taken.add(writer)
 
     def tell(self, process: Process, result: Result, begun: float) -> None:
-        """Record a result."""
         if result.key in self.acknowledged:
             taker, at = self.acknowledged[result.key]
             # A kill may undo what was not noted yet, and others do not know it while its process is frozen.
@@ -395,7 +393,6 @@ KINDS = {
 
 
 def writes(process: Process, asked: Iterable[tuple[str, str]]) -> list[Any]:
-    """Make the writes (kind, key) of *asked*."""
     made = [KINDS[kind](process.member, key).keyed(key) for kind, key in asked]
     process.made += made
     return made
@@ -408,5 +405,4 @@ def seed(stage: BatchStage) -> None:
 
 
 def keys_of(asked: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the keys of *asked*."""
     return [key for _, key in asked]

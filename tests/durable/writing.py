@@ -1,0 +1,31 @@
+"""Writes under keys, and writes that are cut off."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from tests.batch.conftest import HOOK
+from tests.support.waiting import cancel
+
+if TYPE_CHECKING:
+    from invsvc_async import Write
+    from invsvc_async.simulator import Simulator
+
+__all__ = ["create", "cut_off", "rename"]
+
+
+async def cut_off(service: Simulator, write: Write[Any]) -> None:
+    """Await *write*, and cancel that once its request has arrived."""
+    operation = write._spec.operation.name
+    number, running = service.arrivals(operation) + 1, asyncio.create_task(write.outcome())
+    await service.arrived(operation, number)
+    await cancel(running)
+
+
+def create(client, key="k", **changes):
+    return client.webhooks.create(**{**HOOK, **changes}).keyed(key)
+
+
+def rename(client, name, key):
+    return client.journeys.update("jrn_1", name=name).keyed(key)

@@ -1,0 +1,57 @@
+"""The writer of a journal in a file, without its thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from invsvc_async.errors import JournalError
+from invsvc_async.storage.sqlite_writer import Writer
+
+if TYPE_CHECKING:
+    import sqlite3
+
+__all__ = ["InlineWriter"]
+
+
+class InlineWriter(Writer):
+    """A group is committed in one step of the loop, some time after it was asked for."""
+
+    connection: sqlite3.Connection | None = None
+
+    def delay(self) -> float:
+        """Return how long the commit of what is under way takes, in seconds of the loop."""
+        raise NotImplementedError
+
+    def start_thread(self) -> None:
+        """Open the connection; there is no thread."""
+        try:
+            self.connection = self._connect()
+        except JournalError as error:
+            self._died(error)
+        else:
+            self._open_succeeded()
+
+    async def stop(self) -> None:
+        """Commit what was asked for, and close."""
+        self._ended = JournalError(f"{self._name}: it is closed. Open it again.")
+        connection, self.connection = self.connection, None
+        for jobs in (self._under_way, self._waiting):
+            if connection is not None and jobs:
+                self._commit(connection, jobs)
+            for job in jobs:
+                job.resolve()
+        if connection is not None:
+            connection.close()
+
+    def _hand_over(self) -> None:
+        if self._waiting and self._ended is None:
+            self._under_way, self._waiting = self._waiting, []
+            self._loop.call_later(self.delay(), self._land)
+
+    def _land(self) -> None:
+        if self.connection is not None:
+            jobs = self._under_way
+            is_clean = self._commit(self.connection, jobs)
+            self._committed(jobs)
+            if self._ended_group is not None:
+                self._ended_group(self.connection, is_clean)
