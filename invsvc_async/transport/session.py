@@ -34,7 +34,7 @@ from invsvc_async.errors import (
 from invsvc_async.reconcile.enums import End
 from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.settings import Timeouts
-from invsvc_async.transport.transport import CODINGS, Exchange, Transport
+from invsvc_async.transport.transport import Exchange, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -69,6 +69,7 @@ T = TypeVar("T")
 
 NO_TOKEN = "TokenProvider's source returned no token in time"
 HEADERS_KEPT = 16
+CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
 _SHORTEST_TOKEN = 10  # characters: shorter ones are test values, and could be part of any word
 _ANY = "surrogateescape"  # as aiohttp reads headers
 # On 3.11, access to an enum's member through its class takes as long as a call.

@@ -13,7 +13,7 @@ import warnings
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import aiohttp
 from aiohttp import hdrs
@@ -41,7 +41,6 @@ BUILT_ON = f"aiohttp/{aiohttp.__version__}"
 CLOSED = "client: it is closed. Make a new one."
 OTHER_LOOP = "client: it belongs to the event loop that used it first. Make one client for each loop."
 MAX_RESPONSE_BYTES = 64 * 2**20
-CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
 _KEEP_IDLE = (
     10.0  # s, well below the usual 15 of servers: a write on a connection that the server closes is LOST
 )
@@ -51,6 +50,7 @@ _READ_AT_ONCE = (
     2**19
 )  # bytes: a page of 100 invoices is read without pausing the socket (saves a tenth of a walk)
 _LONG_ANSWER = 2**20  # bytes
+_READ_HERE: dict[str, Any] = {"raise_for_status": False, "auto_decompress": False}
 _NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONTENT_ENCODING)
 
 
@@ -101,6 +101,9 @@ class Transport:
             self._limiter.resize_calls(self._knee.size)
         self._session = session
         self._user_supplied = session is not None
+        self._timeout = _of_own_pool if session is None else _of_other_pool
+        # What the transport's own session is made with, and another one may not be.
+        self._options: dict[str, Any] = {} if session is None else _READ_HERE
         self._tls = True if ssl is None else ssl
         self._trust_env = trust_env
         self._proxy: Proxy | None = None
@@ -277,37 +280,35 @@ class Transport:
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_AT_ONCE,
+            **_READ_HERE,
         )
 
     def _request(
         self, session: aiohttp.ClientSession, gate: Gate, loop: asyncio.AbstractEventLoop
     ) -> Awaitable[aiohttp.ClientResponse]:
-        exchange, headers = gate.exchange, gate.exchange.headers
+        exchange, options, proxy = gate.exchange, self._options, self._proxy
+        headers = exchange.headers
         # An open connection would send the request at once.
         if loop.time() >= exchange.deadline:
             raise TimeoutError
-        proxy = self._proxy
         if proxy is None and self._trust_env:
             from invsvc_async.transport.proxy import proxy_of_environment
 
             proxy = proxy_of_environment(exchange.url)
-        if hdrs.ACCEPT_ENCODING not in headers:
-            headers = {**headers, hdrs.ACCEPT_ENCODING: CODINGS[exchange.write]}
-        if proxy is not None and proxy.headers is not None and exchange.url.scheme == "http":
-            headers = {**headers, **proxy.headers}  # aiohttp sends a proxy's headers in CONNECT only
+        if proxy is not None:
+            options = {**options, "proxy": proxy.url, "proxy_headers": proxy.headers}
+            if proxy.headers is not None and exchange.url.scheme == "http":
+                headers = {**headers, **proxy.headers}  # aiohttp sends a proxy's headers in CONNECT only
         by_body = exchange.write or exchange.content is not None
         return session.request(
             exchange.method,
             exchange.url,
             data=gate if by_body else None,
             headers=headers,
-            timeout=_timeout(exchange.connect_timeout, user_supplied=self._user_supplied),
+            timeout=self._timeout(exchange.connect_timeout),
             allow_redirects=False,
-            raise_for_status=False,
-            proxy=None if proxy is None else proxy.url,
-            proxy_headers=None if proxy is None else proxy.headers,
-            auto_decompress=False,
             middlewares=() if by_body else (gate.send_read,),
+            **options,
         )
 
     def _explain(self, gate: Gate, error: Exception) -> None:
@@ -363,13 +364,15 @@ def _hear(gate: Gate, response: aiohttp.ClientResponse) -> None:
     gate.exchange.answer_headers = response.headers
 
 
+# No total: aiohttp rounds that up, and the deadline limits everything.
 @lru_cache(maxsize=16)
-def _timeout(connect: float, *, user_supplied: bool) -> aiohttp.ClientTimeout:
-    # No total: aiohttp rounds that up, and the deadline limits everything.  Waiting for a user-supplied
-    # session's pool is not connecting.
-    if user_supplied:
-        return aiohttp.ClientTimeout(total=None, sock_connect=connect, ceil_threshold=inf)
+def _of_own_pool(connect: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, connect=connect, ceil_threshold=inf)
+
+
+@lru_cache(maxsize=16)  # waiting for a place in a user-supplied session's pool is not connecting
+def _of_other_pool(connect: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, sock_connect=connect, ceil_threshold=inf)
 
 
 def _check_types(session: object, ssl: object) -> None:
