@@ -39,11 +39,11 @@ class Checked(Struct):  # made for every call
 def check(
     operation: Operation,
     arguments: Mapping[str, object],
-    *,
     names: ParameterNames,
     team: str | None = None,
     extra_query: Mapping[str, object] | None = None,
     extra_body: Mapping[str, Wire] | None = None,
+    *,
     others: Sequence[str] = (),
 ) -> Checked:
     """

@@ -96,7 +96,7 @@ class AdaptiveLimit:
     # --- what answers show
 
     def note(
-        self, started: float, ended: float, *, refused: bool = False, timed_out: bool = False, in_flight: int
+        self, started: float, ended: float, in_flight: int, *, refused: bool = False, timed_out: bool = False
     ) -> None:
         """
         Record one request, made while *in_flight* were in flight.  ``size`` may change.

@@ -381,11 +381,10 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             with_own.update(self.headers or {})
             with_own.update({} if session.trace is None else session.trace())
             headers = CIMultiDictProxy(with_own)
-        return Exchange(
-            method=request.method or operation.method, url=self.url(request), headers=headers,
-            content=wire.dumps(request.body) if request.has_body else None, write=write, lane=lane,
-            deadline=deadline, connect_timeout=self.timeouts.connect, not_after=not_after,
-        )  # fmt: skip
+        method, connect = request.method or operation.method, self.timeouts.connect
+        content = wire.dumps(request.body) if request.has_body else None
+        url = self.url(request)
+        return Exchange(method, url, headers, content, write, deadline, connect, not_after, lane)
 
     def url(self, request: Request) -> URL:
         """Return the whole URL. Every value is percent-encoded."""

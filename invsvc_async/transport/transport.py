@@ -326,10 +326,8 @@ class Transport:
         answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
         timed_out = exchange.end is End.LOST and exchange.timed_out
         if answered or timed_out:
-            knee.note(
-                exchange.started, exchange.ended, refused=exchange.status == 429, timed_out=timed_out,
-                in_flight=self._limiter.calls,
-            )  # fmt: skip
+            refused, calls = exchange.status == 429, self._limiter.calls
+            knee.note(exchange.started, exchange.ended, calls, refused=refused, timed_out=timed_out)
         self._make_room(knee)
 
     def _make_room(self, knee: AdaptiveLimit, *, waits: bool = False) -> None:
