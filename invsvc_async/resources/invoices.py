@@ -141,11 +141,8 @@ class Invoices(Resource):
 
         Spec: States and transitions.
         """
+        until = until or (lambda found: found.status == "completed")
         return await self._on(options)._wait_for(
             models.DownloadRequest, operations.INVOICES_DOWNLOAD_STATUS, {"request_id": request_id}, team,
-            until=until or _is_completed, timeout=timeout, poll=poll, what="invoices.wait_for_download",
+            until=until, timeout=timeout, poll=poll, what="invoices.wait_for_download",
         )  # fmt: skip
-
-
-def _is_completed(request: DownloadRequest) -> bool:
-    return request.status == "completed"

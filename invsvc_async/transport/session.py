@@ -128,7 +128,7 @@ AroundStream: TypeAlias = (
 )
 
 
-class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
+class ClientState(msgspec.Struct, eq=False, weakref=True):
     """What all views of one client share: connections, credential, clocks, hooks, writes."""
 
     transport: Transport
@@ -219,21 +219,18 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         self.closed = True
         try:
             await self.transport.aclose()
-            await self._end_runs()
+            task, loop = asyncio.current_task(), asyncio.get_running_loop()
+            for wait in () if self.waits is None or self.waits.loop is not loop else tuple(self.waits.open):
+                if wait.task is not task:
+                    wait.expire()
+            # The runs of a loop that is closed will not end.
+            self.runs = {run: of for run, of in self.runs.items() if of is not None and of.get_loop() is loop}
+            if self.runs and task not in self.runs.values():
+                self.idle.clear()
+                await self.idle.wait()
         finally:  # also if it is cancelled: nobody may call this again, and its thread would keep the file
             if self.writes.journal is not None:
                 await self.writes.journal.aclose()
-
-    async def _end_runs(self) -> None:
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        for wait in () if self.waits is None or self.waits.loop is not loop else tuple(self.waits.open):
-            if wait.task is not task:
-                wait.expire()
-        # The runs of a loop that is closed will not end.
-        self.runs = {run: of for run, of in self.runs.items() if of is not None and of.get_loop() is loop}
-        if self.runs and task not in self.runs.values():
-            self.idle.clear()
-            await self.idle.wait()
 
     def leave_unsettled(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
         """Keep an intent with an unknown outcome, and call the user's hook."""
@@ -271,7 +268,7 @@ _AUTHORITY_WORDS = {
 }
 
 
-class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
+class ClientOptions(msgspec.Struct, eq=False):
     """The options of one view of a client, and what it shares with the other views."""
 
     session: ClientState

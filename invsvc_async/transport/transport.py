@@ -41,14 +41,12 @@ BUILT_ON = f"aiohttp/{aiohttp.__version__}"
 CLOSED = "client: it is closed. Make a new one."
 OTHER_LOOP = "client: it belongs to the event loop that used it first. Make one client for each loop."
 MAX_RESPONSE_BYTES = 64 * 2**20
-_KEEP_IDLE = (
-    10.0  # s, well below the usual 15 of servers: a write on a connection that the server closes is LOST
-)
+# s, well below the usual 15 of servers: a write on a connection that the server closes is LOST
+_KEEP_IDLE = 10.0
 _ANSWERED = End.ANSWERED  # on 3.11, access through the class takes as long as a call
 _SHORTEST_WATCH = 0.005  # s between two checks of deadlines: how late one may be noticed
-_READ_AT_ONCE = (
-    2**19
-)  # bytes: a page of 100 invoices is read without pausing the socket (saves a tenth of a walk)
+# bytes: a page of 100 invoices is read without pausing the socket (saves a tenth of a walk)
+_READ_AT_ONCE = 2**19
 _LONG_ANSWER = 2**20  # bytes
 _READ_HERE: dict[str, Any] = {"raise_for_status": False, "auto_decompress": False}
 _NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONTENT_ENCODING)
@@ -69,15 +67,15 @@ class Transport:
 
     def __init__(
         self,
-        *,
+        name: str = "client",
         max_concurrency: int | Literal["adaptive"] = 100,
         session: aiohttp.ClientSession | None = None,
-        ssl: tls.SSLContext | aiohttp.Fingerprint | bool | None = None,
-        trust_env: bool = False,
         proxy: str | None = None,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         clock: Clock | None = None,
-        name: str = "client",
+        *,
+        ssl: tls.SSLContext | aiohttp.Fingerprint | bool | None = None,
+        trust_env: bool = False,
     ) -> None:
         self._session: aiohttp.ClientSession | None = None  # until the arguments are checked
         self._closed = False
@@ -85,13 +83,7 @@ class Transport:
         check_count("max_response_bytes", max_response_bytes, least=1)
         if max_concurrency != "adaptive":
             check_count("max_concurrency", max_concurrency, least=1)
-        _check_types(session, ssl)
-        if session is not None and (ssl is not None or trust_env or proxy is not None):
-            raise ConfigurationError(
-                "ssl, trust_env and proxy: cannot be combined with session. Configure the session instead."
-            )
-        if proxy is not None and trust_env:
-            raise ConfigurationError("proxy: cannot be combined with trust_env. Choose one.")
+        _check_session(session, ssl, proxy, trust_env=trust_env)
         self._knee: AdaptiveLimit | None = None
         self._limiter = Limiter(1 if max_concurrency == "adaptive" else max_concurrency)
         if max_concurrency == "adaptive":
@@ -114,9 +106,8 @@ class Transport:
         self._cap = max_response_bytes
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._deadlines: Deadlines | None = (
-            None  # of its loop; a timer for each call costs as much as the gate
-        )
+        # Of its loop: a timer for each call costs as much as the gate.
+        self._deadlines: Deadlines | None = None
         self._in_flight: set[Gate] = set()
         self._emptied = asyncio.Event()
         self._room: asyncio.TimerHandle | None = None
@@ -253,7 +244,15 @@ class Transport:
         elif loop is not self._loop:
             raise ConfigurationError(OTHER_LOOP)
         if session is None:
-            session = self._session = self._own_session()
+            # aiohttp makes its TLS context at import, so no certificates are read on the loop.
+            limit = self._limiter.total if self._knee is None else 2 * self._knee.most
+            connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=_KEEP_IDLE, ssl=self._tls)
+            session = self._session = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=_READ_AT_ONCE,
+                **_READ_HERE,
+            )
         elif self._user_supplied and session.closed:
             raise ConfigurationError("session: the aiohttp session is closed. Pass an open one.")
         return loop, session
@@ -271,17 +270,6 @@ class Transport:
             return
         if asyncio.get_running_loop() is not self._loop:
             raise ConfigurationError(OTHER_LOOP)
-
-    def _own_session(self) -> aiohttp.ClientSession:
-        # aiohttp makes its TLS context at import, so no certificates are read on the loop.
-        limit = self._limiter.total if self._knee is None else 2 * self._knee.most
-        connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=_KEEP_IDLE, ssl=self._tls)
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=_READ_AT_ONCE,
-            **_READ_HERE,
-        )
 
     def _request(
         self, session: aiohttp.ClientSession, gate: Gate, loop: asyncio.AbstractEventLoop
@@ -373,7 +361,7 @@ def _of_other_pool(connect: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, sock_connect=connect, ceil_threshold=inf)
 
 
-def _check_types(session: object, ssl: object) -> None:
+def _check_session(session: object, ssl: object, proxy: object, *, trust_env: bool) -> None:
     if session is not None and not isinstance(session, aiohttp.ClientSession):
         raise ConfigurationError(
             f"session: must be an aiohttp.ClientSession, not a {type(session).__name__}. Pass it without a "
@@ -383,6 +371,12 @@ def _check_types(session: object, ssl: object) -> None:
         raise ConfigurationError(
             f"ssl: must be an SSLContext, an aiohttp.Fingerprint or a boolean, not a {type(ssl).__name__}."
         )
+    if session is not None and (ssl is not None or trust_env or proxy is not None):
+        raise ConfigurationError(
+            "ssl, trust_env and proxy: cannot be combined with session. Configure the session instead."
+        )
+    if proxy is not None and trust_env:
+        raise ConfigurationError("proxy: cannot be combined with trust_env. Choose one.")
 
 
 def _refuse_unfit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
