@@ -274,8 +274,8 @@ class Transport:
     def _request(
         self, session: aiohttp.ClientSession, gate: Gate, loop: asyncio.AbstractEventLoop
     ) -> Awaitable[aiohttp.ClientResponse]:
-        exchange, options, proxy = gate.exchange, self._options, self._proxy
-        headers = exchange.headers
+        exchange, proxy = gate.exchange, self._proxy
+        headers, options = exchange.headers, self._options
         # An open connection would send the request at once.
         if loop.time() >= exchange.deadline:
             raise TimeoutError
@@ -284,7 +284,7 @@ class Transport:
 
             proxy = proxy_of_environment(exchange.url)
         if proxy is not None:
-            options = {**options, "proxy": proxy.url, "proxy_headers": proxy.headers}
+            options = dict[str, Any](options, proxy=proxy.url, proxy_headers=proxy.headers)
             if proxy.headers is not None and exchange.url.scheme == "http":
                 headers = {**headers, **proxy.headers}  # aiohttp sends a proxy's headers in CONNECT only
         by_body = exchange.write or exchange.content is not None
