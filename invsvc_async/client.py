@@ -144,27 +144,20 @@ class Client:
 
             if log_to_stderr(os.environ):
                 on_attempt = logged(on_attempt)
-        clock = clock or SystemClock()
-        checked_url = _checked_url(base_url, allow_insecure_http=allow_insecure_http)
+        clock, url = clock or SystemClock(), _checked_url(base_url, allow_insecure_http=allow_insecure_http)
+        name, most = f"Client({url!r})", max_response_bytes
         transport = Transport(
-            name=f"Client({checked_url!r})", max_concurrency=max_concurrency, session=session, ssl=ssl,
-            trust_env=trust_env, proxy=proxy, max_response_bytes=max_response_bytes, clock=clock,
-        )  # fmt: skip
-        shared = ClientState(
-            transport=transport, clock=clock, client_of=self.of,
-            base_url=checked_url, credential=credential, headers=_headers(headers, user_agent),
-            writes=WriteRegister(
-                is_of_one_mode=credential.kind != "person_token", journal=_journal(journal), clock=clock
-            ),
-            on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled, on_secret=on_secret,
-        )  # fmt: skip
-        bind = getattr(shared.writes.journal, "bind", None)
+            name, max_concurrency, session, proxy, most, clock, ssl=ssl, trust_env=trust_env
+        )
+        ours = user_agent or f"invsvc-async/{__version__} {BUILT_ON}"
+        sent = checked_headers({"Accept": "application/json", "User-Agent": ours, **(headers or {})})
+        writes = WriteRegister(credential.kind != "person_token", _journal(journal), clock)
+        hooks = on_attempt, on_decision, on_unsettled, on_secret
+        shared = ClientState(transport, clock, url, credential, self.of, sent, writes, *hooks)
+        bind = getattr(writes.journal, "bind", None)
         if bind is not None:  # a journal that several programs share
             bind(shared)
-        options = ClientOptions(
-            session=shared, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team
-        )
-        self._view = _checked(options)
+        self._view = _checked(ClientOptions(shared, timeout, reads, reconcile, names, team))
         warn_if_never_sent_again(reconcile, timeout)
 
     @classmethod
@@ -635,11 +628,6 @@ def _checked(view: ClientOptions) -> ClientOptions:
         if not (isinstance(team, str) and team.isprintable() and is_segment(team)):
             raise ConfigurationError("team: must be the id of a team, as a string")
     return view
-
-
-def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[str, str]:
-    ours = user_agent or f"invsvc-async/{__version__} {BUILT_ON}"
-    return checked_headers({"Accept": "application/json", "User-Agent": ours, **(extra or {})})
 
 
 def _journal(given: str | Path | Journal | None) -> Journal | None:

@@ -49,11 +49,9 @@ __all__ = [
     "UnreadableResponseError",
     "ValidationFailedError",
 ]
-_OF_WRITES = (
-    "AmbiguousWriteError", "SecretLostError", "WriteError", "WriteNotAppliedError", "WriteSupersededError",
-)  # fmt: skip
+_OF_WRITES = "AmbiguousWriteError SecretLostError WriteError WriteNotAppliedError WriteSupersededError"
 if not TYPE_CHECKING:
-    __all__ += list(_OF_WRITES)
+    __all__ += list(_OF_WRITES.split())
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -389,6 +387,6 @@ class JournalError(InvsvcError):
 
 def __getattr__(name: str) -> Any:  # Any: the classes are above this module, which cannot name their types
     """Return the class of the errors about writes with that *name*."""
-    if name in _OF_WRITES:
+    if name in _OF_WRITES.split():
         return getattr(import_module("invsvc_async.reconcile.outcome"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

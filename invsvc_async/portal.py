@@ -155,18 +155,17 @@ class Portal:
         if not inspect.isawaitable(awaitable):
             raise _refusal(f"{type(awaitable).__name__} is not awaitable. Pass what an async method returns.")
         call = _Call(awaitable, context)
-        if (why := self._why_not()) is not None:
-            raise call.refused(why)
-        return self._waited(call)
-
-    def _why_not(self) -> str | None:
         if self._process is None:
-            return _NOT_ENTERED
+            raise call.refused(_NOT_ENTERED)
         if self._process != os.getpid():
-            return "its thread stayed in the process from which this one was forked. Make a portal here."
+            why = "its thread stayed in the process from which this one was forked. Make a portal here."
+            raise call.refused(why)
         if threading.current_thread() is self._thread:
-            return "it was called from its own loop, which would wait for itself. Use await there."
-        return None if self._is_open else "it has ended. Make another one."
+            why = "it was called from its own loop, which would wait for itself. Use await there."
+            raise call.refused(why)
+        if not self._is_open:
+            raise call.refused("it has ended. Make another one.")
+        return self._waited(call)
 
     def _waited(self, call: _Call[T]) -> T:
         try:

@@ -151,15 +151,13 @@ class Timeouts(_Settings):
     call: float = attrs.field(default=60.0, validator=_positive)
 
 
-_SET_BY_CLIENT = frozenset({
-    "authorization", "content-type", "content-length", "content-encoding", "expect", "host",
-    "transfer-encoding",
-})  # fmt: skip
-# A call cannot change these: the client relies on them, or they make another request of it.
-_SET_FOR_CALLS = _SET_BY_CLIENT | {
-    "accept", "accept-encoding", "connection", "keep-alive", "proxy-connection", "range", "te", "trailer",
-    "upgrade", "x-http-method", "x-http-method-override", "x-method-override",
-}  # fmt: skip
+# Names of headers.
+_SET_BY_CLIENT = "authorization content-type content-length content-encoding expect host transfer-encoding"
+# A call cannot change these either: the client relies on them, or they make another request of it.
+_SET_FOR_CALLS = (
+    "accept accept-encoding connection keep-alive proxy-connection range te trailer upgrade "
+    "x-http-method x-http-method-override x-method-override"
+)
 _HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _SECRET_NAME = r"(?i)cookie|auth|token|secret|password|api-?key|credential"
 
@@ -174,6 +172,7 @@ def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
     if not isinstance(given, Mapping):
         raise ConfigurationError("headers: must be a mapping of names to values, both strings.")
     headers: dict[str, str] = {}
+    taken = f"{_SET_BY_CLIENT} {_SET_FOR_CALLS if of_call else ''}".split()
     for name, value in cast("Mapping[object, object]", given).items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise ConfigurationError("headers and user_agent: names and values must be strings")
@@ -181,7 +180,7 @@ def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
             raise ConfigurationError(
                 f"headers: the name of number {len(headers) + 1} is not valid. Pass {{name: value}}."
             )
-        if name.lower() in (_SET_FOR_CALLS if of_call else _SET_BY_CLIENT):
+        if name.lower() in taken:
             raise ConfigurationError(f"headers: {name} is set by the client itself")
         if of_call and re.search(_SECRET_NAME, name):
             raise ConfigurationError(

@@ -195,11 +195,11 @@ class _Receiving:
         context = self._contexts.get(sha256(event.raw).digest())
         links = [] if context is None or context.trace_id == here.trace_id else [trace.Link(context)]
         kind = _type_of(event)
-        with self.tracer.start_as_current_span(
-            f"handle {kind}", kind=trace.SpanKind.CONSUMER, links=links,
-            attributes={"invsvc.event.type": kind, "invsvc.handler": handling.handler},
-            record_exception=False, set_status_on_exception=False,
-        ) as span:  # fmt: skip
+        facts = {"invsvc.event.type": kind, "invsvc.handler": handling.handler}
+        started = self.tracer.start_span(f"handle {kind}", None, trace.SpanKind.CONSUMER, facts, links)
+        with trace.use_span(
+            started, end_on_exit=True, record_exception=False, set_status_on_exception=False
+        ) as span:
             try:
                 await running
             except BaseException as error:
@@ -243,11 +243,6 @@ class _Call:
 _CONTEXT: Final = TraceContextTextMapPropagator()
 
 
-def _link(traceparent: str) -> trace.Link:
-    context = _CONTEXT.extract({"traceparent": traceparent})
-    return trace.Link(trace.get_current_span(context).get_span_context())
-
-
 _CALL: ContextVar[_Call | None] = ContextVar("invsvc_call", default=None)
 
 
@@ -288,7 +283,10 @@ class _Tracing:
         if operation.path:
             attributes["url.template"] = operation.path
         name = f"{method} {operation.path}".rstrip()
-        links = [] if begun is None else [_link(begun)]
+        links = []
+        if begun is not None:
+            context = _CONTEXT.extract({"traceparent": begun})
+            links.append(trace.Link(trace.get_current_span(context).get_span_context()))
         span = self.tracer.start_span(name, _within(), trace.SpanKind.CLIENT, attributes, links)
         call = _Call(span, operation.name)
         try:

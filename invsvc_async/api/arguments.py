@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import attrs
+from msgspec import Struct
 
 from invsvc_async.api.json_values import Problems, is_object, kind_of, to_wire
 from invsvc_async.api.operations import Form, Operation, Parameter
@@ -28,8 +28,7 @@ __all__ = ["Checked", "are_parameters", "check", "check_team", "wire_name"]
 _DIGITS = re.compile("-?[0-9]{1,15}")  # a time may be before 1970
 
 
-@attrs.define(kw_only=True)
-class Checked:
+class Checked(Struct):  # made for every call
     """Arguments in wire form: path values not yet quoted, query values as text, the body as JSON."""
 
     path: dict[str, str]
@@ -40,11 +39,11 @@ class Checked:
 def check(
     operation: Operation,
     arguments: Mapping[str, object],
-    *,
     names: ParameterNames,
     team: str | None = None,
     extra_query: Mapping[str, object] | None = None,
     extra_body: Mapping[str, Wire] | None = None,
+    *,
     others: Sequence[str] = (),
 ) -> Checked:
     """
@@ -57,7 +56,7 @@ def check(
         InvalidRequestError: At least one argument is invalid.  It lists every problem.
     """
     problems: Problems = [*others]
-    checked = Checked(path={}, query={}, body={})
+    checked = Checked({}, {}, {})
     for parameter in operation.parameters:
         value = arguments[parameter.name]
         if value is not UNSET:

@@ -57,7 +57,14 @@ def to_wire(value: Given, address: str, problems: Problems, depth: int = 0) -> W
     if depth >= _DEEPEST:
         problems.append(f"{address}: is nested deeper than {_DEEPEST} levels")
     elif is_object(value):
-        return _members_of(value, address, problems, depth)
+        copied: dict[str, Wire] = {}
+        for key, member in value.items():
+            if isinstance(key, str):
+                name = _text(key, address, problems)
+                copied[name] = to_wire(member, f"{address}.{key}", problems, depth + 1)
+            else:
+                problems.append(f"{address}: has a key that is {kind_of(key)}, not text")
+        return copied
     elif is_list(value):
         return [to_wire(item, f"{address}[{at}]", problems, depth + 1) for at, item in enumerate(value)]
     else:
@@ -73,17 +80,6 @@ def is_object(value: object) -> TypeGuard[Mapping[Given, Given]]:
 def is_list(value: object) -> TypeGuard[list[Given] | tuple[Given, ...]]:
     """Return whether *value* can be a JSON array."""
     return isinstance(value, (list, tuple))
-
-
-def _members_of(value: Mapping[Any, Any], address: str, problems: Problems, depth: int) -> dict[str, Wire]:
-    copied: dict[str, Wire] = {}
-    for key, member in value.items():
-        if isinstance(key, str):
-            name = _text(key, address, problems)
-            copied[name] = to_wire(member, f"{address}.{key}", problems, depth + 1)
-        else:
-            problems.append(f"{address}: has a key that is {kind_of(key)}, not text")
-    return copied
 
 
 def _text(value: str, address: str, problems: Problems) -> str:

@@ -10,7 +10,7 @@ from msgspec import Raw
 from invsvc_async.codec.decode_fast import decode, decode_all, decode_one
 from invsvc_async.codec.envelope import Answer, split
 from invsvc_async.codec.exact_json import UNREADABLE, utc
-from invsvc_async.codec.fields import is_model
+from invsvc_async.codec.fields import blank_of, is_model
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.models.common import Meta, Model
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = [
     "decode", "decode_items", "many", "meta_of", "one", "page_from", "structure", "with_meta",
 ]  # fmt: skip
+
+_BLANK_META: Any = blank_of(Meta)  # Any: its attributes can be assigned
+
+_set_meta = Model.__dict__["meta"].__set__  # models are frozen
 
 T = TypeVar("T", bound=Model)
 P = TypeVar("P", bound="Page[Any]")
@@ -89,14 +93,15 @@ def with_meta(model: T, meta: Meta | None) -> T:
 
 def meta_of(envelope: Envelope) -> Meta:
     """Return the parts of the answer beside its payload."""
-    stamp = envelope.stamp
-    return Meta(
-        message=envelope.message,
-        timestamp=None if stamp is None else utc(stamp),
-        request_id=envelope.request_id,
-        status=envelope.status,
-        headers=envelope.headers,
-    )
+    blank, stamp = _BLANK_META(), envelope.stamp
+    blank.message = envelope.message
+    blank.timestamp = None if stamp is None else utc(stamp)
+    blank.request_id = envelope.request_id
+    blank.status = envelope.status
+    blank.headers = envelope.headers
+    blank.__class__ = Meta
+    meta: Meta = blank
+    return meta
 
 
 def one(cls: type[T], envelope: Envelope) -> T:
@@ -112,7 +117,7 @@ def one(cls: type[T], envelope: Envelope) -> T:
             f"the answer has no {cls.__name__}. Check the base URL. Look at .raw.", raw=envelope.content
         )
     found = decode_one(cls, raw)  # checked as a part of the envelope
-    object.__setattr__(found, "meta", meta_of(envelope))
+    _set_meta(found, meta_of(envelope))
     return found
 
 

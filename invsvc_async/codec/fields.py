@@ -54,7 +54,7 @@ def enum_in(hint: Any) -> Mapping[str, str] | None:
 
 
 @once
-def blank_of(cls: type[Model]) -> type[Model]:
+def blank_of(cls: type[Any]) -> type[Any]:
     """
     Return a class like *cls* whose attributes can be assigned.
 

@@ -96,7 +96,7 @@ class AdaptiveLimit:
     # --- what answers show
 
     def note(
-        self, started: float, ended: float, *, refused: bool = False, timed_out: bool = False, in_flight: int
+        self, started: float, ended: float, in_flight: int, *, refused: bool = False, timed_out: bool = False
     ) -> None:
         """
         Record one request, made while *in_flight* were in flight.  ``size`` may change.
@@ -106,7 +106,11 @@ class AdaptiveLimit:
         if timed_out and started < self._answered:
             return  # later ones were answered, so it says nothing about the load
         if (refused or timed_out) and started >= self._resized:
-            self._retreat(ended)
+            is_lost = self._before is None  # nothing has been learnt since the last time
+            self._settle(self.size // 2)
+            self._seeks = 1 if is_lost else 0
+            self._resize(self.size // 2, ended)
+            self._begin(ended)
         if not timed_out:
             self._answered = max(self._answered, started)
         if refused or timed_out:
@@ -119,7 +123,8 @@ class AdaptiveLimit:
             return  # it was made under another size
         # A round has the requests that began in an interval: counting those that end favours quick ones.
         if started >= self._until:
-            if self._is_enough(ended):
+            in_time = self._seeks != 0 or ended - self._since >= self._SHORTEST
+            if in_time and self._answers >= max(self.size, self._FEWEST):
                 self._judge(ended)
                 return
             self._until = ended
@@ -132,21 +137,10 @@ class AdaptiveLimit:
         self._answers = self._used = 0
         self._logs = 0.0
 
-    def _is_enough(self, now: float) -> bool:
-        in_time = self._seeks != 0 or now - self._since >= self._SHORTEST
-        return in_time and self._answers >= max(self.size, self._FEWEST)
-
     def _judge(self, now: float) -> None:
         this, size = _Round(self._used / self._answers, self._logs / self._answers), self.size
         self._resize(self._seek(this) if self._seeks else self._steer(this), now)
         self._begin(now if size == self.size else now + self._SETTLING * exp(this.latency))
-
-    def _retreat(self, now: float) -> None:
-        is_lost = self._before is None  # nothing has been learnt since the last time
-        self._settle(self.size // 2)
-        self._seeks = 1 if is_lost else 0
-        self._resize(self.size // 2, now)
-        self._begin(now)
 
     def _resize(self, size: int, now: float) -> None:
         size = min(self.most, max(self.least, size))

@@ -36,13 +36,12 @@ class Deadline:
         assert task is not None  # only coroutines use this
         self.task: asyncio.Task[object] | None = task  # until the block ends
         self._before = task.cancelling()
-        self._timer = None
         if (shared := self._shared) is not None:
             shared.open.add(self)
             if self.deadline < shared.timer_at:
                 shared.set_timer(self.deadline)
-        elif self.deadline != inf:
-            self._timer = self._loop.call_at(self.deadline, self.expire)
+        else:
+            self._timer = None if self.deadline == inf else self._loop.call_at(self.deadline, self.expire)
         return self
 
     def __exit__(

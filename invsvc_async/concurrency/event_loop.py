@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -25,15 +26,13 @@ def until_done(command: Coroutine[Any, Any, T], *, short: bool = False) -> T:
     before = gc.get_threshold()
     gc.set_threshold(*GARBAGE)
     try:
-        with asyncio.Runner(loop_factory=None if short else _quickest()) as runner:
+        make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+        if not short:
+            with suppress(ImportError):  # an extra, and not for Windows
+                import uvloop
+
+                make_loop = uvloop.new_event_loop
+        with asyncio.Runner(loop_factory=make_loop) as runner:
             return runner.run(command)
     finally:
         gc.set_threshold(*before)
-
-
-def _quickest() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:  # an extra, and not for Windows
-        return None
-    return uvloop.new_event_loop

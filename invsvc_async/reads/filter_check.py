@@ -31,10 +31,8 @@ _ROUNDING = timedelta(seconds=1)  # the service also takes seconds, so it may co
 _LAST = 253_402_300_798_000  # ms: the last time that can still be rounded up
 _LONGEST = 18  # digits of a folio
 _SPELLINGS = {"cancelled": "canceled"}
-_CHECKED = frozenset({
-    "status", "series", "folio", "idempotency_key", "client_id", "client_tax_id", "created_after",
-    "created_before",
-})  # fmt: skip
+_NAMES = "status series folio idempotency_key client_id client_tax_id created_after created_before"
+_CHECKED = frozenset(_NAMES.split())
 
 
 class Filter(NamedTuple):

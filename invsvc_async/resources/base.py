@@ -69,21 +69,23 @@ class Resource:
         extra_body: Mapping[str, Wire] | None = None,
         others: Sequence[str] = (),
     ) -> Request:
-        """Check *arguments* and the kind of credential, and make the request."""
+        """
+        Check *arguments* and the kind of credential, and make the request.
+
+        *arguments* may have other members than the operation's parameters, as the ``locals()`` of a method.
+        """
         checked = checks.check(
-            operation, arguments, names=self._view.names, team=team,
-            extra_query=extra_query, extra_body=extra_body, others=others,
-        )  # fmt: skip
+            operation, arguments, self._view.names, team, extra_query, extra_body, others=others
+        )
         self._view.check_authority(operation)
-        has_body = operation.method in {"POST", "PUT", "PATCH"}
-        body = checked.body if has_body else None
+        has_body, connected = operation.method in {"POST", "PUT", "PATCH"}, operation.connect
         return Request(
             operation=operation,
             path=checked.path,
             query=checked.query,
-            body=body,
+            body=checked.body if has_body else None,
             has_body=has_body,
-            team=(team or self._view.team) if operation.connect else None,
+            team=(team or self._view.team) if connected else None,
         )
 
     async def _read(

@@ -66,14 +66,8 @@ class Invoices(Resource):
 
         Spec: Endpoints, Invoices.
         """
-        on = self._on(options)
-        arguments = {
-            "limit": limit, "cursor": cursor, "order_by": order_by, "order": order,
-            "created_after": created_after, "created_before": created_before,
-            "idempotency_key": idempotency_key, "client_id": client_id, "client_tax_id": client_tax_id,
-            "status": status, "series": series, "folio": folio, "metadata": metadata, "page": page,
-        }  # fmt: skip
-        return on._pages(models.Invoice, operations.INVOICES_EGRESS, arguments, team=team, prefetch=prefetch)
+        given, on = locals(), self._on(options)
+        return on._pages(models.Invoice, operations.INVOICES_EGRESS, given, team=team, prefetch=prefetch)
 
     def payment_complements(
         self,
@@ -101,14 +95,8 @@ class Invoices(Resource):
 
         Spec: Endpoints, Invoices.
         """
-        on = self._on(options)
-        arguments = {
-            "limit": limit, "cursor": cursor, "order_by": order_by, "order": order,
-            "created_after": created_after, "created_before": created_before,
-            "idempotency_key": idempotency_key,
-        }  # fmt: skip
-        operation = operations.INVOICES_PAYMENT_COMPLEMENTS
-        return on._pages(models.Invoice, operation, arguments, team=team, prefetch=prefetch)
+        given, on, operation = locals(), self._on(options), operations.INVOICES_PAYMENT_COMPLEMENTS
+        return on._pages(models.Invoice, operation, given, team=team, prefetch=prefetch)
 
     async def download_status(
         self, request_id: str, *, team: str | None = None, options: CallOptions | None = None
@@ -153,11 +141,8 @@ class Invoices(Resource):
 
         Spec: States and transitions.
         """
+        until = until or (lambda found: found.status == "completed")
         return await self._on(options)._wait_for(
             models.DownloadRequest, operations.INVOICES_DOWNLOAD_STATUS, {"request_id": request_id}, team,
-            until=until or _is_completed, timeout=timeout, poll=poll, what="invoices.wait_for_download",
+            until=until, timeout=timeout, poll=poll, what="invoices.wait_for_download",
         )  # fmt: skip
-
-
-def _is_completed(request: DownloadRequest) -> bool:
-    return request.status == "completed"

@@ -62,16 +62,8 @@ class Journeys(Resource):
 
         Spec: Endpoints, Journeys.
         """
-        on = self._on(options)
-        arguments = {
-            "journey": journey,
-            "name": name,
-            "description": description,
-            "graph": graph,
-            "trigger_type": trigger_type,
-            "replaces_defaults": replaces_defaults,
-        }
-        request = on._request(operations.JOURNEYS_UPDATE, arguments, team=team)
+        given, on = locals(), self._on(options)
+        request = on._request(operations.JOURNEYS_UPDATE, given, team=team)
         return on._write(request, baseline=journey)
 
     async def get(

@@ -67,15 +67,8 @@ class Teams(Resource):
 
         Spec: Endpoints, Teams.
         """
-        on = self._on(options)
-        arguments = {
-            "legal_name": legal_name, "tax_id": tax_id, "tax_system": tax_system, "address": address,
-            "brand": brand, "support_email": support_email, "support_phone": support_phone,
-            "generate_onboarding_url": generate_onboarding_url, "metadata": metadata,
-            "add_members": add_members, "add_master_team_members": add_master_team_members,
-            "credit_limit": credit_limit,
-        }  # fmt: skip
-        request = on._request(operations.TEAMS_CREATE, arguments, extra_body=extra_body, team=team)
+        given, on = locals(), self._on(options)
+        request = on._request(operations.TEAMS_CREATE, given, extra_body=extra_body, team=team)
         return on._write(request, reader=reader)
 
     async def dbtable_webhooks(

@@ -117,11 +117,13 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        on = self._on(options)
-        arguments = {"url": url, "events": events, "description": description, "status": status}
-        others = _settling_problems(tag, on_lost_secret)
-        operation = operations.WEBHOOKS_CREATE
-        request = on._request(operation, arguments, extra_body=extra_body, team=team, others=others)
+        given, on, operation = locals(), self._on(options), operations.WEBHOOKS_CREATE
+        others: list[str] = []
+        if not isinstance(tag, bool) and not (isinstance(tag, str) and tag.isprintable() and tag.strip()):
+            others.append("tag: must be true, false or a printable string")
+        if on_lost_secret not in ("raise", "keep"):  # not a set: values of JSON may be unhashable
+            others.append("on_lost_secret: must be 'raise' or 'keep'")
+        request = on._request(operation, given, extra_body=extra_body, team=team, others=others)
         return on._write(request, tag=tag, on_lost_secret=on_lost_secret)
 
     def update(
@@ -152,15 +154,8 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        on = self._on(options)
-        arguments = {
-            "webhook": webhook,
-            "url": url,
-            "events": events,
-            "description": description,
-            "status": status,
-        }
-        request = on._request(operations.WEBHOOKS_UPDATE, arguments, extra_body=extra_body, team=team)
+        given, on = locals(), self._on(options)
+        request = on._request(operations.WEBHOOKS_UPDATE, given, extra_body=extra_body, team=team)
         return on._write(request, baseline=webhook)
 
     def delete(
@@ -195,12 +190,3 @@ class Webhooks(Resource):
         Spec: Endpoints, Webhooks.
         """
         return await self._on(options)._read(models.Health, operations.WEBHOOKS_HEALTH, {})
-
-
-def _settling_problems(tag: object, on_lost_secret: object) -> list[str]:
-    problems: list[str] = []
-    if not isinstance(tag, bool) and not (isinstance(tag, str) and tag.isprintable() and tag.strip()):
-        problems.append("tag: must be true, false or a printable string")
-    if on_lost_secret not in ("raise", "keep"):  # not a set: values of JSON may be unhashable
-        problems.append("on_lost_secret: must be 'raise' or 'keep'")
-    return problems

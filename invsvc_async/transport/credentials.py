@@ -120,9 +120,8 @@ class TokenProvider(Credential):
         self.kind: CredentialKind = kind
         self._source = source
         self.ready = None
-        self._fetching: asyncio.Task[None] | None = (
-            None  # without a result, because asyncio's debug mode prints results
-        )
+        # Without a result, because asyncio's debug mode prints results.
+        self._fetching: asyncio.Task[None] | None = None
 
     async def header(self) -> str:
         """Return the value of the Authorization header. Fetch the first token if there is none."""
@@ -149,7 +148,8 @@ class TokenProvider(Credential):
         fetching = self._fetching
         if fetching is None or fetching.done() or fetching.get_loop() is not asyncio.get_running_loop():
             fetching = self._fetching = asyncio.create_task(self._fetched())
-            fetching.add_done_callback(_look_at)
+            # Marks the exception as retrieved: every waiter may be cancelled, and asyncio would log it.
+            fetching.add_done_callback(lambda task: task.cancelled() or task.exception())
         task = asyncio.current_task()
         assert task is not None
         before = task.cancelling()
@@ -174,12 +174,6 @@ class TokenProvider(Credential):
 
     def fingerprint(self, key: str) -> None:
         """Return ``None``, because its tokens change."""
-
-
-def _look_at(fetching: asyncio.Task[None]) -> None:
-    """Mark the exception as retrieved: every waiter may have been cancelled, and asyncio would log it."""
-    if not fetching.cancelled():
-        fetching.exception()
 
 
 @takes_secrets

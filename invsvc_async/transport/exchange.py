@@ -25,7 +25,7 @@ class Exchange(msgspec.Struct, eq=False):  # made for every call
 
     ``end`` is set even if ``Transport.send`` is cancelled. ``deadline`` is a time of the event loop's clock;
     ``not_after``, ``started`` and ``ended`` are times of the transport's. All are in seconds. The transport
-    adds Accept-Encoding if ``headers`` lacks it, and decompresses gzip and deflate.
+    decompresses gzip and deflate.
     """
 
     method: str

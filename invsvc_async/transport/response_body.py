@@ -140,12 +140,13 @@ def _decompressed(response: aiohttp.ClientResponse, body: bytes, cap: int) -> by
 
 
 def _is_framed(response: aiohttp.ClientResponse) -> bool:
-    if response.status in {204, 304} or response.method == hdrs.METH_HEAD:
-        return True
     headers = response.headers
-    if coding := headers.getall(hdrs.TRANSFER_ENCODING, None):
-        return coding[-1].rpartition(",")[2].strip().lower() == "chunked"
-    return hdrs.CONTENT_LENGTH in headers
+    if hdrs.TRANSFER_ENCODING in headers:
+        coding = headers.getall(hdrs.TRANSFER_ENCODING)[-1]
+        is_marked = coding.rpartition(",")[2].strip().lower() == "chunked"
+    else:
+        is_marked = hdrs.CONTENT_LENGTH in headers
+    return is_marked or response.status in {204, 304} or response.method == hdrs.METH_HEAD
 
 
 def inflate(body: bytes, coding: str, *, cap: int) -> bytes:

@@ -112,31 +112,28 @@ class Gate(aiohttp.Payload):
         return send(request)
 
     def _open(self, protocol: Protocol) -> None:
-        now = self._clock.now()
-        self.refusal = self._objection(protocol, now)
-        if self.refusal:
-            raise RefusedError(self.refusal)
-        self.opened = self.sealed = True
-        self.transport = transport = protocol.transport
-        self._tls = getattr(transport, "_ssl_protocol", None)  # now: closed twice, the transport loses it
-        self.exchange.started = now
-
-    def _objection(self, protocol: Protocol, now: float) -> str | None:
-        exchange, transport = self.exchange, protocol.transport
+        exchange, transport, now = self.exchange, protocol.transport, self._clock.now()
         if self.sealed:
-            return "it was already sent, or given up"
-        if exchange.not_after is not None and now > exchange.not_after:
-            return "the time until which it may be sent had passed"
-        if self._loop.time() >= exchange.deadline:
-            return "its deadline had passed"
-        if protocol.should_close:  # among other reasons: an answer is there before the request
-            return "the connection held a stale answer, or was to be closed"
-        if transport is None or transport.is_closing():
-            return "the connection was closed"
+            refusal = "it was already sent, or given up"
+        elif exchange.not_after is not None and now > exchange.not_after:
+            refusal = "the time until which it may be sent had passed"
+        elif self._loop.time() >= exchange.deadline:
+            refusal = "its deadline had passed"
+        elif protocol.should_close:  # among other reasons: an answer is there before the request
+            refusal = "the connection held a stale answer, or was to be closed"
+        elif transport is None or transport.is_closing():
+            refusal = "the connection was closed"
         # A plain read on a closed connection is simply retried, so it needs no system call.
-        if (exchange.write or exchange.lane == "settle") and _peer_was_first(transport):
-            return "the server had closed the connection, or spoken first"
-        return None
+        elif (exchange.write or exchange.lane == "settle") and _peer_was_first(transport):
+            refusal = "the server had closed the connection, or spoken first"
+        else:
+            self.opened = self.sealed = True
+            self.transport = transport
+            self._tls = getattr(transport, "_ssl_protocol", None)  # now: closed twice, the transport loses it
+            exchange.started = now
+            return
+        self.refusal = refusal
+        raise RefusedError(refusal)
 
     def within(self, seconds: float) -> Deadline:
         """Limit a wait to so many *seconds*. :meth:`interrupt` ends it earlier."""

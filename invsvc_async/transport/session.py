@@ -34,7 +34,7 @@ from invsvc_async.errors import (
 from invsvc_async.reconcile.enums import End
 from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.settings import Timeouts
-from invsvc_async.transport.transport import CODINGS, Exchange, Transport
+from invsvc_async.transport.transport import Exchange, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -69,6 +69,7 @@ T = TypeVar("T")
 
 NO_TOKEN = "TokenProvider's source returned no token in time"
 HEADERS_KEPT = 16
+CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
 _SHORTEST_TOKEN = 10  # characters: shorter ones are test values, and could be part of any word
 _ANY = "surrogateescape"  # as aiohttp reads headers
 # On 3.11, access to an enum's member through its class takes as long as a call.
@@ -127,7 +128,7 @@ AroundStream: TypeAlias = (
 )
 
 
-class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
+class ClientState(msgspec.Struct, eq=False, weakref=True):
     """What all views of one client share: connections, credential, clocks, hooks, writes."""
 
     transport: Transport
@@ -218,21 +219,18 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         self.closed = True
         try:
             await self.transport.aclose()
-            await self._end_runs()
+            task, loop = asyncio.current_task(), asyncio.get_running_loop()
+            for wait in () if self.waits is None or self.waits.loop is not loop else tuple(self.waits.open):
+                if wait.task is not task:
+                    wait.expire()
+            # The runs of a loop that is closed will not end.
+            self.runs = {run: of for run, of in self.runs.items() if of is not None and of.get_loop() is loop}
+            if self.runs and task not in self.runs.values():
+                self.idle.clear()
+                await self.idle.wait()
         finally:  # also if it is cancelled: nobody may call this again, and its thread would keep the file
             if self.writes.journal is not None:
                 await self.writes.journal.aclose()
-
-    async def _end_runs(self) -> None:
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        for wait in () if self.waits is None or self.waits.loop is not loop else tuple(self.waits.open):
-            if wait.task is not task:
-                wait.expire()
-        # The runs of a loop that is closed will not end.
-        self.runs = {run: of for run, of in self.runs.items() if of is not None and of.get_loop() is loop}
-        if self.runs and task not in self.runs.values():
-            self.idle.clear()
-            await self.idle.wait()
 
     def leave_unsettled(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
         """Keep an intent with an unknown outcome, and call the user's hook."""
@@ -270,7 +268,7 @@ _AUTHORITY_WORDS = {
 }
 
 
-class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
+class ClientOptions(msgspec.Struct, eq=False):
     """The options of one view of a client, and what it shares with the other views."""
 
     session: ClientState
@@ -380,11 +378,10 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             with_own.update(self.headers or {})
             with_own.update({} if session.trace is None else session.trace())
             headers = CIMultiDictProxy(with_own)
-        return Exchange(
-            method=request.method or operation.method, url=self.url(request), headers=headers,
-            content=wire.dumps(request.body) if request.has_body else None, write=write, lane=lane,
-            deadline=deadline, connect_timeout=self.timeouts.connect, not_after=not_after,
-        )  # fmt: skip
+        method, connect = request.method or operation.method, self.timeouts.connect
+        content = wire.dumps(request.body) if request.has_body else None
+        url = self.url(request)
+        return Exchange(method, url, headers, content, write, deadline, connect, not_after, lane)
 
     def url(self, request: Request) -> URL:
         """Return the whole URL. Every value is percent-encoded."""

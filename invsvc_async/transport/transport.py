@@ -13,7 +13,7 @@ import warnings
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import aiohttp
 from aiohttp import hdrs
@@ -41,16 +41,14 @@ BUILT_ON = f"aiohttp/{aiohttp.__version__}"
 CLOSED = "client: it is closed. Make a new one."
 OTHER_LOOP = "client: it belongs to the event loop that used it first. Make one client for each loop."
 MAX_RESPONSE_BYTES = 64 * 2**20
-CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
-_KEEP_IDLE = (
-    10.0  # s, well below the usual 15 of servers: a write on a connection that the server closes is LOST
-)
+# s, well below the usual 15 of servers: a write on a connection that the server closes is LOST
+_KEEP_IDLE = 10.0
 _ANSWERED = End.ANSWERED  # on 3.11, access through the class takes as long as a call
 _SHORTEST_WATCH = 0.005  # s between two checks of deadlines: how late one may be noticed
-_READ_AT_ONCE = (
-    2**19
-)  # bytes: a page of 100 invoices is read without pausing the socket (saves a tenth of a walk)
+# bytes: a page of 100 invoices is read without pausing the socket (saves a tenth of a walk)
+_READ_AT_ONCE = 2**19
 _LONG_ANSWER = 2**20  # bytes
+_READ_HERE: dict[str, Any] = {"raise_for_status": False, "auto_decompress": False}
 _NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONTENT_ENCODING)
 
 
@@ -69,15 +67,15 @@ class Transport:
 
     def __init__(
         self,
-        *,
+        name: str = "client",
         max_concurrency: int | Literal["adaptive"] = 100,
         session: aiohttp.ClientSession | None = None,
-        ssl: tls.SSLContext | aiohttp.Fingerprint | bool | None = None,
-        trust_env: bool = False,
         proxy: str | None = None,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         clock: Clock | None = None,
-        name: str = "client",
+        *,
+        ssl: tls.SSLContext | aiohttp.Fingerprint | bool | None = None,
+        trust_env: bool = False,
     ) -> None:
         self._session: aiohttp.ClientSession | None = None  # until the arguments are checked
         self._closed = False
@@ -85,13 +83,7 @@ class Transport:
         check_count("max_response_bytes", max_response_bytes, least=1)
         if max_concurrency != "adaptive":
             check_count("max_concurrency", max_concurrency, least=1)
-        _check_types(session, ssl)
-        if session is not None and (ssl is not None or trust_env or proxy is not None):
-            raise ConfigurationError(
-                "ssl, trust_env and proxy: cannot be combined with session. Configure the session instead."
-            )
-        if proxy is not None and trust_env:
-            raise ConfigurationError("proxy: cannot be combined with trust_env. Choose one.")
+        _check_session(session, ssl, proxy, trust_env=trust_env)
         self._knee: AdaptiveLimit | None = None
         self._limiter = Limiter(1 if max_concurrency == "adaptive" else max_concurrency)
         if max_concurrency == "adaptive":
@@ -101,6 +93,9 @@ class Transport:
             self._limiter.resize_calls(self._knee.size)
         self._session = session
         self._user_supplied = session is not None
+        self._timeout = _of_own_pool if session is None else _of_other_pool
+        # What the transport's own session is made with, and another one may not be.
+        self._options: dict[str, Any] = {} if session is None else _READ_HERE
         self._tls = True if ssl is None else ssl
         self._trust_env = trust_env
         self._proxy: Proxy | None = None
@@ -111,9 +106,8 @@ class Transport:
         self._cap = max_response_bytes
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._deadlines: Deadlines | None = (
-            None  # of its loop; a timer for each call costs as much as the gate
-        )
+        # Of its loop: a timer for each call costs as much as the gate.
+        self._deadlines: Deadlines | None = None
         self._in_flight: set[Gate] = set()
         self._emptied = asyncio.Event()
         self._room: asyncio.TimerHandle | None = None
@@ -250,7 +244,15 @@ class Transport:
         elif loop is not self._loop:
             raise ConfigurationError(OTHER_LOOP)
         if session is None:
-            session = self._session = self._own_session()
+            # aiohttp makes its TLS context at import, so no certificates are read on the loop.
+            limit = self._limiter.total if self._knee is None else 2 * self._knee.most
+            connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=_KEEP_IDLE, ssl=self._tls)
+            session = self._session = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=_READ_AT_ONCE,
+                **_READ_HERE,
+            )
         elif self._user_supplied and session.closed:
             raise ConfigurationError("session: the aiohttp session is closed. Pass an open one.")
         return loop, session
@@ -269,45 +271,32 @@ class Transport:
         if asyncio.get_running_loop() is not self._loop:
             raise ConfigurationError(OTHER_LOOP)
 
-    def _own_session(self) -> aiohttp.ClientSession:
-        # aiohttp makes its TLS context at import, so no certificates are read on the loop.
-        limit = self._limiter.total if self._knee is None else 2 * self._knee.most
-        connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=_KEEP_IDLE, ssl=self._tls)
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=_READ_AT_ONCE,
-        )
-
     def _request(
         self, session: aiohttp.ClientSession, gate: Gate, loop: asyncio.AbstractEventLoop
     ) -> Awaitable[aiohttp.ClientResponse]:
-        exchange, headers = gate.exchange, gate.exchange.headers
+        exchange, proxy = gate.exchange, self._proxy
+        headers, options = exchange.headers, self._options
         # An open connection would send the request at once.
         if loop.time() >= exchange.deadline:
             raise TimeoutError
-        proxy = self._proxy
         if proxy is None and self._trust_env:
             from invsvc_async.transport.proxy import proxy_of_environment
 
             proxy = proxy_of_environment(exchange.url)
-        if hdrs.ACCEPT_ENCODING not in headers:
-            headers = {**headers, hdrs.ACCEPT_ENCODING: CODINGS[exchange.write]}
-        if proxy is not None and proxy.headers is not None and exchange.url.scheme == "http":
-            headers = {**headers, **proxy.headers}  # aiohttp sends a proxy's headers in CONNECT only
+        if proxy is not None:
+            options = dict[str, Any](options, proxy=proxy.url, proxy_headers=proxy.headers)
+            if proxy.headers is not None and exchange.url.scheme == "http":
+                headers = {**headers, **proxy.headers}  # aiohttp sends a proxy's headers in CONNECT only
         by_body = exchange.write or exchange.content is not None
         return session.request(
             exchange.method,
             exchange.url,
             data=gate if by_body else None,
             headers=headers,
-            timeout=_timeout(exchange.connect_timeout, user_supplied=self._user_supplied),
+            timeout=self._timeout(exchange.connect_timeout),
             allow_redirects=False,
-            raise_for_status=False,
-            proxy=None if proxy is None else proxy.url,
-            proxy_headers=None if proxy is None else proxy.headers,
-            auto_decompress=False,
             middlewares=() if by_body else (gate.send_read,),
+            **options,
         )
 
     def _explain(self, gate: Gate, error: Exception) -> None:
@@ -325,10 +314,8 @@ class Transport:
         answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
         timed_out = exchange.end is End.LOST and exchange.timed_out
         if answered or timed_out:
-            knee.note(
-                exchange.started, exchange.ended, refused=exchange.status == 429, timed_out=timed_out,
-                in_flight=self._limiter.calls,
-            )  # fmt: skip
+            refused, calls = exchange.status == 429, self._limiter.calls
+            knee.note(exchange.started, exchange.ended, calls, refused=refused, timed_out=timed_out)
         self._make_room(knee)
 
     def _make_room(self, knee: AdaptiveLimit, *, waits: bool = False) -> None:
@@ -363,16 +350,18 @@ def _hear(gate: Gate, response: aiohttp.ClientResponse) -> None:
     gate.exchange.answer_headers = response.headers
 
 
+# No total: aiohttp rounds that up, and the deadline limits everything.
 @lru_cache(maxsize=16)
-def _timeout(connect: float, *, user_supplied: bool) -> aiohttp.ClientTimeout:
-    # No total: aiohttp rounds that up, and the deadline limits everything.  Waiting for a user-supplied
-    # session's pool is not connecting.
-    if user_supplied:
-        return aiohttp.ClientTimeout(total=None, sock_connect=connect, ceil_threshold=inf)
+def _of_own_pool(connect: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, connect=connect, ceil_threshold=inf)
 
 
-def _check_types(session: object, ssl: object) -> None:
+@lru_cache(maxsize=16)  # waiting for a place in a user-supplied session's pool is not connecting
+def _of_other_pool(connect: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, sock_connect=connect, ceil_threshold=inf)
+
+
+def _check_session(session: object, ssl: object, proxy: object, *, trust_env: bool) -> None:
     if session is not None and not isinstance(session, aiohttp.ClientSession):
         raise ConfigurationError(
             f"session: must be an aiohttp.ClientSession, not a {type(session).__name__}. Pass it without a "
@@ -382,6 +371,12 @@ def _check_types(session: object, ssl: object) -> None:
         raise ConfigurationError(
             f"ssl: must be an SSLContext, an aiohttp.Fingerprint or a boolean, not a {type(ssl).__name__}."
         )
+    if session is not None and (ssl is not None or trust_env or proxy is not None):
+        raise ConfigurationError(
+            "ssl, trust_env and proxy: cannot be combined with session. Configure the session instead."
+        )
+    if proxy is not None and trust_env:
+        raise ConfigurationError("proxy: cannot be combined with trust_env. Choose one.")
 
 
 def _refuse_unfit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:

@@ -187,7 +187,7 @@ class OpenWrite(Struct, eq=False):
     in_journal: bool
 
 
-class WriteRegister(Struct, kw_only=True, eq=False):
+class WriteRegister(Struct, eq=False):
     """
     What one client knows of its writes, shared by all its views.
 

@@ -18,6 +18,7 @@ import attrs
 import pytest
 from yarl import URL
 
+from invsvc_async.transport.session import CODINGS
 from invsvc_async.transport.transport import Exchange, Transport
 from tests.support.certificates import (
     client_context as CLIENT_TLS,  # noqa: N812 - stands for a constant
@@ -154,6 +155,7 @@ def request_to(server, method="PUT", *, content=b"{}", within=5.0, **more):
     """Return the exchange of a request to *server*; a write unless it is a GET; *within* seconds."""
     headers = {
         "Authorization": "Bearer secret-token",
+        "Accept-Encoding": CODINGS[method != "GET"],
         **({"Content-Type": "application/json"} if content else {}),
     }
     if method == "GET":
