@@ -15,19 +15,8 @@ from typer.core import TyperGroup
 
 from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, plain_groups, show_groups
 from invsvc_async.cli.commands.stores import BATCH, Place, attach
-from invsvc_async.cli.options import (
-    Concurrency,
-    Sending,
-    argument,
-    check_outputs,
-    existing_file,
-    expanded,
-    group_of,
-    handled,
-    interruptible,
-    option,
-    stop_signals,
-)
+from invsvc_async.cli.files import check_outputs, existing_file
+from invsvc_async.cli.options import Concurrency, Sending, argument, expanded, group_of, option
 from invsvc_async.cli.output import (
     Exit,
     age,
@@ -40,6 +29,7 @@ from invsvc_async.cli.output import (
     print_facts,
     reporting,
 )
+from invsvc_async.cli.signals import handled, interruptible, stop_signals
 from invsvc_async.errors import BatchStoppedError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
@@ -52,7 +42,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.client import Client
 
-__all__ = ["app"]
+__all__ = ["batch"]
 
 _CORRECT = "Correct these lines, or skip them with --skip-bad"
 _FORM = (
@@ -109,16 +99,16 @@ class _Group(TyperGroup):
         return list(super().parse_args(ctx, args))
 
 
-app: typer.Typer = group_of(
-    "Run the writes of a file, one per line. Safe to kill at any moment: nothing is lost or sent twice."
+batch: typer.Typer = group_of(
+    cls=_Group,
+    help="Run the writes of a file, one per line. Safe to kill at any moment: nothing is lost or sent twice."
     "\n\nBegin or resume one with `invsvc batch FILE.jsonl --journal run.db`. A line of the file is "
     '{"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}. A file can be a table in CSV, too: '
     "see `invsvc batch run --help`.",
-    _Group,
 )
 
 
-@app.command()
+@batch.command()
 @expanded
 async def run(
     file: Input,
@@ -365,5 +355,5 @@ def _speed(progress: Progress) -> str:
     return f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
 
 
-app.command()(expanded(worker, lacks=("tag", "stop_after")))
-attach(app, BATCH)
+batch.command()(expanded(worker, lacks=("tag", "stop_after")))
+attach(batch, BATCH)

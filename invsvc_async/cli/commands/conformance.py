@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import (
-    FAULTS,
-    FaultPlan,
-    argument,
-    existing_file,
-    fault_plan,
-    interruptible,
-    number,
-    option,
-)
+from invsvc_async.cli.files import existing_file
+from invsvc_async.cli.options import FAULTS, FaultPlan, argument, fault_plan, number, option
 from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_facts, progress, table
+from invsvc_async.cli.signals import interruptible
 from invsvc_async.conformance import naive_client, workload
 from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, POLICY, run_client
 from invsvc_async.conformance.service_process import embedded

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from invsvc_async.doctor import Checkup
     from invsvc_async.transport.session import ClientOptions
 
-__all__ = ["command"]
+__all__ = ["doctor"]
 
 _MARKS = {True: "ok", False: "!!", None: "?"}
 
 
-async def command(
+async def doctor(
     *,
     journey: Annotated[
         str | None, option("An existing journey, to check whether it can be read.", "ID")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.events import HandlerStore, StoredEvent
     from invsvc_async.events.stores import State, StateStats
 
-__all__ = ["app"]
+__all__ = ["events"]
 
 _PAGE: Final = 100  # events read at once: each body may have 1 MiB
 _AGE: Final = re.compile(r"(\d+)([smhd])")
@@ -132,12 +132,10 @@ class Choice(Filter):
             raise typer.BadParameter("use either ids or --all")
 
 
-app: typer.Typer = group_of(
-    "Show, handle again or drop the events in a receiver's store, which may be in use meanwhile."
-)
+events: typer.Typer = group_of()
 
 
-@app.command("list")
+@events.command("list")
 @expanded
 async def list_(
     at: At,
@@ -172,7 +170,7 @@ async def list_(
     table(titles, [[str(row[title] or "") for title in titles] for row in rows], right=(0, 4, 6))
 
 
-@app.command()
+@events.command()
 @expanded
 async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LARGEST)], at: At) -> int:
     """
@@ -194,7 +192,7 @@ async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LA
     return Exit.DONE
 
 
-@app.command()
+@events.command()
 @expanded
 async def revive(chosen: Choice, at: At) -> int:
     """
@@ -206,7 +204,7 @@ async def revive(chosen: Choice, at: At) -> int:
     return await _change(at, chosen, "dead", "revived")
 
 
-@app.command()
+@events.command()
 @expanded
 async def drop(
     chosen: Choice,
@@ -231,7 +229,7 @@ async def drop(
     return await _change(at, chosen, None if chosen.ids else state, "dropped")
 
 
-@app.command()
+@events.command()
 @expanded
 async def replay(chosen: Choice, at: At) -> int:
     """
@@ -289,7 +287,7 @@ async def _named(store: HandlerStore, ids: Sequence[int]) -> AsyncIterator[Store
             fail(f"{one}: there is no such event in the store. Use an id that `list` shows")
 
 
-@app.command()
+@events.command()
 @expanded
 async def stats(at: At) -> None:
     """Count the events in each state, and what is due now: `invsvc events stats --store events.db`."""
@@ -315,7 +313,7 @@ def _number(stats: StateStats) -> str:
     return f"{stats.count:,}{'+' if stats.has_more else ''}"
 
 
-@app.command()
+@events.command()
 @expanded
 async def prune(
     at: At,

@@ -14,15 +14,8 @@ import typer
 
 from invsvc_async import events
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.options import (
-    InsecureHttp,
-    Port,
-    check_outputs,
-    check_url,
-    content_of,
-    existing_file,
-    option,
-)
+from invsvc_async.cli.files import check_outputs, content_of, existing_file
+from invsvc_async.cli.options import InsecureHttp, Port, check_url, option
 from invsvc_async.cli.output import Exit, emit_json, fail, note, visible
 from invsvc_async.cli.secrets_file import end_line
 from invsvc_async.codec import envelope
@@ -38,7 +31,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import WireObject
 
-__all__ = ["ForwardError", "Listener", "command", "listening", "replayed"]
+__all__ = ["ForwardError", "Listener", "listen", "listening", "replayed"]
 
 FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
 
@@ -69,7 +62,7 @@ Forward = Annotated[
 ]
 
 
-def command(
+def listen(
     *,
     port: Port = 8765,
     host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1",

@@ -11,29 +11,19 @@ from typing import Annotated
 import typer
 
 from invsvc_async.cli.commands.stores import OUTBOX, Place, attach, session_of
-from invsvc_async.cli.options import (
-    Concurrency,
-    Profile,
-    Sending,
-    check_outputs,
-    expanded,
-    group_of,
-    handled,
-    option,
-    stop_signals,
-)
+from invsvc_async.cli.files import check_outputs
+from invsvc_async.cli.options import Concurrency, Profile, Sending, expanded, group_of, option
 from invsvc_async.cli.output import emit_json, note
+from invsvc_async.cli.signals import handled, stop_signals
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.storage.address import is_postgres
 
-__all__ = ["app"]
+__all__ = ["outbox"]
 
-app: typer.Typer = group_of(
-    "Send the writes that applications have committed to an outbox, and look after them."
-)
+outbox: typer.Typer = group_of()
 
 
-@app.command()
+@outbox.command()
 @expanded
 async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending) -> None:
     """
@@ -79,7 +69,7 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
                 raise
 
 
-@app.command()
+@outbox.command()
 @expanded
 def schema(
     place: Place,
@@ -116,4 +106,4 @@ def schema(
     typer.echo("\n".join(["BEGIN;", *(f"{each};" for each in statements), "COMMIT;"]))
 
 
-attach(app, OUTBOX)
+attach(outbox, OUTBOX)

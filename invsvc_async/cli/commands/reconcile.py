@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import Calling, argument, check_outputs, existing_file, option
+from invsvc_async.cli.files import check_outputs, existing_file
+from invsvc_async.cli.options import Calling, argument, option
 from invsvc_async.cli.output import Exit, emit_json, note, progress, table
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.drift import Comparison, Difference
 
-__all__ = ["command"]
+__all__ = ["reconcile"]
 
 _LISTS = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}
 _SHOWN = 500  # differences on a terminal, and in a report
@@ -31,7 +32,7 @@ Map = Annotated[list[str] | None, option("Compare FIELD with COLUMN; FIELD= leav
 Zone = Annotated[str | None, option("Zone of times without an offset: America/Mexico_City.", "NAME")]
 
 
-async def command(
+async def reconcile(
     what: Annotated[str, argument("invoices, invoices.payment_complements or webhooks.", "LIST")],
     rows: Rows,
     *,

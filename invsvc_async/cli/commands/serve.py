@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.simulator import Simulator
 
-__all__ = ["command"]
+__all__ = ["serve"]
 
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 
@@ -32,7 +32,7 @@ DeliverEvery = Annotated[
 ]
 
 
-async def command(  # noqa: PLR0913 - each is an option of its own
+async def serve(  # noqa: PLR0913 - each is an option of its own
     *,
     port: Port = 0,
     host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1",

@@ -17,22 +17,22 @@ import attrs
 import typer
 
 from invsvc_async.cli.commands.report import plain, show as show_report, write_failed, write_results
+from invsvc_async.cli.files import check_outputs
 from invsvc_async.cli.options import (
     Json,
     Port,
     Profile,
     Yes,
     argument,
-    check_outputs,
     client_of,
     confirm,
     expanded,
     group_of,
-    handled,
     number,
     option,
 )
 from invsvc_async.cli.output import Exit, age, console, counted, emit_json, fail, note, print_facts, table
+from invsvc_async.cli.signals import handled
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
 from invsvc_async.storage.private_file import write_private
@@ -516,6 +516,4 @@ def attach(app: typer.Typer, kind: Kind) -> typer.Typer:
     return app
 
 
-journal: typer.Typer = attach(
-    group_of("Show, retry or delete the writes in the journal of a client, `Client(journal=…)`."), JOURNAL
-)
+journal: typer.Typer = attach(group_of(), JOURNAL)

@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from invsvc_async.cli.arguments import complete_event, did_you_mean
-from invsvc_async.cli.options import (
-    InsecureHttp,
-    argument,
-    check_url,
-    content_of,
-    existing_file,
-    number,
-    option,
-)
+from invsvc_async.cli.files import content_of, existing_file
+from invsvc_async.cli.options import InsecureHttp, argument, check_url, number, option
 from invsvc_async.cli.output import Exit, emit_json, fail, visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
@@ -34,7 +27,7 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.deliveries import Delivery
 
-__all__ = ["HeaderFile", "PayloadVersion", "SecretFile", "command", "header_of", "secret_of"]
+__all__ = ["HeaderFile", "PayloadVersion", "SecretFile", "header_of", "secret_of", "trigger"]
 
 PayloadVersion = Annotated[Literal["v1", "v1.1", "v2"], option("The payload version of resource events.")]
 SecretFile = Annotated[
@@ -64,7 +57,7 @@ Changes = Annotated[
 Seed = Annotated[int | None, number(int, "Seed of ids, contents and order; the same ids are duplicates.")]
 
 
-async def command(  # noqa: PLR0913 - each is an option of its own
+async def trigger(  # noqa: PLR0913 - each is an option of its own
     type_: Type,
     *,
     to: Annotated[str, option("The receiver.", "URL")],

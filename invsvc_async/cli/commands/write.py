@@ -17,26 +17,18 @@ import typer
 
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
-from invsvc_async.cli.options import (
-    Calling,
+from invsvc_async.cli.files import (
     IntentFile,
-    SameMode,
-    SecretsTo,
     Story,
-    Yes,
-    argument,
     check_outputs,
-    confirm,
     content_of,
     existing_file,
-    handled,
     intent_in,
-    interruptible,
     named,
-    option,
-    unhandled,
 )
+from invsvc_async.cli.options import Calling, Yes, argument, confirm, option
 from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, told
+from invsvc_async.cli.signals import handled, interruptible, unhandled
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -52,7 +44,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
-__all__ = ["command", "explain", "resume", "settle"]
+__all__ = ["explain", "resume", "settle", "write"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
@@ -69,12 +61,16 @@ Words = Annotated[
         autocompletion=complete_argument,
     ),
 ]
+SecretsTo = Annotated[
+    Path, option("Write the secret of a new webhook here (mode 0600); it is never printed.", "FILE")
+]
+SameMode = Annotated[bool, option("Confirm that the credential has the intent's team and data mode.")]
 File = Annotated[
     typer.FileBinaryRead | None, option('One write: {"operation", "arguments"}; - is stdin.', "FILE")
 ]
 
 
-async def command(
+async def write(
     what: What = None,
     words: Words = None,
     *,
