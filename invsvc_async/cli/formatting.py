@@ -35,7 +35,7 @@ def show(value: Any) -> None:  # Any: a model, or plain data
     rows = [row for row in rows if row[1] and row[0] != "secret"]
     out = console()
     if out.is_terminal:
-        print_facts(out, dict(rows))
+        print_facts(dict(rows))
     else:
         table(("field", "value"), rows)
 

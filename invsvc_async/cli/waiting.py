@@ -8,7 +8,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from invsvc_async.cli.output import console, is_terminal, note, visible
+from invsvc_async.cli.output import console, is_terminal, note
+from invsvc_async.cli.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -11,7 +11,8 @@ import typer
 
 from invsvc_async.cli.files import existing_file
 from invsvc_async.cli.options import FAULTS, FaultPlan, argument, fault_plan, number, option
-from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_facts, progress, table
+from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_facts, table
+from invsvc_async.cli.progress import progress
 from invsvc_async.cli.signals import interruptible
 from invsvc_async.conformance import naive_client, workload
 from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, POLICY, run_client
@@ -128,7 +129,7 @@ def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) ->
     out.print(f"[bold]{writes}[/], against the embedded service (seed {seed})")
     if sum(map(len, units)) <= _USUAL:
         out.print("This takes about 20 seconds, longer on a busy machine. Nothing leaves it.")
-    print_facts(out, facts)
+    print_facts(facts)
     out.print()
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from base64 import b64encode
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -17,7 +17,7 @@ import typer
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event, did_you_mean
 from invsvc_async.cli.options import Json, Yes, argument, confirm, expanded, group_of, number, option
-from invsvc_async.cli.output import Exit, age, console, counted, emit_json, fail, note, print_facts, table
+from invsvc_async.cli.output import Exit, age, counted, emit_json, fail, note, print_facts, say, table, tell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -35,11 +35,9 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def _seconds(age: str) -> float:
-    try:
+    with suppress(ValueError, OverflowError):  # too many digits
         if found := _AGE.fullmatch(age):
             return timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds()
-    except (ValueError, OverflowError):  # too many digits
-        pass
     raise typer.BadParameter("use 30d, 2h, 30m or 10s")
 
 
@@ -182,13 +180,16 @@ async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LA
         event = await anext(_named(store, [id_]), None)
     if event is None:
         return Exit.FAILED
-    facts = _facts(event)
+    facts, body = _facts(event), event.body
     if at.json_:
-        emit_json(facts | _body(event))
+        try:
+            emit_json(facts | {"body": None if body is None else body.decode()})
+        except UnicodeDecodeError:
+            emit_json(facts | {"body_base64": b64encode(body or b"").decode()})
         return Exit.DONE
-    print_facts(console(), {name: str(value) for name, value in facts.items() if value is not None})
-    body = "(deleted)" if event.body is None else event.body.decode(errors="backslashreplace")
-    console().print(f"\n{body}", markup=False, soft_wrap=True)
+    print_facts({name: str(value) for name, value in facts.items() if value is not None})
+    shown = "(deleted)" if body is None else body.decode(errors="backslashreplace")
+    say(f"\n{shown}")
     return Exit.DONE
 
 
@@ -269,12 +270,9 @@ async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to:
     if bodiless:
         note(f"{counted(bodiless, 'event')} passed over: no body was kept (InboxPolicy(keep_bodies=…))")
     failed = max(failed, len(chosen.ids or ()) - changed)  # those that are not there, too
-    if at.json_:
-        emit_json({done: changed, "failed": failed})
-    else:
-        console().print(f"{counted(changed, 'event')} {done}")
-        if changed and to:
-            note(f"only a receiver that has a handler named {to!r} handles them")
+    tell({done: changed, "failed": failed}, f"{counted(changed, 'event')} {done}", json_=at.json_)
+    if changed and to and not at.json_:
+        note(f"only a receiver that has a handler named {to!r} handles them")
     return Exit.FAILED if failed else Exit.DONE
 
 
@@ -302,7 +300,7 @@ async def stats(at: At) -> None:
     table(("state", "events", "oldest"), rows, right=(1,))
     many = " or more" if backlog.due >= COUNTED else ""
     late = f", for up to {backlog.late:,.0f} s" if backlog.due else ""
-    console().print(f"{backlog.due:,}{many} due now{late}")
+    say(f"{backlog.due:,}{many} due now{late}")
 
 
 def _counted(found: Mapping[State, StateStats]) -> WireObject:
@@ -339,25 +337,15 @@ async def prune(
     if at.json_:
         emit_json({"pruned": pruned, "kept": _counted(left)})
         return
-    console().print(f"{counted(pruned, 'event')} pruned")
+    say(f"{counted(pruned, 'event')} pruned")
     kept = "until dropped: --dead was not given" if dead is None else f"younger than {dead}"
     reasons = {"open": "not handled yet", "handled": f"less than {older_than} ago", "dead": kept}
     table(("kept", "events", "why"), [[s, _number(one), reasons[s]] for s, one in left.items()], right=(1,))
 
 
 def _facts(event: StoredEvent) -> WireObject:
-    return {
-        "id": event.id, "state": event.state, "type": event.type, "key": event.key,
-        "attempts": event.attempts, "handler": event.handler, "received": _time(event.received_at),
-        "reason": event.reason,
-    }  # fmt: skip
-
-
-def _body(event: StoredEvent) -> dict[str, str | None]:
-    try:
-        return {"body": None if event.body is None else event.body.decode()}
-    except UnicodeDecodeError:
-        return {"body_base64": b64encode(event.body or b"").decode()}
+    plain = {name: getattr(event, name) for name in ("id", "state", "type", "key", "attempts", "handler")}
+    return plain | {"received": _time(event.received_at), "reason": event.reason}
 
 
 def _time(seconds: float | None) -> str | None:

@@ -16,7 +16,7 @@ from invsvc_async import events
 from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.files import check_outputs, content_of, existing_file
 from invsvc_async.cli.options import InsecureHttp, Port, check_url, option
-from invsvc_async.cli.output import Exit, emit_json, fail, note, visible
+from invsvc_async.cli.output import Exit, emit_json, fail, note, say
 from invsvc_async.cli.secrets_file import end_line
 from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done
@@ -168,7 +168,7 @@ class Listener:
             family = event.version if isinstance(event, events.ResourceEvent) else "signed"
             test = "test" if event.is_test else ""
             cells = (_now(), event.type, family, event.id or "", test)
-            sys.stdout.write(visible("\t".join(cells).rstrip()) + "\n")
+            say("\t".join(cells).rstrip())
         sys.stdout.flush()
 
 
@@ -220,10 +220,8 @@ async def replayed(listener: Listener, path: Path, content: bytes) -> int:
 
 def _record(event: events.Event) -> WireObject:
     """Return an event as it is stored.  The body is text, so that it is preserved byte for byte."""
-    return {
-        "received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test,
-        "body": event.raw.decode(),
-    }  # fmt: skip
+    body = event.raw.decode()
+    return {"received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test, "body": body}
 
 
 def _event_of(line: bytes) -> events.Event:

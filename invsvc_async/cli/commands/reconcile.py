@@ -10,7 +10,8 @@ import typer
 
 from invsvc_async.cli.files import check_outputs, existing_file
 from invsvc_async.cli.options import Calling, argument, option
-from invsvc_async.cli.output import Exit, emit_json, note, progress, table
+from invsvc_async.cli.output import Exit, emit_json, note, table
+from invsvc_async.cli.progress import progress
 
 if TYPE_CHECKING:
     from datetime import tzinfo

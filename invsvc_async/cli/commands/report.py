@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.cli.output import console, counted, note, print_facts, print_hanging, table
+from invsvc_async.cli.output import counted, note, print_facts, print_hanging, say, table
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.private_file import create_private, errors_naming
 
@@ -127,32 +127,30 @@ def show(report: Report) -> None:
         for name, counts in sorted(report.operations.items())
     ]
     table(titles, rows, right=range(1, len(titles)))
-    print_facts(console(), _facts(report))
+    print_facts(_facts(report))
     show_groups(report.groups, report.kind)
     if not report.secrets_lost:
         return
-    out = console()
-    print_hanging(out, f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {_ADVICE}")
+    print_hanging(f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {_ADVICE}")
     for result in report.secrets_lost[:_SHOWN]:
-        out.print(f"  - {result.key} ({result.operation}): {result.thing}", markup=False)
+        say(f"  - {result.key} ({result.operation}): {result.thing}")
     if (more := report.summary.secrets_lost - _SHOWN) > 0:
-        out.print(f"  and {more:,} more: invsvc {report.kind} report --jsonl FILE has them all", markup=False)
+        say(f"  and {more:,} more: invsvc {report.kind} report --jsonl FILE has them all")
 
 
 def show_groups(groups: list[Group], kind: str = "batch") -> None:
     """Print the groups of writes that are not applied: cause, advice, command, and the first writes."""
     from invsvc_async.batch.reports.not_applied import words_of
 
-    out = console()
     for group in groups:
-        print_hanging(out, f"\n{group.verdict}: {group.cause}: {group.count:,}\n  {group.advice}")
+        print_hanging(f"\n{group.verdict}: {group.cause}: {group.count:,}\n  {group.advice}")
         if group.command is not None:
-            out.print(f"  $ {group.command}", markup=False, soft_wrap=True)  # whole, so that it can be copied
+            say(f"  $ {group.command}")  # whole, so that it can be copied
         for result in group.results[:_SHOWN]:
             line = f"  - {result.key} ({result.operation}): {words_of(result)}"
-            print_hanging(out, line.replace("\n", " "))
+            print_hanging(line.replace("\n", " "))
         if (more := group.count - _SHOWN) > 0:
-            out.print(f"  and {more:,} more: invsvc {kind} report --jsonl FILE lists them all", markup=False)
+            say(f"  and {more:,} more: invsvc {kind} report --jsonl FILE lists them all")
 
 
 def _facts(report: Report) -> dict[str, object]:

@@ -31,7 +31,7 @@ from invsvc_async.cli.options import (
     number,
     option,
 )
-from invsvc_async.cli.output import Exit, age, console, counted, emit_json, fail, note, print_facts, table
+from invsvc_async.cli.output import Exit, age, counted, emit_json, fail, note, print_facts, table, tell
 from invsvc_async.cli.signals import handled
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
@@ -77,15 +77,13 @@ class Kind:
     name: str
     example: str  # of a place, in the help
     again: str  # what sends a write again
-    lacks: frozenset[str] = frozenset()
+    lacks: str = ""
 
 
-BATCH = Kind("batch", "run.db", "run the batch", frozenset({"profile", "unacknowledged"}))
+BATCH = Kind("batch", "run.db", "run the batch", "profile unacknowledged")
 OUTBOX = Kind("outbox", "outbox.db", "whoever sends its writes does it")
-JOURNAL = Kind(
-    "journal", "journal.db", "run the same write under its key",
-    frozenset({"watch", "workers", "verdict", "force", "failed"}),
-)  # fmt: skip
+_ONCE = "run the same write under its key"
+JOURNAL = Kind("journal", "journal.db", _ONCE, "watch workers verdict force failed")
 
 
 @asynccontextmanager
@@ -156,16 +154,15 @@ async def list_(
         return
     names = ["namespace"] if kind is JOURNAL else []
     names += ["key", "operation", "thing", "state", "attempts"]
-    cells = [
-        [*("" if row[name] is None else str(row[name]) for name in names), age(row["age"]), _untold(row)]
-        for row in rows
-    ]
+    cells: list[list[str]] = []
+    for row in rows:
+        error = f": {row['last_error']}" if "last_error" in row else ""
+        shown = ("" if row[name] is None else str(row[name]) for name in names)
+        cells.append([*shown, age(row["age"]), "" if row.get("told", True) else f"untold{error}"])
     table([*names, "age", ""], cells, right=(len(names) - 1, len(names)))
-    note(
-        f"{total:,}{' or more' if more else ''} in all"
-        + (f", {total - len(rows):,} of them not shown: see --limit" if total > len(rows) else "")
-        + ("" if oldest is None else f"; the oldest was stored {age(oldest)} ago")
-    )
+    words = f"{total:,}{' or more' if more else ''} in all"
+    words += f", {total - len(rows):,} of them not shown: see --limit" if total > len(rows) else ""
+    note(words if oldest is None else f"{words}; the oldest was stored {age(oldest)} ago")
 
 
 async def show(kind: Kind, at: At, key: Annotated[str, argument("The key of the write.", "KEY")]) -> int:
@@ -192,7 +189,7 @@ async def show(kind: Kind, at: At, key: Annotated[str, argument("The key of the 
     if at.json_:
         emit_json(row)
     else:
-        print_facts(console(), {name.replace("_", " "): words for name, words in _facts(row)})
+        print_facts({name.replace("_", " "): words for name, words in _facts(row)})
     return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(row["state"], Exit.FAILED)
 
 
@@ -221,12 +218,6 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
 def _since(then: int | None) -> float | None:
     """Return the seconds since a time in epoch ms."""
     return None if then is None else max(round(time.time() - then / 1000, 3), 0.0)
-
-
-def _untold(row: WireObject) -> str:
-    if row.get("told", True):
-        return ""
-    return f"untold: {row['last_error']}" if "last_error" in row else "untold"
 
 
 def _facts(row: WireObject) -> Iterator[tuple[str, str]]:
@@ -265,12 +256,9 @@ async def _waits(kind: Kind, entries: Entries, entry: Entry) -> WireObject:
     ahead, owner = await entries.ahead_of(entry), await entries.owner_of(entry.lane)
     runs = statuses_in(await entries.facts.beginning(RUN))[: None if entries.lanes > 1 else 1]
     limits = sorted({each.limited_by for each in runs if each.limited_by is not None and each.is_current})
+    why = "earlier writes to the same thing are open" if ahead else "its turn has not come"
     if entry.state:
         why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
-    elif ahead:
-        why = "earlier writes to the same thing are open"
-    else:
-        why = "its turn has not come"
     if owner is None or not owner.alive:
         why += "; no process has it" if kind is JOURNAL else "; no process sends it: start one"
     elif limits:
@@ -382,11 +370,8 @@ async def workers(kind: Kind, at: At) -> None:
         emit_json(found)
         return
     titles = ["host", "pid", "state", "done", "per second", "lanes", "seconds since a sign of life"]
-    rows = [
-        [each["host"], str(each["pid"]), each["state"], f"{each['done']:,}", f"{each['rate']:.1f}",
-         str(each["lanes"]), f"{each['silent']:.0f}"]
-        for each in found
-    ]  # fmt: skip
+    forms = {"host": "", "pid": "", "state": "", "done": ",", "rate": ".1f", "lanes": "", "silent": ".0f"}
+    rows = [[format(each[name], form) for name, form in forms.items()] for each in found]
     table(titles, rows, right=(1, 3, 4, 5, 6))
 
 
@@ -426,10 +411,8 @@ async def retry(
             count = await entries.reopen_all(wanted, newest=force)
     for key in missed:
         fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
-    if at.json_:
-        emit_json({"to_do": count})
-    else:
-        console().print(f"{counted(count, 'write')} to be done again{f': {kind.again}' if count else ''}")
+    words = f"{counted(count, 'write')} to be done again{f': {kind.again}' if count else ''}"
+    tell({"to_do": count}, words, json_=at.json_)
     return Exit.FAILED if keys and not count else Exit.DONE
 
 
@@ -450,8 +433,7 @@ async def drop(
     """
     if not yes:
         confirm(f"{kind.name} drop: delete {', '.join(keys)}?")
-    dropped: list[str] = []
-    missed: list[str] = []
+    dropped, missed = list[str](), list[str]()
     why = "there is no such write, or it may have been sent and has no verdict yet"
     why += ", or it is finished: its input would send it again" if kind is BATCH else ""
     async with opened(kind, at) as entries:
@@ -463,10 +445,8 @@ async def drop(
             else:
                 missed.append(key)
                 fail(f"{key}: not dropped: {why}")
-    if at.json_:
-        emit_json({"dropped": dropped, "kept": missed})
-    else:
-        console().print(f"{counted(len(dropped), 'write')} dropped")
+    words = f"{counted(len(dropped), 'write')} dropped"
+    tell({"dropped": dropped, "kept": missed}, words, json_=at.json_)
     return Exit.FAILED if missed else Exit.DONE
 
 
@@ -496,21 +476,18 @@ async def prune(
     if kind is BATCH:
         others = max(others - pruned, 0)
     kept = {"open": left, "unknown": summary.unknown, "other": others}
-    if at.json_:
-        emit_json({"pruned": pruned, "kept": kept})
-        return
-    console().print(f"{counted(pruned, 'write')} pruned")
-    for why, count in kept.items():
-        if count:
-            console().print(f"  {count:,} left as they are: {_KEPT[why]}")
+    lines = [f"  {count:,} left as they are: {_KEPT[why]}" for why, count in kept.items() if count]
+    words = "\n".join([f"{counted(pruned, 'write')} pruned", *lines])
+    tell({"pruned": pruned, "kept": kept}, words, json_=at.json_)
 
 
 def attach(app: typer.Typer, kind: Kind) -> typer.Typer:
     """Add the commands of one kind to its group, and return that."""
+    lacks = kind.lacks.split()
     for command in (list_, show, report, watch, workers, retry, drop, prune):
         name = command.__name__.rstrip("_")
-        if name not in kind.lacks:
-            made = expanded(command, lacks=kind.lacks, kind=kind)
+        if name not in lacks:
+            made = expanded(command, lacks=lacks, kind=kind)
             made.__doc__ = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
             app.command(name)(made)
     return app

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from pathlib import Path
 from secrets import randbits
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +13,7 @@ import typer
 from invsvc_async.cli.arguments import complete_event, did_you_mean
 from invsvc_async.cli.files import content_of, existing_file
 from invsvc_async.cli.options import InsecureHttp, argument, check_url, number, option
-from invsvc_async.cli.output import Exit, emit_json, fail, visible
+from invsvc_async.cli.output import Exit, emit_json, fail, say
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
 from invsvc_async.errors import UnreadableResponseError
@@ -135,7 +134,7 @@ def _report(sent: Sequence[Delivery], *, as_json: bool) -> int:
         if as_json:
             emit_json({"type": delivery.event, "answers": answers, "body": delivery.body.decode()})
         else:
-            sys.stdout.write(visible(f"{delivery.event}\t{', '.join(map(str, answers))}") + "\n")
+            say(f"{delivery.event}\t{', '.join(map(str, answers))}")
     failed = sum(not delivery.delivered for delivery in sent)
     if failed:
         advice = "The receiver's log says why"

@@ -27,7 +27,7 @@ from invsvc_async.cli.files import (
     named,
 )
 from invsvc_async.cli.options import Calling, Yes, argument, confirm, option
-from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, told
+from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, say, told
 from invsvc_async.cli.signals import handled, interruptible, unhandled
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, JournalError
@@ -248,7 +248,7 @@ def _print(outcome: Outcome[Any]) -> None:
     colour = _COLOURS.get(outcome.verdict, "red")
     out.print(f"[bold {colour}]{str(outcome.verdict).upper()}[/]", end="  ")
     out.print(outcome.message, markup=False)
-    print_hanging(out, outcome.explain(), style="dim")
+    print_hanging(outcome.explain(), style="dim")
     if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
         out.print(told(str(outcome.error), outcome.error), markup=False)
     if outcome.secret_lost:
@@ -322,7 +322,7 @@ def explain(
         out.print(tell(intent, history, now, reason), markup=False)
         out.print("decision after each event:")
         for line in decisions:
-            out.print(f"  {line}", markup=False)
+            say(f"  {line}")
     if stored != now:
         fail(f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}")
     return Exit.DONE if stored == now else Exit.FAILED
