@@ -121,10 +121,9 @@ def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) ->
         "invsvc_async": "reads the state after a failure; sends again on proof, "
         f"at most {POLICY.max_resends} times",
         "settle windows": f"{_WINDOWS} (shortened for the demo)",
-        "note": plan.late_up_to > POLICY.settle_after_error
-        and "late" in plan.phases
-        and "some faults commit after the settle windows: expect wrong verdicts",
     }
+    if plan.late_up_to > POLICY.settle_after_error and "late" in plan.phases:
+        facts["note"] = "some faults commit after the settle windows: expect wrong verdicts"
     out = console()
     out.print(f"[bold]{writes}[/], against the embedded service (seed {seed})")
     if sum(map(len, units)) <= _USUAL:
@@ -140,10 +139,8 @@ def _work(units: Sequence[Unit]) -> str:
     sequences = [count for count in updates if count > 1]
     parts = [f"{count:,} {kind}s" for kind, count in sorted(kinds.items())]
     if sequences:
-        most = max(sequences)
-        parts.append(
-            f"{sum(sequences):,} of the updates in {len(sequences):,} sequences of 2 to {most} to one thing"
-        )
+        many, most = len(sequences), max(sequences)
+        parts.append(f"{sum(sequences):,} of the updates in {many:,} sequences of 2 to {most} to one thing")
     return ", ".join(parts)
 
 
@@ -195,9 +192,10 @@ def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -
 
 def _plain(run: ClientRun) -> WireObject:
     judged = run.judgement
-    return {
-        "writes": judged.asked, "took_effect": judged.effective, "effects": judged.effects,
-        "duplicates": judged.duplicates, "lost": len(judged.lost),
+    counts = {"writes": judged.asked, "took_effect": judged.effective, "effects": judged.effects}
+    return counts | {
+        "duplicates": judged.duplicates,
+        "lost": len(judged.lost),
         "wrong": [{"key": each.report.key, "why": each.why} for each in judged.wrong],
         "out_of_order": judged.inverted,
         "unasked": judged.unasked,
@@ -208,7 +206,7 @@ def _plain(run: ClientRun) -> WireObject:
         "reads": run.reads,
         "new_webhooks_left": run.left,
         "seconds": round(run.seconds, 2),
-    }  # fmt: skip
+    }
 
 
 def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int]:
@@ -290,8 +288,7 @@ async def conformance(
             )
     except (FileNotFoundError, PermissionError) as error:
         raise typer.BadParameter(f"{argv[0]}: {error.strerror}", param_hint="COMMAND") from error
-    code = Exit.DONE if found.holds else Exit.FAILED
-    counts = found.counts()
+    code, counts = Exit.DONE if found.holds else Exit.FAILED, found.counts()
     contradicted = {each.report.key: each.why for each in found.judgement.wrong}
     if json_:
         emit_json({**counts, "contradicted": contradicted})

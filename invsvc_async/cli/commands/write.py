@@ -29,6 +29,7 @@ from invsvc_async.cli.files import (
 from invsvc_async.cli.options import Calling, Yes, argument, confirm, option
 from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, say, told
 from invsvc_async.cli.signals import handled, interruptible, unhandled
+from invsvc_async.cli.waiting import WaitingForWrite
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -38,7 +39,6 @@ from invsvc_async.storage.private_file import open_private, write_private
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.cli.waiting import WaitingForWrite
     from invsvc_async.client import Client
     from invsvc_async.reconcile.history import Decision
     from invsvc_async.reconcile.outcome import Outcome
@@ -101,20 +101,18 @@ async def write(
             operation = operation_of(what or "", Kind.WRITE)
             write = as_write(client, operation.name, arguments_of(operation, words or []))
         else:
-            write = _from_file(client, content)
+            lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
+            if len(lines) != 1:
+                several = (
+                    f"{len(lines)} writes. Use `invsvc batch` for several" if lines else "it has no write"
+                )
+                raise InvalidRequestError(f"--file: {several}")
+            write = client.write_from(lines[0])
         if not yes:
             _confirm_delete(write)
         return write
 
     return await _finish(make, calling, secrets_to, story)
-
-
-def _from_file(client: Client, content: bytes) -> Write[Any]:
-    lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
-    if len(lines) != 1:
-        several = f"{len(lines)} writes. Use `invsvc batch` for several" if lines else "it has no write"
-        raise InvalidRequestError(f"--file: {several}")
-    return client.write_from(lines[0])
 
 
 def _confirm_delete(write: Write[Any]) -> None:
@@ -140,8 +138,6 @@ async def settle(
     It only reads, so it can be repeated safely.
     Exits with 0 if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
-    from invsvc_async.cli.waiting import WaitingForWrite
-
     check_outputs({"--story": story}, intent=file)
     intent, waiting = intent_in(file), WaitingForWrite()
     async with calling.client(on_decision=waiting.on_decision) as client:
@@ -175,8 +171,6 @@ async def _finish(
     make: Callable[[Client], Write[Any]], calling: Calling, secrets_to: Path, story: Path | None
 ) -> int:
     """Send the write that *make* returns, print its outcome, and return the exit code."""
-    from invsvc_async.cli.waiting import WaitingForWrite
-
     waiting, task = WaitingForWrite(), asyncio.current_task()
     assert task is not None
     async with calling.client(on_decision=waiting.on_decision) as client:
@@ -252,10 +246,8 @@ def _print(outcome: Outcome[Any]) -> None:
     if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
         out.print(told(str(outcome.error), outcome.error), markup=False)
     if outcome.secret_lost:
-        out.print(
-            "[yellow]its secret is lost: the service returns it only once. If you need it, delete the "
-            "webhook and create it again[/]"
-        )
+        words = "its secret is lost: the service returns it only once. If you need it, delete the webhook "
+        out.print(f"[yellow]{words}and create it again[/]")
     if outcome.value is not None:
         from invsvc_async.cli.formatting import show
 
