@@ -75,15 +75,8 @@ def _in_existing_folder(story: Path | None) -> Path | None:
     return story
 
 
-Story = Annotated[
-    Path | None,
-    option(
-        "Write the history of the decision here, for `invsvc explain`.",
-        "FILE",
-        dir_okay=False,
-        callback=_in_existing_folder,
-    ),
-]
+_STORY = "Write the history of the decision here, for `invsvc explain`."
+Story = Annotated[Path | None, option(_STORY, "FILE", dir_okay=False, callback=_in_existing_folder)]
 IntentFile = Annotated[
     Path, argument("The intent, as JSON; - is standard input.", "INTENT", callback=existing_file)
 ]
@@ -100,10 +93,8 @@ def intent_in(file: Path) -> Intent:
     except InvalidRequestError as error:
         if b'"history":' not in content or b'"intent":' not in content:
             raise named(error, file, "the file that `invsvc write` left, invsvc-intent-….json") from error
-        words = (
-            f"{file}: is a story, not an intent. `invsvc explain` reads it; its member `intent` is the intent"
-        )
-        raise InvalidRequestError(words, hint="Save that to a file of its own.") from error
+        words = "is a story, not an intent. `invsvc explain` reads it; its member `intent` is the intent"
+        raise InvalidRequestError(f"{file}: {words}", hint="Save that to a file of its own.") from error
 
 
 def named(error: InvalidRequestError, file: Path, expected: str) -> InvalidRequestError:

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 from collections.abc import Coroutine
+from contextlib import suppress
 from copy import copy
 from functools import wraps
 from pathlib import Path
@@ -211,17 +212,15 @@ def confirm(question: str) -> None:
 
 def check_url(url: str, option: str, *, insecure: bool) -> None:
     """Check that the value of *option* is an address to which events, and what authenticates them, can go."""
-    try:
+    valid = False
+    with suppress(ValueError):  # whose text may be a part of a password
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # whose text may be a part of a password
-        valid = False
     if not valid:
         raise typer.BadParameter("must be an http(s) URL", param_hint=option)
     if is_insecure(url) and not insecure:
-        raise typer.BadParameter(
-            "is plain HTTP to another machine. Use https, or --allow-insecure-http", param_hint=option
-        )
+        wrong = "is plain HTTP to another machine. Use https, or --allow-insecure-http"
+        raise typer.BadParameter(wrong, param_hint=option)
 
 
 def is_insecure(url: str) -> bool:

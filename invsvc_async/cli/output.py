@@ -7,7 +7,7 @@ import sys
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from enum import IntEnum
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from invsvc_async.cli.visible_text import HIDDEN, visible
 
@@ -59,10 +59,10 @@ def console(*, stderr: bool = False) -> Console:
     width = None if on_terminal else _WIDE
     from invsvc_async.cli.terminal_table import EscapingConsole
 
+    plain: dict[str, Any] = {"highlight": False, "emoji": False}  # ":id:" is a part of some keys
     made = EscapingConsole(
-        file=stream, force_terminal=on_terminal, width=width, highlight=False, soft_wrap=not on_terminal,
-        emoji=False,  # ":id:" is a part of some keys and addresses, and not a picture
-    )  # fmt: skip
+        file=stream, force_terminal=on_terminal, width=width, soft_wrap=not on_terminal, **plain
+    )
     if stderr and on_terminal:
         _shared = stream, made
     return made

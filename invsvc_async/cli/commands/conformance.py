@@ -45,6 +45,7 @@ _LABELS = (
     ("reads", "read requests received"),
     ("seconds", "seconds"),
 )
+_INPUT = 'Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.'
 _USUAL = 2000  # writes of a run without options
 _WINDOWS = f"{POLICY.settle_after_error:g} s after a 500, {POLICY.settle_after_loss:g} s after a lost answer"
 
@@ -55,14 +56,7 @@ async def demo(
     concurrency: Annotated[int, number(int, "Number of writes in flight.", least=1, most=1000)] = 200,
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
     faults: FaultPlan = FAULTS,
-    input_: Annotated[
-        Path | None,
-        option(
-            'Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.',
-            "FILE.jsonl",
-            callback=existing_file,
-        ),
-    ] = None,
+    input_: Annotated[Path | None, option(_INPUT, "FILE.jsonl", callback=existing_file)] = None,
     json_: Annotated[bool, option("Print the result as JSON.")] = False,
 ) -> int:
     """

@@ -60,11 +60,9 @@ def _print_checkup(found: Checkup, settings: dict[str, Any]) -> None:  # Any: as
     from invsvc_async.profiles import with_profile
 
     rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]
-    rows += [
-        (f"parameter: {each.role}", _MARKS[bool(each.name) if each.certain else None],
-         f"{each.name} ({each.why})" if each.name else each.why)
-        for each in found.names
-    ]  # fmt: skip
+    for each in found.names:
+        good, words = bool(each.name) if each.certain else None, f"{each.name} ({each.why})"
+        rows.append((f"parameter: {each.role}", _MARKS[good], words if each.name else each.why))
     table(("question", "", "answer"), rows)
     if found.usable:
         for name, part in (("ParameterNames", "names"), ("ReconcilePolicy", "reconcile")):
@@ -79,12 +77,11 @@ def _settings(found: Checkup, used: ClientOptions, team: str | None) -> dict[str
 
     base_url, others = used.session.base_url, (ParameterNames(), used.names)
     known = {each.role: each.name for each in found.names if each.name and each.certain}
+    names = {role: name for role, name in known.items() if {getattr(each, role) for each in others} != {name}}
     return {
         "base_url": base_url,
         **({"team": team} if team else {}),
         **({"allow_insecure_http": True} if is_insecure(base_url) else {}),
-        "names": {
-            role: name for role, name in known.items() if any(name != getattr(each, role) for each in others)
-        },
+        "names": names,
         "reconcile": {"journey_reader": ""} if found.journey_reads is False else {},
     }

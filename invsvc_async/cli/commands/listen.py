@@ -40,23 +40,13 @@ Secrets = Annotated[
     list[str] | None,
     option("A webhook's secret, for signed events; repeatable.", "SECRET", envvar="INVSVC_WEBHOOK_SECRET"),
 ]
-Header = Annotated[
-    str | None,
-    option(
-        "The secret header of resource events, as set in the dashboard.",
-        "NAME=VALUE",
-        envvar="INVSVC_SHARED_HEADER",
-    ),
-]
+_HEADER = "The secret header of resource events, as set in the dashboard."
+Header = Annotated[str | None, option(_HEADER, "NAME=VALUE", envvar="INVSVC_SHARED_HEADER")]
 StoreFile = Annotated[
     Path | None, option("Append each event to this file, one per line.", "FILE", dir_okay=False)
 ]
-Replay = Annotated[
-    Path | None,
-    option(
-        "Process the events of a --store file instead; - is standard input.", "FILE", callback=existing_file
-    ),
-]
+_REPLAY = "Process the events of a --store file instead; - is standard input."
+Replay = Annotated[Path | None, option(_REPLAY, "FILE", callback=existing_file)]
 Forward = Annotated[
     str | None, option("Forward each event to this URL; if that fails, the answer is 500.", "URL")
 ]
@@ -129,8 +119,12 @@ class Listener:
     _stored: set[tuple[str, bool]] = attrs.field(factory=set[tuple[str, bool]], init=False, repr=False)
 
     async def handle(self, event: events.Event) -> None:
-        """Store a live event, print and forward it."""
-        await self._store_event(event)
+        """Store a live event, unless it is a retry of a stored one; print and forward it."""
+        key = key_of(event)  # with its family: an id in another one is that of another event
+        if self.store is not None and (key, event.is_test) not in self._stored:
+            await asyncio.to_thread(_append, self.store, envelope.dumps(_record(event)) + b"\n")
+            if key is not None:
+                self._stored.add((key, event.is_test))
         await self.emit(event)
 
     async def emit(self, event: events.Event) -> None:
@@ -151,15 +145,6 @@ class Listener:
         if self.secrets:
             headers["X-Service-Signature"] = signature_of(event.raw, keys_of(self.secrets)[0])
         return headers
-
-    async def _store_event(self, event: events.Event) -> None:
-        """Store an event, unless it is a retry of a stored one."""
-        key = key_of(event)  # with its family: an id in another one is that of another event
-        if self.store is None or (key, event.is_test) in self._stored:
-            return
-        await asyncio.to_thread(_append, self.store, envelope.dumps(_record(event)) + b"\n")
-        if key is not None:
-            self._stored.add((key, event.is_test))
 
     def _print(self, event: events.Event) -> None:
         if self.as_json:

@@ -34,22 +34,12 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "RetentionFile": ("filename", "type"),
 }
 
-What = Annotated[
-    str,
-    argument(
-        "invoices.egress, invoices.payment_complements, webhooks, retentions.files.",
-        "WHAT",
-        autocompletion=complete_operation(Kind.READ, many=True),
-    ),
-]
-Filters = Annotated[
-    list[str] | None,
-    argument(
-        "Filters: status=valid created_after=2026-05-01 metadata.order=A-1.",
-        "NAME=VALUE",
-        autocompletion=complete_argument,
-    ),
-]
+_LISTS = "invoices.egress, invoices.payment_complements, webhooks, retentions.files."
+What = Annotated[str, argument(_LISTS, "WHAT", autocompletion=complete_operation(Kind.READ, many=True))]
+_FILTERS = "Filters: status=valid created_after=2026-05-01 metadata.order=A-1."
+Filters = Annotated[list[str] | None, argument(_FILTERS, "NAME=VALUE", autocompletion=complete_argument)]
+_ITEM = "A read, such as webhooks.get (or webhooks), or a path like /users/usr_1."
+Item = Annotated[str, argument(_ITEM, "WHAT", autocompletion=complete_operation(Kind.READ, many=False))]
 Columns = Annotated[
     str | None,
     option("Comma-separated columns: uuid,client.email.", "NAMES", names=("--columns", "--fields")),
@@ -57,14 +47,7 @@ Columns = Annotated[
 
 
 async def get(
-    what: Annotated[
-        str,
-        argument(
-            "A read, such as webhooks.get (or webhooks), or a path like /users/usr_1.",
-            "WHAT",
-            autocompletion=complete_operation(Kind.READ, many=False),
-        ),
-    ],
+    what: Item,
     words: Annotated[
         list[str] | None,
         argument("Its id and other arguments.", "ID | NAME=VALUE", autocompletion=complete_argument),

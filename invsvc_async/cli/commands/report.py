@@ -107,11 +107,10 @@ def plain_groups(groups: list[Group]) -> list[WireObject]:
     """Return the groups of writes that are not applied, each with the first of its writes."""
     from invsvc_async.batch.reports.not_applied import plain_result
 
-    return [
-        attrs.asdict(group, recurse=False, filter=lambda field, _: field.name != "results")
-        | {"writes": [*map(plain_result, group.results)]}
-        for group in groups
-    ]
+    found = [attrs.asdict(group, recurse=False) for group in groups]
+    for each in found:
+        each["writes"] = [*map(plain_result, each.pop("results"))]
+    return found
 
 
 def counts_of(summary: Summary) -> WireObject:
@@ -121,11 +120,8 @@ def counts_of(summary: Summary) -> WireObject:
 
 def show(report: Report) -> None:
     """Print the report."""
-    titles = ["operation", *map(str, Verdict)]
-    rows = [
-        [name, *(f"{counts[verdict]:,}" for verdict in Verdict)]
-        for name, counts in sorted(report.operations.items())
-    ]
+    titles, found = ["operation", *map(str, Verdict)], sorted(report.operations.items())
+    rows = [[name, *(f"{counts[verdict]:,}" for verdict in Verdict)] for name, counts in found]
     table(titles, rows, right=range(1, len(titles)))
     print_facts(_facts(report))
     show_groups(report.groups, report.kind)

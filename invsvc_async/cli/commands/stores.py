@@ -50,6 +50,7 @@ __all__ = ["BATCH", "JOURNAL", "OUTBOX", "PAGE", "Place", "attach", "journal", "
 PAGE = ("invsvc_async.cli", "batch_watch.html")
 _UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
 _MOST = 100_000  # writes that are counted
+_STATE = "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
 _STATES = ("to do", "sending")
 _DAY = 86_400_000  # ms
 _KEPT = {  # why a write was not pruned
@@ -128,12 +129,7 @@ async def list_(
     kind: Kind,
     at: At,
     *,
-    state: Annotated[
-        str | None,
-        option(
-            "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown.", "STATE"
-        ),
-    ] = None,
+    state: Annotated[str | None, option(_STATE, "STATE")] = None,
     limit: Annotated[int, number(int, "How many at most.", least=1)] = 100,
 ) -> None:
     """

@@ -32,26 +32,16 @@ __all__ = ["Credentials", "PayloadVersion", "trigger"]
 PayloadVersion = Annotated[Literal["v1", "v1.1", "v2"], option("The payload version of resource events.")]
 
 
+_SECRET = "A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET."
+_HEADER = "A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER."
+
+
 @attrs.frozen
 class Credentials:
     """The options for what authenticates events, which is never given on the command line."""
 
-    secret_file: Annotated[
-        Path | None,
-        option(
-            "A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET.",
-            "FILE",
-            callback=existing_file,
-        ),
-    ] = None
-    shared_header_file: Annotated[
-        Path | None,
-        option(
-            "A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER.",
-            "FILE",
-            callback=existing_file,
-        ),
-    ] = None
+    secret_file: Annotated[Path | None, option(_SECRET, "FILE", callback=existing_file)] = None
+    shared_header_file: Annotated[Path | None, option(_HEADER, "FILE", callback=existing_file)] = None
     allow_insecure_http: InsecureHttp = False
 
     def check_url(self, url: str, option: str) -> None:

@@ -53,14 +53,8 @@ What = Annotated[
     str | None,
     argument("A write, such as webhooks.create.", "WHAT", autocompletion=complete_operation(Kind.WRITE)),
 ]
-Words = Annotated[
-    list[str] | None,
-    argument(
-        "Its id and arguments; NAME:=JSON for JSON values.",
-        "ID | NAME=VALUE",
-        autocompletion=complete_argument,
-    ),
-]
+_WORDS = "Its id and arguments; NAME:=JSON for JSON values."
+Words = Annotated[list[str] | None, argument(_WORDS, "ID | NAME=VALUE", autocompletion=complete_argument)]
 SecretsTo = Annotated[
     Path, option("Write the secret of a new webhook here (mode 0600); it is never printed.", "FILE")
 ]
