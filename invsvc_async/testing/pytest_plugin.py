@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.simulator import Simulator
 
-__all__ = [
-    "invsvc_client", "invsvc_client_options", "invsvc_database", "invsvc_service", "invsvc_service_options",
-]  # fmt: skip
-
 _AIOHTTP = "aiohttp.pytest_plugin"
 
 
@@ -178,11 +174,8 @@ def _name(request: pytest.FixtureRequest, what: str) -> str:
 def _check_mode(config: pytest.Config, what: str) -> None:
     """Fail if no plugin runs an async test without a mark: pytest's own words do not say why."""
     if config.pluginmanager.hasplugin("asyncio") and config.getini("asyncio_mode") == "strict":
-        pytest.fail(
-            f"invsvc_{what}: nothing runs this async test. Mark the test with pytest.mark.asyncio or "
-            "pytest.mark.anyio, or set asyncio_mode = auto",
-            pytrace=False,
-        )
+        words = "nothing runs this async test. Mark the test with pytest.mark.asyncio or pytest.mark.anyio"
+        pytest.fail(f"invsvc_{what}: {words}, or set asyncio_mode = auto", pytrace=False)
 
 
 def _is_async(request: pytest.FixtureRequest) -> bool:
