@@ -114,21 +114,16 @@ def _for_people(command: Any) -> Any:  # Any: the same
         for one in (*each.params, each.get_help_option(_HELP)):
             described = getattr(one, "type_descriptor", None)  # older typer has none
             if described is not None and described.annotation in (bool, str, list[str]):
-                one.get_runtime_param = partial(_AsGiven, one)
+                one.get_runtime_param = partial(_as_given, one)
             if isinstance(one, TyperArgument) or one.is_flag:
                 one.display_type_rich = lambda *_, **__: ""  # older typer does not ask for it
     return command
 
 
-class _AsGiven:
-    """Converts no value."""
-
-    def __init__(self, param: Any) -> None:  # Any: the same
-        self._no_value = () if param.multiple or param.nargs == -1 else None
-
-    def coerce(self, value: Any, **_: Any) -> Any:  # Any: the same
-        """Return *value*."""
-        return self._no_value if value is None else value
+def _as_given(param: Any) -> SimpleNamespace:  # Any: the same
+    """Return what converts no value of *param*."""
+    no_value = () if param.multiple or param.nargs == -1 else None
+    return SimpleNamespace(coerce=lambda value, **_: no_value if value is None else value)
 
 
 app: typer.Typer = group_of(

@@ -21,7 +21,6 @@ from invsvc_async.transport.session import Request
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.transport.session import ClientOptions
 
 __all__ = ["CANDIDATES", "IMPORTS", "Answer", "Named", "Prober", "ReadList", "find_names"]
@@ -138,12 +137,9 @@ class Prober:
         except InvsvcError as error:
             return Answer(status=None, own=False, error=str(error))
         self.seconds.append(clock.now() - begun)
-        return Answer(status=200, items=_objects(envelope.data), next=envelope.next)
-
-
-def _objects(payload: Wire) -> list[WireObject]:
-    listed = payload.get("data") if is_object(payload) else payload  # some listings are nested in the payload
-    return [dict(each) for each in listed if is_object(each)] if isinstance(listed, list) else []
+        data = envelope.data.get("data") if is_object(envelope.data) else envelope.data  # some are nested
+        items = [dict(each) for each in data if is_object(each)] if isinstance(data, list) else []
+        return Answer(status=200, items=items, next=envelope.next)
 
 
 @attrs.frozen(kw_only=True)

@@ -31,20 +31,20 @@ __all__ = ["conformance", "demo", "failures", "show"]
 UNKNOWN_ALLOWED = 0.01
 STORIES = 3
 _UNASKED = "effects that belong to no write"  # a row that is left out if there are none
-_LABELS = (
-    ("writes", "writes requested"),
-    ("effects", "effects in the service"),
-    ("duplicates", "duplicate effects"),
-    ("lost", "reported applied, but had no effect"),
-    ("wrong", "reports that contradict the ledger"),
-    ("out_of_order", "of these, effects out of order"),
-    ("unknown", "reported as unknown"),
-    ("unreported", "of these, not reported"),
-    ("webhooks_left", "webhooks left behind"),
-    ("sends", "write requests received"),
-    ("reads", "read requests received"),
-    ("seconds", "seconds"),
-)
+_LABELS = {
+    "writes": "writes requested",
+    "effects": "effects in the service",
+    "duplicates": "duplicate effects",
+    "lost": "reported applied, but had no effect",
+    "wrong": "reports that contradict the ledger",
+    "out_of_order": "of these, effects out of order",
+    "unknown": "reported as unknown",
+    "unreported": "of these, not reported",
+    "webhooks_left": "webhooks left behind",
+    "sends": "write requests received",
+    "reads": "read requests received",
+    "seconds": "seconds",
+}
 _INPUT = 'Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.'
 _USUAL = 2000  # writes of a run without options
 _WINDOWS = f"{POLICY.settle_after_error:g} s after a 500, {POLICY.settle_after_loss:g} s after a lost answer"
@@ -164,8 +164,8 @@ def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -
     out = console()
     shown = Table(box=box.SIMPLE_HEAD if out.is_terminal else box.ASCII2, header_style="bold", pad_edge=False)
     shown.add_column("by the service's ledger")
-    shown.add_column("ordinary client", justify="right")
-    shown.add_column("invsvc_async", justify="right")
+    for name in ("ordinary client", "invsvc_async"):
+        shown.add_column(name, justify="right")
     pair = [runs["ordinary"], runs["sdk"]]
     reasons = sorted({reason for run in pair for reason in run.judgement.unknown_reasons})
     columns = [_numbers(run, reasons, kept) for run in pair]
@@ -287,7 +287,7 @@ async def conformance(
     if json_:
         emit_json({**counts, "contradicted": contradicted})
         return code
-    table(("what", "count"), [(label, str(counts[name])) for name, label in _LABELS], right=(1,))
+    table(("what", "count"), [(label, str(counts[name])) for name, label in _LABELS.items()], right=(1,))
     if found.exit_code is None:
         note("the command was killed: it exceeded --timeout")
     elif found.exit_code:

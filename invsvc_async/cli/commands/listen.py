@@ -77,9 +77,8 @@ def listen(
     Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """
     if replay is None and not (secret or shared_header or accept_unsigned):
-        raise typer.BadParameter(
-            "nothing authenticates events. Use --secret, --shared-header or --accept-unsigned"
-        )
+        wrong = "nothing authenticates events. Use --secret, --shared-header or --accept-unsigned"
+        raise typer.BadParameter(wrong)
     if forward is not None:
         check_url(forward, "--forward", insecure=allow_insecure_http)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database

@@ -23,6 +23,10 @@ __all__ = ["serve"]
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 
 
+Latency = Annotated[float, number(float, "Processing time of each request.", least=0, metavar="SECONDS")]
+_INSPECT = "Serve a page that shows what arrives; with --admin, script faults."
+
+
 @attrs.frozen
 class _Service:
     """The options of the service itself."""
@@ -31,14 +35,10 @@ class _Service:
     host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1"
     seed: Annotated[int, number(int, "Seed of records, ids and faults.")] = 7
     faults: FaultPlan = "none"
-    latency: Annotated[
-        float, number(float, "Processing time of each request.", least=0, metavar="SECONDS")
-    ] = 0.0
+    latency: Latency = 0.0
     at_once: Annotated[int | None, number(int, "Maximum requests processed at once.", least=1)] = None
     admin: Annotated[bool, option("Enable /_simulator/: ledger, scripts, faults.")] = False
-    inspect: Annotated[bool, option("Serve a page that shows what arrives; with --admin, script faults.")] = (
-        False
-    )
+    inspect: Annotated[bool, option(_INSPECT)] = False
 
     def made(self, **settings: Any) -> Simulator:  # Any: more arguments of Simulator
         """Return the service that they describe."""

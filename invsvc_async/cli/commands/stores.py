@@ -240,9 +240,8 @@ def _verdict_in(word: str, option: str) -> Verdict:
     try:
         return Verdict(re.sub("[-_]", " ", word))
     except ValueError:
-        raise typer.BadParameter(
-            f"must be one of {', '.join(Verdict)}, not {word!r}", param_hint=option
-        ) from None
+        wrong = f"must be one of {', '.join(Verdict)}, not {word!r}"
+        raise typer.BadParameter(wrong, param_hint=option) from None
 
 
 async def _waits(kind: Kind, entries: Entries, entry: Entry) -> WireObject:

@@ -64,6 +64,13 @@ File = Annotated[
 ]
 
 
+@attrs.frozen
+class _How(Calling):
+    """The options of commands that find out what became of a write."""
+
+    story: Story = None
+
+
 async def write(
     what: What = None,
     words: Words = None,
@@ -71,8 +78,7 @@ async def write(
     file: File = None,
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     yes: Yes = False,
-    story: Story = None,
-    calling: Calling,
+    how: _How,
 ) -> int:
     """
     Send one write: `invsvc write webhooks.create url=https://me.example/in events=invoice.created`.
@@ -88,7 +94,9 @@ async def write(
         raise typer.BadParameter("give either an operation with arguments, or --file")
     with interruptible():  # the pipe may give nothing
         content = None if file is None else file.read()
-    check_outputs({"--secrets-to": secrets_to, "--story": story}, input=None if file is None else file.name)
+    check_outputs(
+        {"--secrets-to": secrets_to, "--story": how.story}, input=None if file is None else file.name
+    )
 
     def make(client: Client) -> Write[Any]:
         if content is None:
@@ -97,16 +105,14 @@ async def write(
         else:
             lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
             if len(lines) != 1:
-                several = (
-                    f"{len(lines)} writes. Use `invsvc batch` for several" if lines else "it has no write"
-                )
-                raise InvalidRequestError(f"--file: {several}")
+                found = f"{len(lines)} writes. Use `invsvc batch` for several"
+                raise InvalidRequestError(f"--file: {found if lines else 'it has no write'}")
             write = client.write_from(lines[0])
         if not yes:
             _confirm_delete(write)
         return write
 
-    return await _finish(make, calling, secrets_to, story)
+    return await _finish(make, how, secrets_to)
 
 
 def _confirm_delete(write: Write[Any]) -> None:
@@ -123,21 +129,19 @@ def _confirm_delete(write: Write[Any]) -> None:
         raise
 
 
-async def settle(
-    file: IntentFile, *, same_mode: SameMode = False, story: Story = None, calling: Calling
-) -> int:
+async def settle(file: IntentFile, *, same_mode: SameMode = False, how: _How) -> int:
     """
     Find out whether a write was applied: `invsvc settle invsvc-intent-row-17.json`.
 
     It only reads, so it can be repeated safely.
     Exits with 0 if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
-    check_outputs({"--story": story}, intent=file)
+    check_outputs({"--story": how.story}, intent=file)
     intent, waiting = intent_in(file), WaitingForWrite()
-    async with calling.client(on_decision=waiting.on_decision) as client:
+    async with how.client(on_decision=waiting.on_decision) as client:
         with waiting.shown(client):
             outcome = await client.settle(intent, same_mode=same_mode)
-    return _print_outcome(outcome, as_json=calling.json_, story=story)
+    return _print_outcome(outcome, how)
 
 
 async def resume(
@@ -145,8 +149,7 @@ async def resume(
     *,
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     same_mode: SameMode = False,
-    story: Story = None,
-    calling: Calling,
+    how: _How,
 ) -> int:
     """
     Complete an interrupted write: `invsvc resume invsvc-intent-row-17.json`.
@@ -154,20 +157,16 @@ async def resume(
     It reads first, and sends the write again only if the reads prove that it was not applied.  Exits with 0
     if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
-    check_outputs({"--secrets-to": secrets_to, "--story": story}, intent=file)
+    check_outputs({"--secrets-to": secrets_to, "--story": how.story}, intent=file)
     intent = intent_in(file)
-    return await _finish(
-        lambda client: client.resume(intent, same_mode=same_mode), calling, secrets_to, story
-    )
+    return await _finish(lambda client: client.resume(intent, same_mode=same_mode), how, secrets_to)
 
 
-async def _finish(
-    make: Callable[[Client], Write[Any]], calling: Calling, secrets_to: Path, story: Path | None
-) -> int:
+async def _finish(make: Callable[[Client], Write[Any]], how: _How, secrets_to: Path) -> int:
     """Send the write that *make* returns, print its outcome, and return the exit code."""
     waiting, task = WaitingForWrite(), asyncio.current_task()
     assert task is not None
-    async with calling.client(on_decision=waiting.on_decision) as client:
+    async with how.client(on_decision=waiting.on_decision) as client:
         write = make(client)
         known: list[Outcome[Any]] = []
         # So that its intent is stored, or its verdict shown.  The latter is sent when a terminal is closed.
@@ -182,8 +181,8 @@ async def _finish(
                 raise
             finally:
                 write.close()
-                _store_unsettled(client, calling.profile)
-            code = _print_outcome(outcome, as_json=calling.json_, story=story)
+                _store_unsettled(client, how.profile)
+            code = _print_outcome(outcome, how)
     if lost is not None:
         raise lost
     return code
@@ -211,10 +210,10 @@ async def _sent(
     return outcome, None
 
 
-def _print_outcome(outcome: Outcome[Any], *, as_json: bool, story: Path | None) -> int:
-    """Print verdict, story and value, write the whole *story* to a file, and return the exit code."""
+def _print_outcome(outcome: Outcome[Any], how: _How) -> int:
+    """Print verdict, story and value, write the whole story to a file, and return the exit code."""
     with reporting(f"{outcome.intent.operation}: {outcome.verdict}: {outcome.message}"):
-        if as_json:
+        if how.json_:
             from invsvc_async.codec.encode import plain_of
             from invsvc_async.reconcile.outcome import summary
 
@@ -223,11 +222,11 @@ def _print_outcome(outcome: Outcome[Any], *, as_json: bool, story: Path | None) 
             emit_json({**summary(outcome, plain_of), "story": lines, "intent": intent})
         else:
             _print(outcome)
-    if story is not None:
+    if how.story is not None:
         try:
-            write_private(story, outcome.to_json())
+            write_private(how.story, outcome.to_json())
         except OSError as error:  # does not change the verdict or the exit code
-            fail(f"{story}: cannot write the story: {error.strerror}")
+            fail(f"{how.story}: cannot write the story: {error.strerror}")
     return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(outcome.verdict, Exit.FAILED)
 
 
