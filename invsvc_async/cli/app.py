@@ -6,12 +6,13 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 import typer.main
@@ -22,9 +23,6 @@ from invsvc_async.cli.options import expanded, group_of
 from invsvc_async.cli.output import Exit, discard_output, errors_as_json, fail, note
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.storage.private_file import errors_naming
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 __all__ = ["run"]
 
@@ -131,6 +129,9 @@ app: typer.Typer = group_of(
 )
 
 
+_DEBUG = "Show tracebacks, and log decisions about writes. INVSVC_LOG=debug also logs requests."
+
+
 def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's signature
     if asked:
         typer.echo(__version__)
@@ -140,13 +141,7 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's signature
 @app.callback()
 def _globals(
     *,
-    debug: Annotated[
-        bool,
-        typer.Option(
-            "--debug",
-            help="Show tracebacks, and log decisions about writes. INVSVC_LOG=debug also logs requests.",
-        ),
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help=_DEBUG)] = False,
     version: Annotated[  # noqa: ARG001 - handled by its callback
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import attrs
 
@@ -13,9 +14,6 @@ from invsvc_async.codec import unstructure
 from invsvc_async.errors import FieldError
 from invsvc_async.export.files import csv_row, escaped_formula, text_of
 from invsvc_async.models.common import Model, wire_names
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["Form", "Sink", "cell", "show"]
 

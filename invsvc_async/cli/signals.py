@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
-    from types import FrameType
+from types import FrameType
 
 __all__ = ["handled", "interruptible", "stop_signals", "unhandled"]
 

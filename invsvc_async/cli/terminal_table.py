@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -14,9 +15,6 @@ from rich.text import Text
 from invsvc_async.cli.visible_text import visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.errors import UnreadableResponseError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["EscapingConsole", "print_fields", "print_table", "wrapped"]
 

@@ -30,6 +30,9 @@ __all__ = ["conformance", "demo", "failures", "show"]
 
 UNKNOWN_ALLOWED = 0.01
 STORIES = 3
+_DUPLICATES = "duplicates (took effect again)"
+_SHOULD_BE_ZERO = {_DUPLICATES: "red", "wrong verdicts": "red"}
+_SHOULD_BE_ZERO[f"reported {Verdict.UNKNOWN}"] = "yellow"  # which is true, but no use
 _UNASKED = "effects that belong to no write"  # a row that is left out if there are none
 _LABELS = {
     "writes": "writes requested",
@@ -172,8 +175,8 @@ def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -
     for name in columns[0]:
         numbers = [each[name] for each in columns]
         if any(numbers) or name != _UNASKED:
-            style = "bold" if _matters(name) else "dim"
-            shown.add_row(name, *(_coloured(name, f"{number:,}") for number in numbers), style=style)
+            style = "bold" if name in _SHOULD_BE_ZERO else "dim"
+            shown.add_row(name, *(_coloured(name, number) for number in numbers), style=style)
     shown.add_row("time", *(f"{run.seconds:.1f} s" for run in pair), style="dim")
     out.print(shown)
     for wrong in runs["sdk"].judgement.wrong[:STORIES]:
@@ -216,7 +219,7 @@ def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int
         "writes requested": judged.asked,
         "  had no effect": judged.asked - judged.effective,
         "  took effect": judged.effective,
-        "duplicates (took effect again)": judged.duplicates,
+        _DUPLICATES: judged.duplicates,
         _UNASKED: judged.unasked,
         "effects in the service": judged.effects,
         f"reported {Verdict.APPLIED}": judged.verdicts.get(Verdict.APPLIED, 0),
@@ -235,17 +238,10 @@ def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int
     }
 
 
-def _matters(name: str) -> bool:
-    """Return whether this row is one of the three to look at."""
-    return name.startswith(("duplicates", "wrong verdicts", f"reported {Verdict.UNKNOWN}"))
-
-
-def _coloured(name: str, number: str) -> str:
-    """Colour the numbers that should be zero."""
-    if not _matters(name):
-        return number
-    bad = "yellow" if name.startswith("reported") else "red"  # unknown is true, but no use
-    return f"[bold green]{number}[/]" if number == "0" else f"[bold {bad}]{number}[/]"
+def _coloured(name: str, number: int) -> str:
+    """Format a number, in colour if it should be zero."""
+    bad = _SHOULD_BE_ZERO.get(name)
+    return f"{number:,}" if bad is None else f"[bold {bad if number else 'green'}]{number:,}[/]"
 
 
 async def conformance(

@@ -55,10 +55,9 @@ async def write_failed(entries: Entries, path: Path) -> None:
     count = checks = lacking = 0
     with _file(path) as file:
         async for write in failed_writes(entries):
-            if write.missing is not None:
-                lacking += 1
-                if lacking <= _SHOWN:
-                    note(f"{write.key}: {write.missing}")
+            lacking += write.missing is not None
+            if write.missing is not None and lacking <= _SHOWN:
+                note(f"{write.key}: {write.missing}")
             if write.line is not None:
                 file.write(_line(write.line))
                 count, checks = count + 1, checks + ("check" in write.line)

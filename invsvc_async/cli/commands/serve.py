@@ -12,7 +12,7 @@ import attrs
 import typer
 
 from invsvc_async.cli.commands.trigger import Credentials, PayloadVersion
-from invsvc_async.cli.options import FaultPlan, Port, fault_plan, number, option
+from invsvc_async.cli.options import FaultPlan, Port, check_url, fault_plan, number, option
 from invsvc_async.cli.output import note
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ async def serve(
     service = of.made(deliver=deliver_to is not None, delivery_backoff=1.0, deliveries_kept=_KEPT)
     missing: list[str] = []
     if deliver_to is not None:
-        credentials.check_url(deliver_to, "--deliver-to")
+        check_url(deliver_to, "--deliver-to", insecure=credentials.allow_insecure_http)
         headers, secret = credentials.header(), credentials.secret()
         given = {"INVSVC_SHARED_HEADER": headers, "INVSVC_WEBHOOK_SECRET": secret}
         missing = [name for name, value in given.items() if not value]

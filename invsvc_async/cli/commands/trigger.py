@@ -44,10 +44,6 @@ class Credentials:
     shared_header_file: Annotated[Path | None, option(_HEADER, "FILE", callback=existing_file)] = None
     allow_insecure_http: InsecureHttp = False
 
-    def check_url(self, url: str, option: str) -> None:
-        """Check that events can go to the value of *option*."""
-        check_url(url, option, insecure=self.allow_insecure_http)
-
     def secret(self) -> str | None:
         """Return the webhook's secret from a file or the environment."""
         return next(iter(_text_in(self.secret_file, "INVSVC_WEBHOOK_SECRET").split()), None)
@@ -110,7 +106,7 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
     if type_ not in (known := ("all", *EVENTS)):
         advice = did_you_mean(type_, known) or f"Use one of {', '.join(known)}"
         raise typer.BadParameter(f"unknown type {type_!r}. {advice}")
-    credentials.check_url(to, "--to")
+    check_url(to, "--to", insecure=credentials.allow_insecure_http)
     secret, headers = credentials.secret(), credentials.header()
     if secret is None and signed:
         raise typer.BadParameter("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
