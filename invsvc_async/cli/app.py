@@ -48,9 +48,12 @@ COMMANDS = {
     "and print matching settings, or store them",
     "conformance": "Judge a client in any language",
 }
-_MODULES = {"demo": "conformance", "journal": "stores"}  # others have the name of their command
-_MODULES |= dict.fromkeys(("get", "list", "export"), "read")
-_MODULES |= dict.fromkeys(("settle", "resume", "explain"), "write")
+_MODULES = {  # of those that are not in a module with their name
+    "demo": "conformance",
+    "journal": "stores",
+    **dict.fromkeys(("get", "list", "export"), "read"),
+    **dict.fromkeys(("settle", "resume", "explain"), "write"),
+}
 _SHORT = ("get", "write", "settle", "resume")  # make a few requests
 _HELP = SimpleNamespace(help_option_names=["-h", "--help"])
 

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = ["VirtualClock", "aioresponses", "quick_client", "serving"]
 
-_SOURCES = {"VirtualClock": "clock", "aioresponses": "aioresponses_adapter"}
-_SOURCES |= dict.fromkeys(("quick_client", "serving"), "service")
+_SOURCES = {
+    "VirtualClock": "clock",
+    "aioresponses": "aioresponses_adapter",
+    "quick_client": "service",
+    "serving": "service",
+}
 
 
 def __getattr__(name: str) -> object:
