@@ -244,6 +244,9 @@ def _coloured(name: str, number: int) -> str:
     return f"{number:,}" if bad is None else f"[bold {bad if number else 'green'}]{number:,}[/]"
 
 
+Timeout = Annotated[float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")]
+
+
 async def conformance(
     words: Annotated[list[str], argument("The client's command; put -- before it.", "COMMAND")],
     *,
@@ -251,9 +254,7 @@ async def conformance(
     concurrency: Annotated[int, number(int, "Requested number of writes in flight.", least=1)] = 50,
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
     faults: FaultPlan = FAULTS,
-    timeout: Annotated[
-        float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")
-    ] = 300.0,
+    timeout: Timeout = 300.0,
     json_: Annotated[bool, option("Print the result as JSON.")] = False,
 ) -> int:
     """

@@ -17,17 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["doctor"]
 
+_JOURNEY = "An existing journey, to check whether it can be read."
+_WRITE = "Store the settings in this profile of invsvc.toml."
 _MARKS = {True: "ok", False: "!!", None: "?"}
 
 
 async def doctor(
     *,
-    journey: Annotated[
-        str | None, option("An existing journey, to check whether it can be read.", "ID")
-    ] = None,
-    write: Annotated[
-        str | None, option("Store the settings in this profile of invsvc.toml.", "PROFILE")
-    ] = None,
+    journey: Annotated[str | None, option(_JOURNEY, "ID")] = None,
+    write: Annotated[str | None, option(_WRITE, "PROFILE")] = None,
     calling: Calling,
 ) -> int:
     """

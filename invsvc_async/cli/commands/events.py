@@ -59,14 +59,14 @@ def _moment(text: str) -> float:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
+_STORE = "The receiver's store: a SQLite file, or postgresql://…"
+
+
 @attrs.frozen
 class At:
     """The options of each command: where the store is, and how its content is printed."""
 
-    store: Annotated[
-        str,
-        option("The receiver's store: a SQLite file, or postgresql://…", "FILE", envvar="INVSVC_EVENT_STORE"),
-    ]
+    store: Annotated[str, option(_STORE, "FILE", envvar="INVSVC_EVENT_STORE")]
     table: Annotated[str, option("The table in PostgreSQL.", "NAME")] = "invsvc_delivery"
     json_: Json = False
 
@@ -89,18 +89,17 @@ class At:
             await store.close()
 
 
+Type = Annotated[str | None, option("Only events of this type.", "TYPE", autocompletion=complete_event)]
+_SINCE = "Received at this time (UTC) or later; 1d means a day ago."
+
+
 @attrs.frozen
 class Filter:
     """The options of commands that select events by what is known of them."""
 
-    type_: Annotated[
-        str | None, option("Only events of this type.", "TYPE", autocompletion=complete_event)
-    ] = None
+    type_: Type = None
     handler: Annotated[str | None, option("Only what is for the handler with this name.", "NAME")] = None
-    since: Annotated[
-        float | None,
-        option("Received at this time (UTC) or later; 1d means a day ago.", "TIME", parser=_moment),
-    ] = None
+    since: Annotated[float | None, option(_SINCE, "TIME", parser=_moment)] = None
     until: Annotated[float | None, option("Received before this time.", "TIME", parser=_moment)] = None
 
     async def of(
@@ -131,6 +130,10 @@ class Choice(Filter):
 
 
 events: typer.Typer = group_of()
+_BODIES = "Kept bodies: older than this. As --older-than."
+_DEAD = "Dead letters: older than this. None by default."
+_LISTED = "Dead letters, events that wait, handled ones, or all."
+_DROPPED = "With --all: dead letters, events that wait, or kept bodies of handled ones."
 
 
 @events.command("list")
@@ -138,10 +141,7 @@ events: typer.Typer = group_of()
 async def list_(
     at: At,
     *,
-    state: Annotated[
-        Literal["dead", "open", "handled", "all"],
-        option("Dead letters, events that wait, handled ones, or all."),
-    ] = "dead",
+    state: Annotated[Literal["dead", "open", "handled", "all"], option(_LISTED)] = "dead",
     chosen: Filter,
     after: Annotated[int, number(int, "Continue after this id.", least=0, most=_LARGEST, metavar="ID")] = 0,
     limit: Annotated[int, number(int, "Maximum number of events.", least=1)] = 100,
@@ -211,10 +211,7 @@ async def drop(
     chosen: Choice,
     at: At,
     *,
-    state: Annotated[
-        Literal["dead", "open", "handled"],
-        option("With --all: dead letters, events that wait, or kept bodies of handled ones."),
-    ] = "dead",
+    state: Annotated[Literal["dead", "open", "handled"], option(_DROPPED)] = "dead",
     yes: Yes = False,
 ) -> int:
     """
@@ -317,12 +314,8 @@ async def prune(
     at: At,
     *,
     older_than: Annotated[str, option("Handled longer ago than this.", "AGE", callback=_age)] = "30d",
-    bodies: Annotated[
-        str | None, option("Kept bodies: older than this. As --older-than.", "AGE", callback=_age)
-    ] = None,
-    dead: Annotated[
-        str | None, option("Dead letters: older than this. None by default.", "AGE", callback=_age)
-    ] = None,
+    bodies: Annotated[str | None, option(_BODIES, "AGE", callback=_age)] = None,
+    dead: Annotated[str | None, option(_DEAD, "AGE", callback=_age)] = None,
 ) -> None:
     """
     Delete handled events that are old: `invsvc events prune --older-than 7d --store events.db`.

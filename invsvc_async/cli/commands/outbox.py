@@ -50,13 +50,11 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
         else:
             note(words)
 
+    # The application has created a file; a misspelt path is not a new one.
+    settings = {"concurrency": concurrency, "create": is_postgres(place), **sending.settings}
     async with sending.client_for(concurrency) as client, AsyncExitStack() as stack:
         take = await sending.secret_sink(stack)
-        create = is_postgres(place)  # the application has created a file; a misspelt path is not a new one
-        opening = Outbox.open(
-            place, client, concurrency=concurrency, on_secret=take, create=create, **sending.settings
-        )
-        outbox = await stack.enter_async_context(opening)
+        outbox = await stack.enter_async_context(Outbox.open(place, client, on_secret=take, **settings))
         try:
             with handled(stop_signals(), stop):
                 async with outbox.dispatching():

@@ -50,6 +50,10 @@ __all__ = ["BATCH", "JOURNAL", "OUTBOX", "PAGE", "Place", "attach", "journal", "
 PAGE = ("invsvc_async.cli", "batch_watch.html")
 _UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
 _MOST = 100_000  # writes that are counted
+_JSONL = "Write each outcome as a line of JSON here; - is stdout."
+_FAILED = "Write what is not applied here, as lines of a batch's input; - is stdout."
+_RETRIED = "not-applied, refused, superseded or unknown; repeatable."
+_OPENED = "Open the page in a browser, or only print its address."
 _STATE = "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
 _STATES = ("to do", "sending")
 _DAY = 86_400_000  # ms
@@ -59,6 +63,8 @@ _KEPT = {  # why a write was not pruned
     "other": "finished later than that, not acknowledged yet, or empty already",
 }
 
+_AGE = "Finished at least so long ago."
+Days = Annotated[float, number(float, _AGE, least=0, most=100_000, metavar="DAYS")]
 Place = Annotated[str, argument("A file, or postgresql://…", "PLACE", show_default=False)]
 
 
@@ -266,13 +272,8 @@ async def report(
     at: At,
     *,
     html: Annotated[Path | None, option("Write an HTML page here.", "FILE")] = None,
-    jsonl: Annotated[
-        Path | None, option("Write each outcome as a line of JSON here; - is stdout.", "FILE")
-    ] = None,
-    failed: Annotated[
-        Path | None,
-        option("Write what is not applied here, as lines of a batch's input; - is stdout.", "FILE"),
-    ] = None,
+    jsonl: Annotated[Path | None, option(_JSONL, "FILE")] = None,
+    failed: Annotated[Path | None, option(_FAILED, "FILE")] = None,
 ) -> None:
     """
     Report verdicts, durations, and what to do about each write that is not applied:
@@ -313,9 +314,7 @@ async def watch(
     at: At,
     *,
     port: Port = 0,
-    open_: Annotated[
-        bool, option("Open the page in a browser, or only print its address.", names=("--open/--no-open",))
-    ] = True,
+    open_: Annotated[bool, option(_OPENED, names=("--open/--no-open",))] = True,
 ) -> None:
     """
     Watch the writes on a page: `invsvc KIND watch PLACE`.  Stop with Ctrl-C.
@@ -378,9 +377,7 @@ async def retry(
     at: At,
     keys: Annotated[list[str] | None, argument("Keys of writes.", "KEY")] = None,
     *,
-    verdict: Annotated[
-        list[str] | None, option("not-applied, refused, superseded or unknown; repeatable.", "VERDICT")
-    ] = None,
+    verdict: Annotated[list[str] | None, option(_RETRIED, "VERDICT")] = None,
     force: Annotated[bool, option("Send them even over newer writes to the same resource.")] = False,
 ) -> int:
     """
@@ -449,9 +446,7 @@ async def prune(
     kind: Kind,
     at: At,
     *,
-    days: Annotated[
-        float, number(float, "Finished at least so long ago.", least=0, most=100_000, metavar="DAYS")
-    ],
+    days: Days,
     unacknowledged: Annotated[bool, option("Also those whose verdict nobody has acknowledged.")] = False,
 ) -> None:
     """
