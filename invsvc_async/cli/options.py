@@ -7,12 +7,12 @@ import inspect
 import re
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from copy import copy
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 import attrs
@@ -23,7 +23,7 @@ from invsvc_async.cli.signals import interruptible
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AsyncExitStack
 
     from invsvc_async.client import Client
@@ -35,30 +35,25 @@ __all__ = [
     "is_insecure", "number",
 ]  # fmt: skip
 
+Command: TypeAlias = Callable[..., Coroutine[Any, Any, int | None] | int | None]
+Call: TypeAlias = Callable[..., None]
 _INFINITE = float("inf")
 _LAST = ("json_", "profile", "team")  # in the help
 
 
 def group_of(**settings: Any) -> typer.Typer:  # Any: those of typer
     """Return a group of commands."""
-    given: dict[str, Any] = {
-        "rich_markup_mode": "markdown",
-        "no_args_is_help": True,
-        "add_completion": False,
-    } | settings
-    return typer.Typer(**given)
+    settings = {"add_completion": False, "no_args_is_help": True, **settings}
+    return typer.Typer(rich_markup_mode="markdown", **settings)
 
 
-def expanded(
-    command: Callable[..., Coroutine[Any, Any, int | None] | int | None], *, lacks: Collection[str] = (),
-    short: bool = False, **bound: object,
-) -> Callable[..., None]:  # fmt: skip
+def expanded(command: Command, *, lacks: str = "", short: bool = False, **bound: object) -> Call:
     """
     Return *command*, as typer takes it, with the fields of its parameters that are attrs classes.
 
     What it returns is the exit code. If it is a coroutine function, it is run to its end; a *short* one makes
-    a few requests. It has none of the options that it *lacks*, and *bound* are arguments that are not given
-    by the user.
+    a few requests. It has none of the options that it *lacks*, which are names with spaces between them, and
+    *bound* are arguments that are not given by the user.
     """
     signature = inspect.signature(command, eval_str=True)
     own = [each for each in signature.parameters.values() if each.name not in bound]
@@ -78,7 +73,8 @@ def expanded(
         if code:
             raise typer.Exit(code)
 
-    shown = [each for parameter in own for each in _options_of(parameter) if each.name not in lacks]
+    options = [each for parameter in own for each in _options_of(parameter)]
+    shown = [each for each in options if each.name not in lacks.split()]
     shown.sort(key=lambda each: each.name in _LAST)
     call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
     return call

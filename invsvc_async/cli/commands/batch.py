@@ -275,5 +275,5 @@ def _facts(summary: Summary, progress: Progress, bad: int, *, discarded: bool) -
     }
 
 
-batch.command()(expanded(worker, lacks=("tag", "stop_after")))
+batch.command()(expanded(worker, lacks="tag stop_after"))
 attach(batch, BATCH)

@@ -21,7 +21,6 @@ from invsvc_async.resources.by_name import called
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from invsvc_async.api.operations import Operation
     from invsvc_async.cli.formatting import Form, Sink
     from invsvc_async.codec.exact_json import WireObject
 
@@ -108,7 +107,10 @@ async def list_(
         raise typer.BadParameter("this list has no pages", param_hint="--resume")
     form: Form = "json" if calling.json_ else "jsonl" if jsonl else "csv" if csv else "table"
     sink = Sink(form, _columns(fields, form, operation.result), escape_formulas, wide)
-    arguments = (_largest(operation) if all_ else {}) | arguments_of(operation, words or [])
+    # The largest limit of a list without pages; a parameter whose name is assumed is left out.
+    named = {each.name: each.maximum for each in operation.parameters if not each.assumed}
+    limit = named.get("limit") if all_ and "cursor" not in named else None
+    arguments = ({"limit": limit} if limit else {}) | arguments_of(operation, words or [])
     await _print_list(operation.name, arguments, sink, calling, every=all_, resume=resume)
 
 
@@ -173,13 +175,6 @@ async def _items(
             if token := pages.token_after(page):
                 tell(f"there are more: use --all, or --resume {token}")
             return
-
-
-def _largest(operation: Operation) -> dict[str, int]:
-    """Return the largest limit of a list without pages; a parameter whose name is assumed is left out."""
-    named = {each.name: each.maximum for each in operation.parameters if not each.assumed}
-    limit = None if "cursor" in named else named.get("limit")
-    return {} if limit is None else {"limit": limit}
 
 
 _EXPORTS = {"invoices": "invoices.egress"}

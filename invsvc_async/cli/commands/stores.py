@@ -473,11 +473,10 @@ async def prune(
 
 def attach(app: typer.Typer, kind: Kind) -> typer.Typer:
     """Add the commands of one kind to its group, and return that."""
-    lacks = kind.lacks.split()
     for command in (list_, show, report, watch, workers, retry, drop, prune):
         name = command.__name__.rstrip("_")
-        if name not in lacks:
-            made = expanded(command, lacks=lacks, kind=kind)
+        if name not in kind.lacks.split():
+            made = expanded(command, lacks=kind.lacks, kind=kind)
             made.__doc__ = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
             app.command(name)(made)
     return app
