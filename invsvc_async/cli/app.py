@@ -54,6 +54,7 @@ _MODULES = {  # of those that are not in a module with their name
     **dict.fromkeys(("get", "list", "export"), "read"),
     **dict.fromkeys(("settle", "resume", "explain"), "write"),
 }
+_DEBUG = "Show tracebacks, and log decisions about writes. INVSVC_LOG=debug also logs requests."
 _SHORT = ("get", "write", "settle", "resume")  # make a few requests
 _HELP = SimpleNamespace(help_option_names=["-h", "--help"])
 
@@ -130,9 +131,6 @@ def _as_given(param: Any) -> SimpleNamespace:  # Any: the same
 app: typer.Typer = group_of(
     cls=Commands, add_completion=True, pretty_exceptions_enable=False, context_settings=vars(_HELP)
 )
-
-
-_DEBUG = "Show tracebacks, and log decisions about writes. INVSVC_LOG=debug also logs requests."
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's signature
