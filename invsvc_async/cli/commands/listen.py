@@ -16,7 +16,7 @@ from invsvc_async import events
 from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.files import check_outputs, content_of, existing_file
 from invsvc_async.cli.options import InsecureHttp, Port, check_url, option
-from invsvc_async.cli.output import Exit, emit_json, fail, note, say
+from invsvc_async.cli.output import Exit, fail, note, tell
 from invsvc_async.cli.secrets_file import end_line
 from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done
@@ -146,13 +146,9 @@ class Listener:
         return headers
 
     def _print(self, event: events.Event) -> None:
-        if self.as_json:
-            emit_json(_record(event))
-        else:
-            family = event.version if isinstance(event, events.ResourceEvent) else "signed"
-            test = "test" if event.is_test else ""
-            cells = (_now(), event.type, family, event.id or "", test)
-            say("\t".join(cells).rstrip())
+        family = event.version if isinstance(event, events.ResourceEvent) else "signed"
+        cells = (_now(), event.type, family, event.id or "", "test" if event.is_test else "")
+        tell(_record(event), "\t".join(cells).rstrip(), json_=self.as_json)
         sys.stdout.flush()
 
 

@@ -14,7 +14,7 @@ import typer
 from invsvc_async.cli.arguments import complete_event, did_you_mean
 from invsvc_async.cli.files import content_of, existing_file
 from invsvc_async.cli.options import InsecureHttp, argument, check_url, number, option
-from invsvc_async.cli.output import Exit, emit_json, fail, say
+from invsvc_async.cli.output import Exit, fail, tell
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
 from invsvc_async.errors import UnreadableResponseError
@@ -110,16 +110,16 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
     secret, headers = credentials.secret(), credentials.header()
     if secret is None and signed:
         raise typer.BadParameter("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
-    settings: WireObject = {"url": to, "signed": signed, "secret": secret, "headers": headers}
-    settings["attempts"] = 16 if retries else 1
-    first = {**settings, "version": version, "test": test, "changes": _changes(set_ or ())}
+    again: WireObject = {"url": to, "signed": signed, "secret": secret, "headers": headers}
+    again["attempts"] = 16 if retries else 1
+    first = {**again, "version": version, "test": test, "changes": _changes(set_ or ())}
     events = [each for each in types for _ in range(count)]
     turns = [each for each in range(len(events)) for _ in range(1 + duplicates)]
     seed = randbits(32) if seed is None else seed
     if reorder:
         random.Random(seed).shuffle(turns)
     async with Simulator(seed=seed, delivery_backoff=backoff) as service:
-        sent = await _send(service, events, turns, first, settings)
+        sent = await _send(service, events, turns, first, again)
     return _report(sent, as_json=json_)
 
 
@@ -144,10 +144,8 @@ async def _send(
 def _report(sent: Sequence[Delivery], *, as_json: bool) -> int:
     for delivery in sent:
         answers = [attempt.status or attempt.error for attempt in delivery.attempts]
-        if as_json:
-            emit_json({"type": delivery.event, "answers": answers, "body": delivery.body.decode()})
-        else:
-            say(f"{delivery.event}\t{', '.join(map(str, answers))}")
+        plain = {"type": delivery.event, "answers": answers, "body": delivery.body.decode()}
+        tell(plain, f"{delivery.event}\t{', '.join(map(str, answers))}", json_=as_json)
     failed = sum(not delivery.delivered for delivery in sent)
     if failed:
         advice = "The receiver's log says why"

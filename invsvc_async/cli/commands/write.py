@@ -27,7 +27,7 @@ from invsvc_async.cli.files import (
     named,
 )
 from invsvc_async.cli.options import Calling, Yes, argument, confirm, option
-from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, say, told
+from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, told
 from invsvc_async.cli.signals import handled, interruptible, unhandled
 from invsvc_async.cli.waiting import WaitingForWrite
 from invsvc_async.codec import envelope
@@ -300,14 +300,12 @@ def explain(
         f"{type(event).__name__.lower() if event else 'start'}: {_decided(decision)}"
         for event, decision in steps
     ]
+    plain = {"said": stored, "verdict": now, "same": stored == now, "decisions": decisions}
+    story = [tell(intent, history, now, reason), "decision after each event:"]
     if json_:
-        emit_json({"said": stored, "verdict": now, "same": stored == now, "decisions": decisions})
+        emit_json(plain)
     else:
-        out = console()
-        out.print(tell(intent, history, now, reason), markup=False)
-        out.print("decision after each event:")
-        for line in decisions:
-            say(f"  {line}")
+        print_hanging("\n".join([*story, *(f"  {line}" for line in decisions)]))
     if stored != now:
         fail(f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}")
     return Exit.DONE if stored == now else Exit.FAILED
