@@ -40,8 +40,8 @@ _NAMES = {
     "client_tax_id": "client_tax_id clientTaxId tax_id rfc",
     "page": "page page_number pageNumber",
 }
-CANDIDATES: Final = {role: tuple(names.split()) for role, names in _NAMES.items()}
-IMPORTS: Final = {  # parameters of the table-database listing
+CANDIDATES: Final[dict[str, tuple[str, ...]]] = {role: tuple(names.split()) for role, names in _NAMES.items()}
+IMPORTS: Final[dict[str, tuple[str, ...]]] = {  # parameters of the table-database listing
     "dbtable_limit": CANDIDATES["limit"],
     "dbtable_state": ("state", "status", "mapping_state", "filter"),
 }

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Columns", "ParquetSink"]
 
-pa, pq = pyarrow("pyarrow"), pyarrow("pyarrow.parquet")
+pa: Any = pyarrow("pyarrow")  # Any: pyarrow is untyped
+pq: Any = pyarrow("pyarrow.parquet")  # Any: the same
 ROWS = 10_000  # rows in a part and a row group, and so in memory
 _PLAIN: dict[Any, Any] = {  # Any: Python types and Arrow types
     str: pa.string(),

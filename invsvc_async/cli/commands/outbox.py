@@ -6,7 +6,7 @@ import asyncio
 import sys
 from contextlib import AsyncExitStack
 from textwrap import dedent
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -51,7 +51,7 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
             note(words)
 
     # The application has created a file; a misspelt path is not a new one.
-    settings = {"concurrency": concurrency, "create": is_postgres(place), **sending.settings}
+    settings: dict[str, Any] = {"concurrency": concurrency, "create": is_postgres(place), **sending.settings}
     async with sending.client_for(concurrency) as client, AsyncExitStack() as stack:
         take = await sending.secret_sink(stack)
         outbox = await stack.enter_async_context(Outbox.open(place, client, on_secret=take, **settings))
