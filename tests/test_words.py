@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections import Counter
 from decimal import Decimal
@@ -14,7 +13,8 @@ from invsvc_async.batch.reports.html import page_of
 from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.reports.summary import Report
 from invsvc_async.batch.result import Progress, Result, Summary
-from invsvc_async.cli.commands import batch, report as batch_report
+from invsvc_async.cli import progress as progress_bar
+from invsvc_async.cli.commands import report as batch_report
 from invsvc_async.cli.commands.write import _decided
 from invsvc_async.cli.formatting import show
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
@@ -147,18 +147,16 @@ def test_bar_of_a_batch():
     progress = Progress(
         done=30, skipped=900, under_way=4, settling=2, rate=7.0, seconds=1.0, verdicts={Verdict.APPLIED: 30}
     )
-    assert batch._whole(progress, 1000) == "930 of 1,000, about 10 s left"
-    assert batch._this_run(progress) == "this run: 30, 7/s; 30 applied; 900 were done before; 2 settling"
+    assert progress_bar._whole(progress, 1000) == "930 of 1,000, about 10 s left"
+    assert (
+        progress_bar._this_run(progress) == "this run: 30, 7/s; 30 applied; 900 were done before; 2 settling"
+    )
     paused = attrs.evolve(progress, paused="it is away", next_probe=4.0, settling=0, skipped=0)
-    assert batch._whole(paused, 20) == "30 of 30"
-    assert batch._this_run(paused) == "this run: 30, 7/s; 30 applied; paused: it is away, next probe in 4 s"
-
-
-def test_end_of_a_worker_that_was_given_nothing(capsys):
-    """As JSON it counts the whole batch, and nothing done now."""
-    batch._print_summary(Summary(to_do=2), None, [], as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["to_do"], told["done_now"], told["skipped"]) == (2, 0, 0)
+    assert progress_bar._whole(paused, 20) == "30 of 30"
+    assert (
+        progress_bar._this_run(paused)
+        == "this run: 30, 7/s; 30 applied; paused: it is away, next probe in 4 s"
+    )
 
 
 @pytest.mark.parametrize(

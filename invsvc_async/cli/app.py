@@ -6,72 +6,56 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from invsvc_async._version import __version__
-from invsvc_async.cli.options import expanded
+from invsvc_async.cli.options import expanded, group_of
 from invsvc_async.cli.output import Exit, discard_output, errors_as_json, fail, note
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.storage.private_file import errors_naming
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 __all__ = ["run"]
 
-_DOCTOR = (
-    "Check what the specification leaves open in a deployment, with reads only, and print matching settings, "
-    "or store them"
-)
-# Command name: module in `commands` with its function or group, and the first sentence of its help.
-# Only the requested command is imported; the list of commands imports none.
+# The first sentence of each command's help.  The list of commands imports none of them.
 COMMANDS = {
-    "demo": (
-        "conformance.demo",
-        "Run the same writes under faults through an ordinary client and through this one",
-    ),
-    "serve": ("serve.command", "Run the embedded service"),
-    "get": ("read.get", "Read one item"),
-    "list": ("read.list_", "List items"),
-    "write": ("write.command", "Send one write"),
-    "batch": ("batch.app", "Run the writes of a file, one per line"),
-    "outbox": (
-        "outbox.app",
-        "Send the writes that applications have committed to an outbox, and look after them",
-    ),
-    "journal": (
-        "stores.journal",
-        "Show, retry or delete the writes in the journal of a client, `Client(journal=…)`",
-    ),
-    "settle": ("write.settle", "Find out whether a write was applied"),
-    "resume": ("write.resume", "Complete an interrupted write"),
-    "explain": (
-        "write.explain",
-        "Explain how a verdict was reached, and check that the current rules still reach it",
-    ),
-    "listen": ("listen.command", "Receive events"),
-    "events": (
-        "events.app",
-        "Show, handle again or drop the events in a receiver's store, which may be in use meanwhile",
-    ),
-    "trigger": ("trigger.command", "Send events"),
-    "export": ("read.export", "Export invoices"),
-    "reconcile": ("reconcile.command", "Compare your own rows with the service"),
-    "doctor": ("doctor.command", _DOCTOR),
-    "conformance": ("conformance.conformance", "Judge a client in any language"),
+    "demo": "Run the same writes under faults through an ordinary client and through this one",
+    "serve": "Run the embedded service",
+    "get": "Read one item",
+    "list": "List items",
+    "write": "Send one write",
+    "batch": "Run the writes of a file, one per line",
+    "outbox": "Send the writes that applications have committed to an outbox, and look after them",
+    "journal": "Show, retry or delete the writes in the journal of a client, `Client(journal=…)`",
+    "settle": "Find out whether a write was applied",
+    "resume": "Complete an interrupted write",
+    "explain": "Explain how a verdict was reached, and check that the current rules still reach it",
+    "listen": "Receive events",
+    "events": "Show, handle again or drop the events in a receiver's store, which may be in use meanwhile",
+    "trigger": "Send events",
+    "export": "Export invoices",
+    "reconcile": "Compare your own rows with the service",
+    "doctor": "Check what the specification leaves open in a deployment, with reads only, "
+    "and print matching settings, or store them",
+    "conformance": "Judge a client in any language",
 }
+_MODULES = {  # of those that are not in a module with their name
+    "demo": "conformance",
+    "journal": "stores",
+    **dict.fromkeys(("get", "list", "export"), "read"),
+    **dict.fromkeys(("settle", "resume", "explain"), "write"),
+}
+_DEBUG = "Show tracebacks, and log decisions about writes. INVSVC_LOG=debug also logs requests."
 _SHORT = ("get", "write", "settle", "resume")  # make a few requests
-
-
 _HELP = SimpleNamespace(help_option_names=["-h", "--help"])
 
 
@@ -96,16 +80,15 @@ class Commands(TyperGroup):
         """Load a command; return ``None`` if the name is unknown."""
         if cmd_name not in COMMANDS:
             return None
-        place, summary = COMMANDS[cmd_name]
         if self._lists_only:
-            return TyperCommand(cmd_name, short_help=summary)
-        module, _, name = place.partition(".")
-        group = getattr(import_module(f"invsvc_async.cli.commands.{module}"), name)
+            return TyperCommand(cmd_name, short_help=COMMANDS[cmd_name])
+        module = import_module(f"invsvc_async.cli.commands.{_MODULES.get(cmd_name, cmd_name)}")
+        group = getattr(module, "list_" if cmd_name == "list" else cmd_name)
         if not isinstance(group, typer.Typer):
             command, group = group, typer.Typer(add_completion=False, rich_markup_mode="markdown")
             group.command(cmd_name)(expanded(command, short=cmd_name in _SHORT))
         found = _for_people(typer.main.get_command(group))
-        found.name = cmd_name
+        found.name, found.help = cmd_name, found.help or f"{COMMANDS[cmd_name]}."
         for each in (found, *getattr(found, "commands", {}).values()):
             words = " ".join((each.help or "").split())  # click cuts a text that it shortens itself
             each.short_help = re.split(r"[.:;](?=\s|$)", words, maxsplit=1)[0]
@@ -133,27 +116,21 @@ def _for_people(command: Any) -> Any:  # Any: the same
         for one in (*each.params, each.get_help_option(_HELP)):
             described = getattr(one, "type_descriptor", None)  # older typer has none
             if described is not None and described.annotation in (bool, str, list[str]):
-                one.get_runtime_param = partial(_AsGiven, one)
+                one.get_runtime_param = partial(_as_given, one)
             if isinstance(one, TyperArgument) or one.is_flag:
                 one.display_type_rich = lambda *_, **__: ""  # older typer does not ask for it
     return command
 
 
-class _AsGiven:
-    """Converts no value."""
-
-    def __init__(self, param: Any) -> None:  # Any: the same
-        self._no_value = () if param.multiple or param.nargs == -1 else None
-
-    def coerce(self, value: Any, **_: Any) -> Any:  # Any: the same
-        """Return *value*."""
-        return self._no_value if value is None else value
+def _as_given(param: Any) -> SimpleNamespace:  # Any: the same
+    """Return what converts no value of *param*."""
+    no_value = () if param.multiple or param.nargs == -1 else None
+    return SimpleNamespace(coerce=lambda value, **_: no_value if value is None else value)
 
 
-app: typer.Typer = typer.Typer(
-    cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown",
-    context_settings=vars(_HELP),
-)  # fmt: skip
+app: typer.Typer = group_of(
+    cls=Commands, add_completion=True, pretty_exceptions_enable=False, context_settings=vars(_HELP)
+)
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's signature
@@ -165,13 +142,7 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's signature
 @app.callback()
 def _globals(
     *,
-    debug: Annotated[
-        bool,
-        typer.Option(
-            "--debug",
-            help="Show tracebacks, and log decisions about writes. INVSVC_LOG=debug also logs requests.",
-        ),
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help=_DEBUG)] = False,
     version: Annotated[  # noqa: ARG001 - handled by its callback
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
@@ -193,10 +164,7 @@ def _globals(
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code.  Tracebacks are shown only with ``--debug``."""
-    _open_standard_streams()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # latin-1, for example, lacks some characters
-            stream.reconfigure(errors="replace")
+    _prepare_standard_streams()
     words = _debug_first(arguments)
     restored = errors_as_json.set("--json" in _before_end(arguments))
     try:
@@ -217,12 +185,15 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
-def _open_standard_streams() -> None:
+def _prepare_standard_streams() -> None:
     """Replace closed ones (``<&-``) by the null device, before a journal or socket gets their numbers."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             null = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - open until the end
             setattr(sys, name, null)
+        elif mode == "w" and isinstance(stream, TextIOWrapper):  # latin-1, for example, lacks some characters
+            stream.reconfigure(errors="replace")
 
 
 def _show_warning(

@@ -83,9 +83,8 @@ def _check_choice(operation: Operation, row: Parameter | None, value: object) ->
     for each in value if isinstance(value, list) else [value]:
         if isinstance(each, str) and each not in row.choices and (words := did_you_mean(each, row.choices)):
             known = "an event type" if row.form is Form.EVENTS else f"one of {', '.join(row.choices)}"
-            raise InvalidRequestError(
-                f"{row.name}: {each!r} is not {known}", operation=operation.name, hint=words
-            )
+            wrong = f"{row.name}: {each!r} is not {known}"
+            raise InvalidRequestError(wrong, operation=operation.name, hint=words)
 
 
 def complete_operation(kind: Kind, *, many: bool | None = None) -> Callable[[str], list[str]]:

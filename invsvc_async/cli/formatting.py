@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import attrs
 
@@ -13,9 +14,6 @@ from invsvc_async.codec import unstructure
 from invsvc_async.errors import FieldError
 from invsvc_async.export.files import csv_row, escaped_formula, text_of
 from invsvc_async.models.common import Model, wire_names
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["Form", "Sink", "cell", "show"]
 
@@ -35,7 +33,7 @@ def show(value: Any) -> None:  # Any: a model, or plain data
     rows = [row for row in rows if row[1] and row[0] != "secret"]
     out = console()
     if out.is_terminal:
-        print_facts(out, dict(rows))
+        print_facts(dict(rows))
     else:
         table(("field", "value"), rows)
 

@@ -7,61 +7,53 @@ import inspect
 import re
 import signal
 import sys
-import threading
-from collections.abc import Coroutine
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from copy import copy
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 import attrs
 import typer
-from typer.core import TyperGroup
 from typer.models import OptionInfo
 
+from invsvc_async.cli.signals import interruptible
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AsyncExitStack
-    from types import FrameType
 
     from invsvc_async.client import Client
-    from invsvc_async.errors import InvalidRequestError
-    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.simulator import Faults
 
 __all__ = [
-    "FAULTS", "Calling", "Concurrency", "EscapeFormulas", "FaultPlan", "InsecureHttp", "IntentFile", "Json",
-    "Port", "Profile", "SameMode", "SecretsTo", "Sending", "Story", "Yes", "check_outputs", "check_url",
-    "client_of", "confirm", "content_of", "existing_file", "expanded", "fault_plan", "group_of", "handled",
-    "intent_in", "interruptible", "is_insecure", "named", "number", "stop_signals", "unhandled",
+    "FAULTS", "Calling", "Concurrency", "EscapeFormulas", "FaultPlan", "InsecureHttp", "Json", "Port",
+    "Profile", "Sending", "Yes", "check_url", "client_of", "confirm", "expanded", "fault_plan", "group_of",
+    "is_insecure", "number",
 ]  # fmt: skip
 
-_SQLITE = b"SQLite format 3\0"
+Command: TypeAlias = Callable[..., Coroutine[Any, Any, int | None] | int | None]
+Call: TypeAlias = Callable[..., None]
 _INFINITE = float("inf")
 _LAST = ("json_", "profile", "team")  # in the help
 
 
-def group_of(help_: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
+def group_of(**settings: Any) -> typer.Typer:  # Any: those of typer
     """Return a group of commands."""
-    return typer.Typer(
-        cls=cls, add_completion=False, rich_markup_mode="markdown", no_args_is_help=True, help=help_
-    )
+    settings = {"add_completion": False, "no_args_is_help": True, **settings}
+    return typer.Typer(rich_markup_mode="markdown", **settings)
 
 
-def expanded(
-    command: Callable[..., Coroutine[Any, Any, int | None] | int | None], *, lacks: Collection[str] = (),
-    short: bool = False, **bound: object,
-) -> Callable[..., None]:  # fmt: skip
+def expanded(command: Command, *, lacks: str = "", short: bool = False, **bound: object) -> Call:
     """
     Return *command*, as typer takes it, with the fields of its parameters that are attrs classes.
 
     What it returns is the exit code. If it is a coroutine function, it is run to its end; a *short* one makes
-    a few requests. It has none of the options that it *lacks*, and *bound* are arguments that are not given
-    by the user.
+    a few requests. It has none of the options that it *lacks*, which are names with spaces between them, and
+    *bound* are arguments that are not given by the user.
     """
     signature = inspect.signature(command, eval_str=True)
     own = [each for each in signature.parameters.values() if each.name not in bound]
@@ -81,7 +73,8 @@ def expanded(
         if code:
             raise typer.Exit(code)
 
-    shown = [each for parameter in own for each in _options_of(parameter) if each.name not in lacks]
+    options = [each for parameter in own for each in _options_of(parameter)]
+    shown = [each for each in options if each.name not in lacks.split()]
     shown.sort(key=lambda each: each.name in _LAST)
     call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
     return call
@@ -147,26 +140,6 @@ Concurrency = Annotated[int, number(int, "Maximum writes in flight in this proce
 InsecureHttp = Annotated[bool, option("Send events over plain HTTP to another machine.")]
 
 
-def _in_existing_folder(story: Path | None) -> Path | None:
-    """Check the folder before a write is sent; afterwards it would be too late."""
-    if story is not None and not story.parent.is_dir():
-        raise typer.BadParameter(f"{story.parent} is not a directory")
-    return story
-
-
-Story = Annotated[
-    Path | None,
-    option(
-        "Write the history of the decision here, for `invsvc explain`.",
-        "FILE",
-        dir_okay=False,
-        callback=_in_existing_folder,
-    ),
-]
-SecretsTo = Annotated[
-    Path, option("Write the secret of a new webhook here (mode 0600); it is never printed.", "FILE")
-]
-SameMode = Annotated[bool, option("Confirm that the credential has the intent's team and data mode.")]
 Yes = Annotated[bool, option("Do not ask before a delete.", names=("--yes", "-y"))]
 Json = Annotated[bool, option("Print the result as JSON, and errors as JSON on stderr.")]
 EscapeFormulas = Annotated[bool, option("In CSV, put ' before text that a spreadsheet would run.")]
@@ -233,73 +206,17 @@ def confirm(question: str) -> None:
             typer.confirm(question, abort=True, err=True)
 
 
-@contextmanager
-def interruptible(
-    handler: Callable[[int, FrameType | None], object] | signal.Handlers = signal.SIG_DFL,
-) -> Generator[None]:
-    """
-    End the block at once on Ctrl-C: by *handler*, or with the process, if nothing has begun.
-
-    An event loop would cancel its task, which takes effect only after the block.  And Python notices a signal
-    that comes just before a blocking read only after that.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def stop_signals() -> list[signal.Signals]:
-    """Return the signals that end a run, also that of a closed terminal, unless it is ignored (nohup)."""
-    return [signal.SIGINT, signal.SIGTERM, *unhandled("SIGHUP")]
-
-
-def unhandled(*names: str) -> list[signal.Signals]:
-    """Return those of these signals that this system knows and that would end the process."""
-    numbers = [signal.Signals[name] for name in names if hasattr(signal, name)]
-    return [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
-
-
-@contextmanager
-def handled(numbers: Sequence[signal.Signals], call: Callable[[], object]) -> Generator[None]:
-    """Call *call* in the running event loop at each of these signals, until the block ends."""
-    loop = asyncio.get_running_loop()
-    with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not the main thread
-        for number in numbers:
-            loop.add_signal_handler(number, call)
-    try:
-        yield
-    finally:
-        with suppress(NotImplementedError, ValueError, RuntimeError):
-            for number in numbers:
-                loop.remove_signal_handler(number)
-
-
-def existing_file(file: Path | None) -> Path | None:
-    """Check that an input file exists; ``-`` is standard input."""
-    if file is not None and str(file) != "-" and (file.is_dir() or not file.exists()):
-        why = "is a directory" if file.is_dir() else "does not exist"
-        raise typer.BadParameter(f"file {str(file)!r} {why}")
-    return file
-
-
 def check_url(url: str, option: str, *, insecure: bool) -> None:
     """Check that the value of *option* is an address to which events, and what authenticates them, can go."""
-    try:
+    valid = False
+    with suppress(ValueError):  # whose text may be a part of a password
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # whose text may be a part of a password
-        valid = False
     if not valid:
         raise typer.BadParameter("must be an http(s) URL", param_hint=option)
     if is_insecure(url) and not insecure:
-        raise typer.BadParameter(
-            "is plain HTTP to another machine. Use https, or --allow-insecure-http", param_hint=option
-        )
+        wrong = "is plain HTTP to another machine. Use https, or --allow-insecure-http"
+        raise typer.BadParameter(wrong, param_hint=option)
 
 
 def is_insecure(url: str) -> bool:
@@ -327,80 +244,6 @@ def fault_plan(text: str) -> Faults:
         return Faults.parse(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--faults") from error
-
-
-def check_outputs(outputs: Mapping[str, Path | None], **inputs: Path | str | None) -> None:
-    """
-    Check, before anything is done, that no output would replace, or be mixed with, another file in use.
-
-    *outputs* are the files of options, and *inputs* what else the command uses. No output may be a database.
-    """
-    used = {place: f"the {name}" for name, file in inputs.items() if (place := _place_of(file)) is not None}
-    for option, file in outputs.items():
-        place = _place_of(file)
-        if place is None:
-            continue
-        if place in used:
-            raise typer.BadParameter(f"{file} is {used[place]}. Use another file.", param_hint=option)
-        if _is_database(place):
-            raise typer.BadParameter(
-                f"{file} is a database, such as a journal. Use another file.", param_hint=option
-            )
-        used[place] = f"the file of {option}"
-
-
-def _place_of(file: Path | str | None) -> Path | None:
-    """Return where a file is or will be; ``None`` for standard input, devices and addresses."""
-    if file is None or str(file) == "-" or "://" in str(file):
-        return None
-    try:
-        place = Path(file).resolve()
-        return place if place.is_file() or not place.exists() else None
-    except OSError:  # reported when the file is opened
-        return None
-
-
-def _is_database(place: Path) -> bool:
-    try:
-        with place.open("rb") as file:
-            return file.read(len(_SQLITE)) == _SQLITE
-    except OSError:  # it does not exist, or is reported when it is written
-        return False
-
-
-def content_of(file: Path) -> bytes:
-    """Return the content of an input file; ``-`` is standard input."""
-    with interruptible():
-        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-
-
-IntentFile = Annotated[
-    Path, argument("The intent, as JSON; - is standard input.", "INTENT", callback=existing_file)
-]
-
-
-def intent_in(file: Path) -> Intent:
-    """Return the intent in a file; ``-`` is standard input."""
-    from invsvc_async.errors import InvalidRequestError
-    from invsvc_async.reconcile.intent import Intent
-
-    content = content_of(file)
-    try:
-        return Intent.from_json(content)
-    except InvalidRequestError as error:
-        if b'"history":' not in content or b'"intent":' not in content:
-            raise named(error, file, "the file that `invsvc write` left, invsvc-intent-….json") from error
-        words = (
-            f"{file}: is a story, not an intent. `invsvc explain` reads it; its member `intent` is the intent"
-        )
-        raise InvalidRequestError(words, hint="Save that to a file of its own.") from error
-
-
-def named(error: InvalidRequestError, file: Path, expected: str) -> InvalidRequestError:
-    """Return *error* with the name of the *file*, and what was *expected* if that is something else."""
-    problem = "; ".join(error.problems)
-    hint = f"Use {expected}." if problem.startswith("not ") else None
-    return type(error)(f"{file}: {problem}", hint=hint)
 
 
 def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: arguments of Client

@@ -7,13 +7,13 @@ import sys
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from enum import IntEnum
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from invsvc_async.cli.visible_text import HIDDEN, visible
 
 # rich, and the codec, are imported when they are used: `invsvc --help` needs neither.
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from rich.console import Console
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Exit", "age", "console", "counted", "discard_output", "emit_json", "errors_as_json", "fail",
-    "is_terminal", "note", "print_facts", "print_hanging", "progress", "reporting", "table", "told",
-    "visible",
+    "is_terminal", "note", "print_facts", "print_hanging", "reporting", "say", "table", "tell", "told",
 ]  # fmt: skip
 
 _HANGING = 4  # columns
@@ -60,10 +59,10 @@ def console(*, stderr: bool = False) -> Console:
     width = None if on_terminal else _WIDE
     from invsvc_async.cli.terminal_table import EscapingConsole
 
+    plain: dict[str, Any] = {"highlight": False, "emoji": False}  # ":id:" is a part of some keys
     made = EscapingConsole(
-        file=stream, force_terminal=on_terminal, width=width, highlight=False, soft_wrap=not on_terminal,
-        emoji=False,  # ":id:" is a part of some keys and addresses, and not a picture
-    )  # fmt: skip
+        file=stream, force_terminal=on_terminal, width=width, soft_wrap=not on_terminal, **plain
+    )
     if stderr and on_terminal:
         _shared = stream, made
     return made
@@ -187,12 +186,26 @@ def table(
         sys.stdout.write("\t".join(cells) + "\n")
 
 
-def print_hanging(out: Console, text: str, *, style: str = "") -> None:
+def say(words: str) -> None:
+    """Print lines of text, which are not wrapped."""
+    sys.stdout.write(visible(words) + "\n")
+
+
+def tell(plain: Wire, words: str, *, json_: bool) -> None:
+    """Print what was done: *plain* as JSON, or else *words*."""
+    if json_:
+        emit_json(plain)
+    else:
+        say(words)
+
+
+def print_hanging(text: str, *, style: str = "") -> None:
     """Print lines with their indents; what does not fit a line is continued below it, indented further."""
     from rich.text import Text
 
     from invsvc_async.cli.terminal_table import wrapped
 
+    out = console()
     for line in visible(text).split("\n"):
         words = line.lstrip(" ")
         indent = len(line) - len(words)
@@ -201,27 +214,13 @@ def print_hanging(out: Console, text: str, *, style: str = "") -> None:
             indent = len(line) - len(words) + _HANGING
 
 
-def print_facts(out: Console, facts: Mapping[str, object]) -> None:
+def print_facts(facts: Mapping[str, object]) -> None:
     """Print names with their texts, aligned; what is not a text is left out."""
     told = [(visible(name), visible(text)) for name, text in facts.items() if isinstance(text, str)]
-    if out.is_terminal:
+    if is_terminal(sys.stdout):
         from invsvc_async.cli.terminal_table import print_fields
 
-        print_fields(out, told)
+        print_fields(console(), told)
         return
     for name, words in told:
-        out.print(f"  {name:<16} {words}", markup=False)
-
-
-@contextmanager
-def progress(words: str, total: int | None = None, *, shown: bool = True) -> Generator[Callable[[], None]]:
-    """Show a progress bar on stderr if it is a terminal; yields the function that advances it."""
-    if not (shown and is_terminal(sys.stderr)):
-        yield lambda: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
-        task = bar.add_task(words, total=total)
-        yield lambda: bar.advance(task)
+        say(f"  {name:<16} {words}")

@@ -98,9 +98,8 @@ class Table:
                     return
                 size += len(text)
                 if size > MAX_LINE:
-                    raise InvalidRequestError(
-                        f"line {first}: the row has more than {MAX_LINE:,} bytes, or a quote is not closed"
-                    )
+                    why = f"the row has more than {MAX_LINE:,} bytes, or a quote is not closed"
+                    raise InvalidRequestError(f"line {first}: {why}")
                 yield (text.removeprefix(BOM_UTF8) if at == 1 else text).decode(errors="surrogateescape")
 
         rows = csv.reader(texts(), delimiter=self._delimiter, strict=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -14,9 +15,6 @@ from rich.text import Text
 from invsvc_async.cli.visible_text import visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.errors import UnreadableResponseError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["EscapingConsole", "print_fields", "print_table", "wrapped"]
 
@@ -55,9 +53,10 @@ def print_table(
         max(cell_len(title), *(cell_len(line) for each in cells for line in each.split("\n")), 0)
         for title, cells in zip(titles, columns, strict=True)
     ]
+    words = [max(map(cell_len, " ".join(cells).split()), default=0) for cells in columns]
     least = [
-        width if is_whole else min(width, max(_NARROWEST, cell_len(title), *map(_longest_word, cells)))
-        for title, width, is_whole, cells in zip(titles, widths, whole, columns, strict=True)
+        width if is_whole else min(width, max(_NARROWEST, cell_len(title), min(_LONG_WORD, longest)))
+        for title, width, is_whole, longest in zip(titles, widths, whole, words, strict=True)
     ]
     fitting = len(titles)
     if wide:
@@ -136,7 +135,3 @@ def _readable(cell: str) -> str:
         if all(isinstance(each, str) for each in texts):
             return ", ".join(texts)
     return cell
-
-
-def _longest_word(cell: str) -> int:
-    return min(_LONG_WORD, max(map(cell_len, cell.split()), default=0))

@@ -8,13 +8,14 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from invsvc_async.cli.output import console, is_terminal, note, visible
+from invsvc_async.cli.output import console, is_terminal, note
+from invsvc_async.cli.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from contextlib import AbstractContextManager
 
-    from rich.spinner import Spinner
+    from rich.text import Text
 
     from invsvc_async.client import Client
     from invsvc_async.transport.session import DecisionReport
@@ -30,22 +31,17 @@ class _Message:
     """What is waited for, with the time limit; rich renders it several times per second."""
 
     def __init__(self, words: str, seconds: float) -> None:
-        self._spinner: Spinner | None = None  # rich is imported if there is a terminal
         self.set(words, seconds)
 
     def set(self, words: str, seconds: float) -> None:
         """Replace the words; *seconds* is the limit from now on."""
         self._words, self._until = visible(words), time.monotonic() + seconds
 
-    def __rich__(self) -> Spinner:
-        from rich.spinner import Spinner
-        from rich.text import Text
+    def __rich__(self) -> Text:
+        from rich.text import Text  # imported if there is a terminal
 
-        if self._spinner is None:
-            self._spinner = Spinner("dots")
         left = max(0.0, self._until - time.monotonic())
-        self._spinner.update(text=Text(f"{self._words} (at most {left:.0f} s)", style="dim"))
-        return self._spinner
+        return Text(f"{self._words} (at most {left:.0f} s)", style="dim")
 
 
 @contextmanager
@@ -54,15 +50,13 @@ def _spinner(message: _Message, *, shown: bool = True) -> Generator[None]:
     if not (shown and is_terminal(sys.stderr)):
         yield
         return
-    from rich.live import Live
-
-    live = Live(message, console=console(stderr=True), transient=True, refresh_per_second=10)
-    timer = asyncio.get_running_loop().call_later(_SILENCE, live.start)
+    status = console(stderr=True).status(message, spinner_style="none")
+    timer = asyncio.get_running_loop().call_later(_SILENCE, status.start)
     try:
         yield
     finally:
         timer.cancel()
-        live.stop()
+        status.stop()
 
 
 def waiting(words: str, seconds: float) -> AbstractContextManager[None]:

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Checkup", "Finding", "examine"]
 
 _NO_JOURNEY = "invsvc-doctor-none"
-_KINDS = {
-    "api_key": "an API key",
-    "oauth_token": "an OAuth access token",
-    "person_token": "a person's token",
-}
+_KINDS = {"api_key": "an API key", "oauth_token": "an OAuth access token", "person_token": "a person's token"}
 
 
 @attrs.frozen
@@ -112,14 +108,11 @@ async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> l
         answer, good = f"{answer}; it reads what only a person may. Use INVSVC_PERSON_TOKEN", False
     mode = list_.item("livemode")
     shown = {True: "live", False: "test"}.get(mode, "unknown: there is no invoice to show it")
-    found = [
-        Finding("kind of credential", answer, good),
-        Finding("data mode", shown, None if mode is None else True),
-    ]
+    found = [Finding("kind of credential", answer, good)]
+    found.append(Finding("data mode", shown, None if mode is None else True))
     if not is_person:
-        question = "parameters of the table-database listing"
         why = "not checked: needs a person's token with authority in the team"
-        found.append(Finding(question, why, None))
+        found.append(Finding("parameters of the table-database listing", why, None))
     return found
 
 
@@ -128,15 +121,14 @@ async def _journey(prober: Prober, journey: str | None) -> tuple[bool | None, Fi
     question = "GET /journeys/{id}"
     answer = await prober.path(f"/journeys/{journey or _NO_JOURNEY}", {})
     text = answer.words
-    if journey is not None and answer.status == 200:
-        return True, Finding(question, "exists", True)
     if answer.status in (405, 501):
         return False, Finding(question, text, False)
-    if journey is not None and answer.status == 404:
-        text = f"{text}. If the journey exists, the read does not"
-        return False, Finding(question, text, False)
-    if journey is not None:  # a failure shows nothing
-        return None, Finding(question, f"unknown ({text}). Try again", None)
+    if journey is not None:
+        if answer.status == 200:
+            return True, Finding(question, "exists", True)
+        if answer.status == 404:
+            return False, Finding(question, f"{text}. If the journey exists, the read does not", False)
+        return None, Finding(question, f"unknown ({text}). Try again", None)  # a failure shows nothing
     nowhere = await prober.path(f"/{_NO_JOURNEY}/{_NO_JOURNEY}", {})
     if answer.status == 404 and (answer.own, answer.error) != (nowhere.own, nowhere.error):
         why = "probably exists: the journey is missing, not the path. Use --journey ID to make sure"
@@ -154,9 +146,7 @@ def _clock(view: ClientOptions, wall: Callable[[], float]) -> Finding:
         return Finding(question, text, None)
     offset = wall() - now
     low, high = bounds.low - offset, bounds.high - offset
-    return Finding(
-        question=question, answer=f"{low:+.3f} to {high:+.3f} s from this machine's clock", good=True
-    )
+    return Finding(question, f"{low:+.3f} to {high:+.3f} s from this machine's clock", True)
 
 
 def _speed(prober: Prober) -> Finding:

@@ -7,7 +7,7 @@ something after 2001.  If only an invalid value is rejected with 400, the name i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
@@ -21,49 +21,54 @@ from invsvc_async.transport.session import Request
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.transport.session import ClientOptions
 
 __all__ = ["CANDIDATES", "IMPORTS", "Answer", "Named", "Prober", "ReadList", "find_names"]
 
 Sign = Literal["shown", "refused", "accepted", "ignored", "unclear"]
 
-CANDIDATES: Final[dict[str, tuple[str, ...]]] = {
-    "limit": ("limit", "per_page", "page_size", "pageSize", "size"),
-    "cursor": ("next", "cursor", "starting_after", "next_cursor", "page_token"),
-    "order_by": ("order_by", "orderBy", "sort_by", "sort"),
-    "order": ("order", "direction", "sort_order", "order_direction"),
-    "created_after": (
-        "created_after", "created[gte]", "created_at[gte]", "created_gte", "createdAfter", "created_from",
-        "start_date", "from",
-    ),
-    "created_before": (
-        "created_before", "created[lte]", "created_at[lte]", "created_lte", "createdBefore", "created_to",
-        "end_date", "to",
-    ),
-    "client_id": ("client_id", "clientId", "client", "customer_id"),
-    "client_tax_id": ("client_tax_id", "clientTaxId", "tax_id", "rfc"),
-    "page": ("page", "page_number", "pageNumber"),
-}  # fmt: skip
+_NAMES = {
+    "limit": "limit per_page page_size pageSize size",
+    "cursor": "next cursor starting_after next_cursor page_token",
+    "order_by": "order_by orderBy sort_by sort",
+    "order": "order direction sort_order order_direction",
+    "created_after": "created_after created[gte] created_at[gte] created_gte createdAfter created_from "
+    "start_date from",
+    "created_before": "created_before created[lte] created_at[lte] created_lte createdBefore created_to "
+    "end_date to",
+    "client_id": "client_id clientId client customer_id",
+    "client_tax_id": "client_tax_id clientTaxId tax_id rfc",
+    "page": "page page_number pageNumber",
+}
+CANDIDATES: Final[dict[str, tuple[str, ...]]] = {role: tuple(names.split()) for role, names in _NAMES.items()}
 IMPORTS: Final[dict[str, tuple[str, ...]]] = {  # parameters of the table-database listing
     "dbtable_limit": CANDIDATES["limit"],
     "dbtable_state": ("state", "status", "mapping_state", "filter"),
 }
+
+
+class _Values(NamedTuple):
+    """Values of a parameter: one that is not valid, one that is, and one that must empty the list."""
+
+    invalid: str = ""
+    valid: str = ""
+    emptying: str = ""
+
+
 _UNKNOWN: Final = "invsvc_doctor"  # a name that no service knows
-_INVALID: Final = {
-    "limit": "0", "cursor": "%", "order_by": _UNKNOWN, "order": _UNKNOWN, "created_after": _UNKNOWN,
-    "created_before": _UNKNOWN, "page": "0", "dbtable_limit": "0", "dbtable_state": _UNKNOWN,
-}  # fmt: skip
-_VALID: Final = {
-    "limit": "1", "order_by": "timestamp", "order": "asc", "created_after": "1000000000000",
-    "created_before": "4102444800000", "client_id": "none", "client_tax_id": "none", "page": "1",
-    "dbtable_limit": "1", "dbtable_state": "active",
-}  # fmt: skip
-_EMPTYING: Final = {  # values that must empty the list; times in ms: the years 2100 and 2001
-    "created_after": "4102444800000",
-    "created_before": "1000000000000",
-    "client_id": _UNKNOWN,
-    "client_tax_id": _UNKNOWN,
+_IN_2001, _IN_2100 = "1000000000000", "4102444800000"  # ms
+_VALUES: Final = {
+    "limit": _Values("0", "1"),
+    "cursor": _Values("%"),
+    "order_by": _Values(_UNKNOWN, "timestamp"),
+    "order": _Values(_UNKNOWN, "asc"),
+    "created_after": _Values(_UNKNOWN, _IN_2001, _IN_2100),
+    "created_before": _Values(_UNKNOWN, _IN_2100, _IN_2001),
+    "client_id": _Values("", "none", _UNKNOWN),
+    "client_tax_id": _Values("", "none", _UNKNOWN),
+    "page": _Values("0", "1"),
+    "dbtable_limit": _Values("0", "1"),
+    "dbtable_state": _Values(_UNKNOWN, "active"),
 }
 _CLIENT: Final = {"client_id": "id", "client_tax_id": "tax_id"}  # fields of an invoice's client
 _WITHOUT_EFFECT: Final = ("page", "dbtable_state")  # which no list shows
@@ -132,12 +137,9 @@ class Prober:
         except InvsvcError as error:
             return Answer(status=None, own=False, error=str(error))
         self.seconds.append(clock.now() - begun)
-        return Answer(status=200, items=_objects(envelope.data), next=envelope.next)
-
-
-def _objects(payload: Wire) -> list[WireObject]:
-    listed = payload.get("data") if is_object(payload) else payload  # some listings are nested in the payload
-    return [dict(each) for each in listed if is_object(each)] if isinstance(listed, list) else []
+        data = envelope.data.get("data") if is_object(envelope.data) else envelope.data  # some are nested
+        items = [dict(each) for each in data if is_object(each)] if isinstance(data, list) else []
+        return Answer(status=200, items=items, next=envelope.next)
 
 
 @attrs.frozen(kw_only=True)
@@ -184,7 +186,9 @@ async def find_names(ask: ReadList, candidates: Mapping[str, tuple[str, ...]] = 
 async def _find(listing: _ProbedList, role: str, names: tuple[str, ...]) -> Named:
     known, unclear = None, False
     for name in names:
-        sign = await _sign(listing, role, name)
+        reaction = await _reaction(listing, role, name)
+        sign = "ignored" if reaction == "ignored" else await _effect(listing, role, name)
+        sign = reaction if reaction in _REASONS and sign != "shown" else sign
         if sign == "shown" or (sign in _REASONS and role in _WITHOUT_EFFECT):
             return Named(role=role, name=name, certain=True, why=_REASONS[sign])
         if sign in _REASONS and known is None:
@@ -193,31 +197,21 @@ async def _find(listing: _ProbedList, role: str, names: tuple[str, ...]) -> Name
         unclear = unclear or sign == "unclear"
     if known is not None:
         return known
-    why = (
-        "too few records to show an effect"
-        if unclear
-        else f'none of {", ".join(names)} has an effect. Set the name, or "" to refuse its use'
-    )
+    why = f'none of {", ".join(names)} has an effect. Set the name, or "" to refuse its use'
+    why = "too few records to show an effect" if unclear else why
     return Named(role=role, name=None, certain=not unclear, why=why)
-
-
-async def _sign(listing: _ProbedList, role: str, name: str) -> Sign:
-    reaction = await _reaction(listing, role, name)
-    effect = "ignored" if reaction == "ignored" else await _effect(listing, role, name)
-    return reaction if reaction in _REASONS and effect != "shown" else effect
 
 
 async def _reaction(listing: _ProbedList, role: str, name: str) -> Sign:
     """Return what the status of an answer says about *name*; "unclear" if it says nothing."""
-    values = _VALID if listing.refuses_unknown else _INVALID
-    if role not in values:
+    value = _VALUES[role].valid if listing.refuses_unknown else _VALUES[role].invalid
+    if not value:
         return "unclear"
     with_filter = {"metadata.invsvc_doctor": "1"} if role == "page" else {}
-    status = (await listing.ask({**with_filter, name: values[role]})).status
-    signs: dict[int | None, Sign] = (
-        {200: "accepted", 400: "ignored"} if listing.refuses_unknown else {400: "refused"}
-    )
-    return signs.get(status, "unclear")
+    status = (await listing.ask({**with_filter, name: value})).status
+    if listing.refuses_unknown and status == 200:
+        return "accepted"
+    return "unclear" if status != 400 else "ignored" if listing.refuses_unknown else "refused"
 
 
 async def _effect(listing: _ProbedList, role: str, name: str) -> Sign:
@@ -228,10 +222,11 @@ async def _effect(listing: _ProbedList, role: str, name: str) -> Sign:
     async def ask(value: str) -> Answer:
         return await listing.ask({name: value})
 
-    if role in _EMPTYING and plain.items:
-        empty = await ask(_EMPTYING[role])
+    values = _VALUES[role]
+    if values.emptying and plain.items:
+        empty = await ask(values.emptying)
         client = plain.item("client")
-        kept = _VALID[role] if role not in _CLIENT else is_object(client) and client.get(_CLIENT[role])
+        kept = values.valid if role not in _CLIENT else is_object(client) and client.get(_CLIENT[role])
         if not isinstance(kept, str) or empty.status != 200 or empty.items:
             return _sign_of(empty, shown=not empty.items)
         full = await ask(kept)

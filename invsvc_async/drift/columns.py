@@ -96,7 +96,9 @@ class Columns:
         different: list[FieldDifference] = []
         for path, hint in filter(None, self.found.values()):
             ours, theirs = cells.get(path), at(item, path)
-            if path != self.key and not _equal(ours, None if self.blank and theirs == "" else theirs, hint):
+            compared = None if self.blank and theirs == "" else theirs
+            is_same = path == self.key or same(ours, compared)  # numbers by value
+            if not (is_same or (hint is Any and isinstance(ours, str) and ours == text_of(compared))):
                 different.append(FieldDifference(path, _shown(ours, hint), _shown(theirs, hint)))
         return different
 
@@ -174,14 +176,9 @@ def _wire(value: object, hint: Any, zone: tzinfo | None) -> Wire:  # Any: the fi
         hint = str
     if hint in _SCALARS:
         return _SCALARS[hint](value, zone)
-    return unstructure(
-        envelope.loads(value.encode()) if isinstance(value, str) and hint is not Any else value
-    )
-
-
-def _equal(ours: Wire, theirs: Wire, hint: Any) -> bool:  # Any: the field's type
-    """Compare numbers by value, and a free-form value (metadata) with its text too."""
-    return same(ours, theirs) or (hint is Any and isinstance(ours, str) and ours == text_of(theirs))
+    if isinstance(value, str) and hint is not Any:
+        value = envelope.loads(value.encode())
+    return unstructure(value)
 
 
 def _shown(value: Wire, hint: Any) -> Wire:  # Any: the field's type

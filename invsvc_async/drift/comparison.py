@@ -9,9 +9,8 @@ import sys
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import AsyncIterable
-from contextlib import ExitStack, aclosing, closing, suppress
+from contextlib import aclosing, closing, nullcontext, suppress
 from decimal import Decimal
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
@@ -23,14 +22,13 @@ from invsvc_async.codec import envelope, unstructure
 from invsvc_async.drift.columns import Columns, at, moment, words_of
 from invsvc_async.drift.table import Difference, Kind, Table
 from invsvc_async.errors import (
-    ConfigurationError,
     FilterNotHonouredError,
     InvalidRequestError,
     NotFoundError,
     UnreadableResponseError,
     ValidationFailedError,
 )
-from invsvc_async.export.files import text_of
+from invsvc_async.export.files import pyarrow, text_of
 from invsvc_async.export.walk import format_of
 from invsvc_async.resources.by_name import called
 from invsvc_async.storage.sqlite_file import in_words
@@ -197,7 +195,9 @@ class Comparison:
                 break
             by_span = reading == 2 and span is not None and self.what != "webhooks.list"
             if self.what == "webhooks.list":
-                await self._read_each(table, reading, keys)
+                for key in keys:
+                    with suppress(NotFoundError, InvalidRequestError):  # the latter: it cannot be an id
+                        self._take(table, reading, await self.client.webhooks.get(key))
             elif by_span:
                 with suppress(FilterNotHonouredError, InvalidRequestError, ValidationFailedError):
                     await self._read_list(table, reading, *(span or self._window))
@@ -222,11 +222,6 @@ class Comparison:
                     self._take(table, reading, item)
         return False
 
-    async def _read_each(self, table: Table, reading: int, ids: list[str]) -> None:
-        for each in ids:
-            with suppress(NotFoundError, InvalidRequestError):  # the latter: it cannot be an id
-                self._take(table, reading, await self.client.webhooks.get(each))
-
     def _take(self, table: Table, reading: int, item: Model) -> None:
         """Compare an item with its row, if it is in doubt."""
         plain = unstructure(item)
@@ -247,12 +242,12 @@ class Comparison:
 
 def rows_of_file(name: str, form: Form | None, delimiter: str) -> Iterator[tuple[int, object]]:
     """Yield each row of a file (``-`` is standard input) with its line, or in Parquet its number, from 1."""
-    with ExitStack() as stack:
-        file = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
+    with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
         lines = _Lines(file)
         try:
             if form == "parquet":
-                yield from _parquet_rows(file)
+                batches = pyarrow("pyarrow.parquet").ParquetFile(file).iter_batches(_AT_ONCE)
+                yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
             elif form == "csv":
                 yield from _csv_rows(lines, delimiter)
             else:
@@ -265,15 +260,15 @@ def rows_of_file(name: str, form: Form | None, delimiter: str) -> Iterator[tuple
             raise InvalidRequestError(words, hint="Nothing was compared. Correct the file.") from None
 
 
+@attrs.define
 class _Lines:
     """Lines of bounded length; ``number`` counts them."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.number = 0
+    file: BinaryIO
+    number: int = 0
 
     def __iter__(self) -> Iterator[str]:
-        while line := self._file.readline(MAX_LINE + 1):
+        while line := self.file.readline(MAX_LINE + 1):
             self.number += 1
             if len(line) > MAX_LINE:
                 raise ValueError(f"is longer than {MAX_LINE:,} bytes")
@@ -294,13 +289,3 @@ def _csv_rows(lines: _Lines, delimiter: str) -> Iterator[tuple[int, dict[str, st
             raise ValueError(f"has {len(cells)} cells, but the first line has {len(header)}")
         if cells:
             yield lines.number, dict(zip(header, cells, strict=True))
-
-
-def _parquet_rows(file: BinaryIO) -> Iterator[tuple[int, object]]:
-    try:
-        parquet: Any = import_module("pyarrow.parquet")  # Any: pyarrow is untyped
-    except ModuleNotFoundError:
-        words = "parquet: needs pyarrow. Install the extra: pip install 'invsvc-async[parquet]'."
-        raise ConfigurationError(words) from None
-    batches = parquet.ParquetFile(file).iter_batches(_AT_ONCE)
-    yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)

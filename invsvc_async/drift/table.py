@@ -145,9 +145,6 @@ class Table:
                 yield Difference(kind=Kind.DUPLICATE, key=key, line=line, note=note)
             if shown > 1:
                 parts = tuple(FieldDifference(*part) for part in envelope.loads(fields or b"[]"))
-                yield Difference(kind=Kind(kind), key=key, line=line, fields=parts, note=_note(key or ""))
-
-
-def _note(key: str) -> str:
-    is_plain = key == key.strip(" ") and key.isprintable()
-    return "" if is_plain else f"its key has white space or hidden characters: {key!r}"
+                is_plain = key is None or (key == key.strip(" ") and key.isprintable())
+                note = "" if is_plain else f"its key has white space or hidden characters: {key!r}"
+                yield Difference(kind=Kind(kind), key=key, line=line, fields=parts, note=note)

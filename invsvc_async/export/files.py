@@ -8,12 +8,13 @@ import os
 import re
 from datetime import datetime
 from decimal import Decimal
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
 from invsvc_async.codec import envelope, unstructure
-from invsvc_async.errors import FieldError, InvsvcError
+from invsvc_async.errors import ConfigurationError, FieldError, InvsvcError
 from invsvc_async.models.common import Model, wire_names
 from invsvc_async.storage.private_file import create_private
 
@@ -21,10 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = [
-    "ExportError", "Form", "TextSink", "csv_row", "escaped_formula", "named", "present",
-    "text_of",
-]  # fmt: skip
+__all__ = ["ExportError", "Form", "TextSink", "csv_row", "escaped_formula", "text_of"]
 
 Form = Literal["jsonl", "csv", "parquet"]
 _FORMULA = re.compile(r"[=+\-@\t\r\n]")
@@ -35,6 +33,22 @@ OTHER_COLUMNS = "another version of this package began it with other columns. St
 
 class ExportError(InvsvcError):
     """A value does not fit its column, or the files of an interrupted export were changed."""
+
+
+def pyarrow(module: str) -> Any:  # Any: it is untyped
+    """Import a *module* of pyarrow."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "pyarrow":
+            raise
+        words = "parquet: needs pyarrow. Install the extra: pip install 'invsvc-async[parquet]'."
+        raise ConfigurationError(words) from None
+
+
+def beside(path: Path, ending: str) -> Path:
+    """Return the path with *ending* after its name."""
+    return path.with_name(path.name + ending)
 
 
 def present(item: Model, name: str) -> Any:  # Any: a field's value
@@ -66,14 +80,16 @@ class TextSink:
 
     def open(self, mark: int | None) -> None:
         """Create the file, or truncate it to *mark*, which ``write`` returned."""
+        columns = [*wire_names(self.model).values(), PROBLEMS]
+        header = csv_row(columns).encode() if self.form == "csv" else b""
         if mark is None:
             self._file = create_private(self.path)
-            self._file.write(self._header())
+            self._file.write(header)
             return
         if not self.path.is_file() or self.path.stat().st_size < mark:
             raise ExportError(f"{self.path}: missing or truncated since the export stopped. Start over")
         self._file = self.path.open("r+b")
-        if self._file.read(len(header := self._header())) != header:
+        if self._file.read(len(header)) != header:
             raise ExportError(f"{self.path}: {OTHER_COLUMNS}")
         self._file.truncate(mark)
         self._file.seek(mark)
@@ -82,8 +98,7 @@ class TextSink:
         """Write a page and return the file size."""
         self._file.write(b"".join(map(self._line, items)))
         self._file.flush()
-        size: int = self._file.tell()
-        return size
+        return int(self._file.tell())
 
     def close(self, *, whole: bool) -> None:
         """Close the file; a *whole* one is on the disk then.  A second call does nothing."""
@@ -96,9 +111,6 @@ class TextSink:
 
     def tidy(self) -> None:
         """Do nothing: there is one file."""
-
-    def _header(self) -> bytes:
-        return csv_row([*wire_names(self.model).values(), PROBLEMS]).encode() if self.form == "csv" else b""
 
     def _line(self, item: Model) -> bytes:
         if self.form == "jsonl":

@@ -12,14 +12,13 @@ import os
 import shutil
 from datetime import datetime
 from decimal import Decimal
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
 import attrs
 
 from invsvc_async.codec import envelope, unstructure
 from invsvc_async.codec.fields import fields_of, is_model
-from invsvc_async.export.files import OTHER_COLUMNS, PROBLEMS, ExportError, named, present
+from invsvc_async.export.files import OTHER_COLUMNS, PROBLEMS, ExportError, beside, named, present, pyarrow
 from invsvc_async.models.common import Model
 from invsvc_async.storage.private_file import create_private
 
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Columns", "ParquetSink"]
 
-pa: Any = import_module("pyarrow")  # Any: pyarrow is untyped
-pq: Any = import_module("pyarrow.parquet")  # Any: the same
+pa: Any = pyarrow("pyarrow")  # Any: pyarrow is untyped
+pq: Any = pyarrow("pyarrow.parquet")  # Any: the same
 ROWS = 10_000  # rows in a part and a row group, and so in memory
 _PLAIN: dict[Any, Any] = {  # Any: Python types and Arrow types
     str: pa.string(),
@@ -61,10 +60,7 @@ class Columns:
     def table(self, items: Sequence[Model]) -> Any:  # Any: a pyarrow table
         """Return a table of *items*; raise ``ExportError`` if a number does not fit its column."""
         rows = [
-            {
-                **self._struct(item, str(present(item, "uuid") or "an item without uuid")),
-                PROBLEMS: named(item),
-            }
+            self._struct(item, str(present(item, "uuid") or "an item without uuid")) | {PROBLEMS: named(item)}
             for item in items
         ]
         return pa.Table.from_pylist(rows, schema=self.schema())
@@ -113,10 +109,9 @@ class Columns:
             return Decimal(0)
         fraction, whole = -exponent - (len(digits) - len(text)), len(digits) + exponent
         if fraction > self.scale or whole > self.precision - self.scale:
-            raise ExportError(
-                f"{path}: {value} does not fit decimal128({self.precision}, {self.scale}) without rounding. "
-                "Set another scale=, or export as jsonl or csv"
-            )
+            kind = f"decimal128({self.precision}, {self.scale})"
+            advice = "Set another scale=, or export as jsonl or csv"
+            raise ExportError(f"{path}: {value} does not fit {kind} without rounding. {advice}")
         return value
 
 
@@ -133,7 +128,7 @@ class ParquetSink:
     @property
     def folder(self) -> Path:
         """Folder of the parts."""
-        return self.path.with_name(self.path.name + ".parts")
+        return beside(self.path, ".parts")
 
     def open(self, mark: int | None) -> None:
         """Create an empty folder, or check that the first *mark* parts exist."""

@@ -15,7 +15,7 @@ from invsvc_async.codec.nesting import check_depth
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.export.files import ExportError, Form, TextSink
+from invsvc_async.export.files import ExportError, Form, TextSink, beside
 from invsvc_async.models import Invoice
 from invsvc_async.storage.file_lock import WhileOpen
 from invsvc_async.storage.private_file import errors_naming, write_private
@@ -89,12 +89,9 @@ async def invoices(
         raise ConfigurationError("on_page: must be a function that is not async.")
     path = Path(target)
     form = format_of(path, format)
-    shape: WireObject = {"form": form, "precision": precision, "scale": scale}
-    if escape_formulas:
-        if form != "csv":
-            raise ConfigurationError(f"escape_formulas: {form} has no formulas. Use it with csv only.")
-        shape["escape_formulas"] = True
     sink = _sink(path, form, precision, scale, escape_formulas=escape_formulas)
+    shape: WireObject = {"form": form, "precision": precision, "scale": scale}
+    shape |= {"escape_formulas": True} if escape_formulas else {}
     export = _Export(path, shape, sink, on_page)
     try:
         try:
@@ -120,8 +117,8 @@ class _Export:
     lock: WhileOpen = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.note_path = _note_path(self.path)
-        self.lock = WhileOpen(self.note_path.with_name(self.note_path.name + ".lock"))
+        self.note_path = beside(self.path, ".resume")
+        self.lock = WhileOpen(beside(self.note_path, ".lock"))
 
     def begin(self, *, resume: bool, overwrite: bool) -> _Note | None:
         """Open the file; return the note to continue from, if any."""
@@ -135,9 +132,8 @@ class _Export:
             hint = "Use another path, or overwrite=True (--overwrite)"
             raise ConfigurationError(f"{self.path}: already exists. {hint}")
         if note is not None and note.shape != self.shape:
-            raise ConfigurationError(
-                f"{self.note_path}: belongs to an export with {note.shape}. Use the same settings"
-            )
+            wrong = f"belongs to an export with {note.shape}. Use the same settings"
+            raise ConfigurationError(f"{self.note_path}: {wrong}")
         if note is None or not note.token:
             self._write_note("", 0)  # before there is a file, which is then never taken for a finished one
             self.sink.open(None)
@@ -175,7 +171,7 @@ class _Export:
 
     def _write_note(self, token: str, mark: int) -> None:
         note = _Note(token=token, mark=mark, rows=self.rows, shape=self.shape)
-        unfinished = self.note_path.with_name(self.note_path.name + ".new")
+        unfinished = beside(self.note_path, ".new")
         write_private(unfinished, json.dumps(attrs.asdict(note)))
         unfinished.replace(self.note_path)
 
@@ -210,29 +206,21 @@ def format_of(path: Path, given: str | None) -> Form:
 def _sink(
     path: Path, form: Form, precision: int, scale: int, *, escape_formulas: bool
 ) -> TextSink | ParquetSink:
+    if escape_formulas and form != "csv":
+        raise ConfigurationError(f"escape_formulas: {form} has no formulas. Use it with csv only.")
     if form != "parquet":
         return TextSink(path, form, Invoice, escape_formulas)
     if not 0 <= scale <= precision <= 38:
         wrong = f"decimal128({precision}, {scale}): invalid"
         raise ConfigurationError(f"{wrong}. Use 0 <= scale <= precision <= 38")
-    try:
-        from invsvc_async.export.parquet import Columns, ParquetSink
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "pyarrow":
-            raise
-        raise ConfigurationError(
-            "parquet: needs pyarrow. Install the extra: pip install 'invsvc-async[parquet]'."
-        ) from None
+    from invsvc_async.export.parquet import Columns, ParquetSink
+
     return ParquetSink(path, Columns(Invoice, precision, scale))
 
 
 def is_finished(path: Path) -> bool:
     """Return whether *path* exists, and is not an unfinished export."""
-    return path.exists() and not _note_path(path).exists()
-
-
-def _note_path(path: Path) -> Path:
-    return path.with_name(path.name + ".resume")
+    return path.exists() and not beside(path, ".resume").exists()
 
 
 def _read_note(path: Path) -> _Note | None:

@@ -10,6 +10,7 @@ and (0.7.9) it lacks an argument of newer aiohttp responses.
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,14 +55,8 @@ class aioresponses(_aioresponses):  # noqa: N801 - the name that users know
     async def _request_mock(
         self, orig_self: aiohttp.ClientSession, method: str, url: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        gates = [
-            each
-            for each in (
-                kwargs.get("data"),
-                *(getattr(middleware, "__self__", None) for middleware in kwargs.get("middlewares") or ()),
-            )
-            if isinstance(each, Gate)
-        ]
+        owners = (getattr(each, "__self__", None) for each in kwargs.get("middlewares") or ())
+        gates = [each for each in (kwargs.get("data"), *owners) if isinstance(each, Gate)]
         # The library deep-copies every call, so bodies are replaced by their bytes, and headers by a dict.
         kwargs["headers"] = dict(kwargs.get("headers") or {})
         for gate in gates:
@@ -78,16 +73,12 @@ def _patched(build: Any) -> Any:
     takes_writer = "stream_writer" in inspect.signature(aiohttp.ClientResponse.__init__).parameters
 
     def built(self: RequestMatch, *args: Any, **kwargs: Any) -> Any:
-        kind = kwargs.get("response_class") or aiohttp.ClientResponse
+        kind: Any = kwargs.get("response_class") or aiohttp.ClientResponse
         if takes_writer:
-            kwargs["response_class"] = lambda *a, **k: kind(
-                *a, **{"stream_writer": SimpleNamespace(output_size=0), **k}
-            )
+            kwargs["response_class"] = partial(kind, stream_writer=SimpleNamespace(output_size=0))
         response = build(self, *args, **kwargs)
-        if "Content-Length" not in response._headers:
-            response._headers["Content-Length"] = str(
-                len(response.content._buffer[0]) if response.content._buffer else 0
-            )
+        sent = response.content._buffer
+        response._headers.setdefault("Content-Length", str(len(sent[0]) if sent else 0))
         return response
 
     return built

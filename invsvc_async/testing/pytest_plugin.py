@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.simulator import Simulator
 
-__all__ = [
-    "invsvc_client", "invsvc_client_options", "invsvc_database", "invsvc_service", "invsvc_service_options",
-]  # fmt: skip
-
 _AIOHTTP = "aiohttp.pytest_plugin"
 
 
@@ -166,23 +162,16 @@ def _name(request: pytest.FixtureRequest, what: str) -> str:
     marker, by_anyio = item.get_closest_marker("asyncio"), item.get_closest_marker("anyio")
     if by_anyio and (backend := request.getfixturevalue("anyio_backend_name")) != "asyncio":
         pytest.fail(f"invsvc_{what} runs on asyncio, not {backend}. Override anyio_backend", pytrace=False)
-    if marker is None and not by_anyio and not item.config.pluginmanager.hasplugin(_AIOHTTP):
-        _check_mode(item.config, what)
+    has, mode = item.config.pluginmanager.hasplugin, item.config.getini
+    if not (marker or by_anyio or has(_AIOHTTP)) and has("asyncio") and mode("asyncio_mode") == "strict":
+        # pytest's own words do not say why nothing runs it
+        words = "nothing runs this async test. Mark the test with pytest.mark.asyncio or pytest.mark.anyio"
+        pytest.fail(f"invsvc_{what}: {words}, or set asyncio_mode = auto", pytrace=False)
     if marker is None or by_anyio:
         return f"_invsvc_{what}"
     default = request.config.getini("asyncio_default_test_loop_scope")
     scope = marker.kwargs.get("loop_scope") or marker.kwargs.get("scope") or default
     return f"_invsvc_{what}_in_{scope}"
-
-
-def _check_mode(config: pytest.Config, what: str) -> None:
-    """Fail if no plugin runs an async test without a mark: pytest's own words do not say why."""
-    if config.pluginmanager.hasplugin("asyncio") and config.getini("asyncio_mode") == "strict":
-        pytest.fail(
-            f"invsvc_{what}: nothing runs this async test. Mark the test with pytest.mark.asyncio or "
-            "pytest.mark.anyio, or set asyncio_mode = auto",
-            pytrace=False,
-        )
 
 
 def _is_async(request: pytest.FixtureRequest) -> bool:

@@ -140,7 +140,7 @@ async def test_many_bad_lines(invsvc, here):
 
 async def test_progress_in_a_file(service, invsvc, here, monkeypatch):
     """Where no bar can be shown, lines say how far the batch is, before its end."""
-    monkeypatch.setattr("invsvc_async.cli.commands.batch._EVERY", 0.0)
+    monkeypatch.setattr("invsvc_async.cli.progress._EVERY", 0.0)
     file = write_file(here / "w.jsonl", line(1), line(2))
     _, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets")
     lines = out.splitlines()

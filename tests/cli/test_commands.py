@@ -185,35 +185,6 @@ def test_list_with_a_broken_field(invsvc, served):
     assert "1 malformed fields" in ran.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["list", "invoices"], "invoices: unknown. Use one of invoices.egress"),
-        (["get", "webhooks.create"], "webhooks.create: unknown. Use one of"),
-        (["get", "users"], "users.get: user_id: missing"),
-        (["get", "users", "usr_1", "usr_2"], "'usr_2': unexpected. Write name=value"),
-        (["list", "invoices.egress", "limit=x"], "limit: 'x' is not a valid whole number"),
-        (["list", "invoices.egress", "created_after=soon"], "created_after: 'soon' is not an ISO 8601"),
-        (["list", "invoices.egress", "status=paid"], "status: 'paid' is not one of"),
-        (["list", "webhooks", "--csv", "--json"], "use only one of"),
-        (["write"], "give either an operation with arguments, or --file"),
-        (["write", "webhooks.make"], "webhooks.make: unknown. Use one of"),
-        (["write", "journeys.update", "jrn_1", "graph=[1"], "graph: '[1' is not a valid journey graph"),
-        (["write", "journeys.update", "jrn_1", "name:=nope"], "name: 'nope' is not a valid JSON value"),
-        (["serve", "--faults", "kinds=rain"], "rain is not among"),
-        (["serve", "--latency", "nan"], "--latency': must be at least 0"),
-        (["serve", "--at-once", "0"], "--at-once': must be at least 1"),
-        (["nonsense"], "No such command"),
-    ],
-)
-def test_usage_that_is_wrong(invsvc, arguments, words):
-    """Wrong usage ends with 2 and says what is wrong, before anything is sent."""
-    ran = invsvc(*arguments)
-
-    assert (ran.code, ran.out) == (2, "")
-    assert words in " ".join(ran.err.replace("│", " ").split())
-
-
 def test_settings_that_are_missing(offline):
     """Without an address it says what to set."""
     ran = offline("list", "webhooks")
@@ -746,20 +717,6 @@ def test_failure_of_tasks_side_by_side(capsys):
     """Of several failures at once the first is told, in one line."""
     assert _report(ExceptionGroup("x", [ConfigurationError("set this"), ValueError("that")])) == 2
     assert capsys.readouterr().err == "invsvc: set this\n"
-
-
-def test_help_is_light(offline):
-    """The help loads no command's work: neither aiohttp nor the client."""
-    code = (
-        "import sys; from invsvc_async.cli.app import run; code = run(['--help']); "
-        "sys.exit(code or sum(name in sys.modules for name in ('aiohttp', 'invsvc_async.client')))"
-    )
-    ran = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False
-    )
-
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert all(name in ran.stdout for name in ("demo", "serve", "get", "list", "write", "settle", "explain"))
 
 
 def test_without_the_extra(here):

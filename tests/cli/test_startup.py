@@ -79,7 +79,7 @@ def test_each_command_has_json(name):
 def test_summary_in_the_list_of_commands(name):
     """It is the first sentence of the command's own help, with which the list would be slower to print."""
     command = typer.main.get_command(app).get_command(None, name)
-    assert command.short_help == COMMANDS[name][1]
+    assert command.short_help == COMMANDS[name]
 
 
 @pytest.mark.usefixtures("invsvc")

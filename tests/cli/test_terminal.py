@@ -18,7 +18,8 @@ from invsvc_async.batch.result import Result
 from invsvc_async.cli import waiting
 from invsvc_async.cli.app import COMMANDS, run
 from invsvc_async.cli.commands.report import show_groups
-from invsvc_async.cli.output import console, fail, note, print_facts, print_hanging, progress, table
+from invsvc_async.cli.output import console, fail, note, print_facts, print_hanging, table
+from invsvc_async.cli.progress import progress
 from invsvc_async.cli.terminal_table import print_fields
 from invsvc_async.events import Delivery, SqliteStore
 from invsvc_async.reconcile.history import Verdict
@@ -123,7 +124,7 @@ def test_long_line_of_a_story(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     screen = Terminal()
     with contextlib.redirect_stdout(screen):
-        print_hanging(console(), "first line\n     +0.1 s  sent, and its answer was lost: connection reset")
+        print_hanging("first line\n     +0.1 s  sent, and its answer was lost: connection reset")
 
     lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
     assert lines[:2] == ["first line", "     +0.1 s  sent, and its answer"]
@@ -151,7 +152,7 @@ def test_text_that_looks_like_a_picture(stream):
     """What some programs show as a picture, such as ":id:", is a part of a key or an address."""
     screen = stream()
     with contextlib.redirect_stdout(screen):
-        print_facts(console(), {"key": "row:id:17"})
+        print_facts({"key": "row:id:17"})
         console().print("urn:key:1", markup=False)
 
     assert "row:id:17" in screen.getvalue()

@@ -55,6 +55,13 @@ async def lists_of(answer):
         yield client
 
 
+async def stopped(service, client, target, *, pages, limit=3):
+    """Export to *target* until the list fails behind some of its pages."""
+    service.script("invoices.egress", *["pass"] * pages, *["500"] * 4)
+    with pytest.raises(ServerError):
+        await export.invoices(client.invoices.egress(limit=limit), target)
+
+
 async def in_order(client):
     return [item.uuid async for item in client.invoices.egress()]
 
@@ -75,9 +82,7 @@ async def test_whole_list(form, client, tmp_path):
 async def test_stopped_by_an_error_and_gone_on_with(form, service, client, tmp_path):
     """After an error the same call with resume=True writes the rest: no invoice twice, none missing."""
     target = tmp_path / f"out.{form}"
-    service.script("invoices.egress", "pass", "pass", *["500"] * 4)
-    with pytest.raises(ServerError):
-        await export.invoices(client.invoices.egress(limit=3), target)
+    await stopped(service, client, target, pages=2)
     before = service.arrivals("invoices.egress")
 
     done = await export.invoices(client.invoices.egress(limit=3), target, resume=True)
@@ -92,9 +97,7 @@ async def test_stopped_by_an_error_and_gone_on_with(form, service, client, tmp_p
 async def test_stopped_before_the_first_page(form, service, client, tmp_path):
     """Its file is not taken for a finished one: the same call with resume=True begins anew."""
     target = tmp_path / f"out.{form}"
-    service.script("invoices.egress", *["500"] * 4)
-    with pytest.raises(ServerError):
-        await export.invoices(client.invoices.egress(limit=3), target)
+    await stopped(service, client, target, pages=0)
     assert not is_finished(target)
 
     done = await export.invoices(client.invoices.egress(limit=3), target, resume=True)
@@ -146,9 +149,7 @@ async def test_two_exports_to_one_file(form, how, service, client, tmp_path):
 async def test_killed_at_the_end(form, service, client, tmp_path, monkeypatch):
     """The file was complete, but not yet noted as such: no row is lost or comes twice."""
     target, note = tmp_path / f"out.{form}", tmp_path / f"out.{form}.resume"
-    service.script("invoices.egress", "pass", *["500"] * 4)
-    with pytest.raises(ServerError):
-        await export.invoices(client.invoices.egress(limit=4), target)
+    await stopped(service, client, target, pages=1, limit=4)
     with monkeypatch.context() as killed:
         killed.setattr(type(note), "unlink", Mock(side_effect=OSError("killed")))
         with pytest.raises(OSError, match="killed"):
@@ -280,9 +281,7 @@ async def test_line_breaks_in_csv(tmp_path):
 async def test_columns_of_another_version(form, service, client, tmp_path):
     """An export that was begun with other columns is not gone on with: its rows would be under wrong names."""
     target = tmp_path / f"out.{form}"
-    service.script("invoices.egress", "pass", *["500"] * 4)
-    with pytest.raises(ServerError):
-        await export.invoices(client.invoices.egress(limit=4), target)
+    await stopped(service, client, target, pages=1, limit=4)
     if form == "csv":
         target.write_text(target.read_text().replace(",series,", ",serial,", 1))
     else:
@@ -302,9 +301,7 @@ async def test_columns_of_another_version(form, service, client, tmp_path):
 async def test_killed_within_a_page(form, service, client, tmp_path):
     """What a killed process had written behind its last note is cut off, so that no row comes twice."""
     target = tmp_path / f"out.{form}"
-    service.script("invoices.egress", "pass", *["500"] * 4)
-    with pytest.raises(ServerError):
-        await export.invoices(client.invoices.egress(limit=4), target)
+    await stopped(service, client, target, pages=1, limit=4)
     with target.open("ab") as file:
         file.write(b'{"half": ' + b"x" * 100_000)
 
@@ -326,11 +323,9 @@ async def test_digits_of_text_formats(client, tmp_path):
 async def test_files_are_private(form, service, client, tmp_path):
     """Only the owner may read an export and what is beside it, whatever the umask."""
     target = tmp_path / f"out.{form}"
-    service.script("invoices.egress", "pass", "pass", *["500"] * 4)
     before = os.umask(0)
     try:
-        with pytest.raises(ServerError):
-            await export.invoices(client.invoices.egress(limit=3), target)
+        await stopped(service, client, target, pages=2)
         unfinished = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert unfinished
         await export.invoices(client.invoices.egress(limit=3), target, resume=True)
@@ -450,9 +445,7 @@ async def test_target_that_is_there(client, tmp_path):
 async def test_unfinished_export_that_is_there(service, client, tmp_path):
     """An unfinished export is neither begun anew nor gone on with unasked, nor in another shape."""
     target = tmp_path / "out.jsonl"
-    service.script("invoices.egress", "pass", *["500"] * 4)
-    with pytest.raises(ServerError):
-        await export.invoices(client.invoices.egress(limit=4), target)
+    await stopped(service, client, target, pages=1, limit=4)
 
     with pytest.raises(ConfigurationError, match="unfinished export"):
         await export.invoices(client.invoices.egress(limit=4), target)

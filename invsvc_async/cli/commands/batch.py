@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
@@ -15,44 +13,23 @@ from typer.core import TyperGroup
 
 from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, plain_groups, show_groups
 from invsvc_async.cli.commands.stores import BATCH, Place, attach
-from invsvc_async.cli.options import (
-    Concurrency,
-    Sending,
-    argument,
-    check_outputs,
-    existing_file,
-    expanded,
-    group_of,
-    handled,
-    interruptible,
-    option,
-    stop_signals,
-)
-from invsvc_async.cli.output import (
-    Exit,
-    age,
-    console,
-    counted,
-    emit_json,
-    fail,
-    is_terminal,
-    note,
-    print_facts,
-    reporting,
-)
+from invsvc_async.cli.files import check_outputs, existing_file
+from invsvc_async.cli.options import Concurrency, Sending, argument, expanded, group_of, option
+from invsvc_async.cli.output import Exit, counted, emit_json, fail, note, print_facts, reporting
+from invsvc_async.cli.progress import batch_bar
+from invsvc_async.cli.signals import handled, interruptible, stop_signals
 from invsvc_async.errors import BatchStoppedError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
     from invsvc_async.batch import Batch, Progress, Summary
     from invsvc_async.batch.file_check import FileWrites
-    from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.client import Client
 
-__all__ = ["app"]
+__all__ = ["batch"]
 
 _CORRECT = "Correct these lines, or skip them with --skip-bad"
 _FORM = (
@@ -60,7 +37,6 @@ _FORM = (
     "Of a table, --operation says what its rows are"
 )
 _NAMED = 20  # bad lines that are shown; 2 if no line is good, as in a file of another format
-_EVERY = 10.0  # s between lines of progress
 _GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
 Input = Annotated[
@@ -109,16 +85,16 @@ class _Group(TyperGroup):
         return list(super().parse_args(ctx, args))
 
 
-app: typer.Typer = group_of(
-    "Run the writes of a file, one per line. Safe to kill at any moment: nothing is lost or sent twice."
+batch: typer.Typer = group_of(
+    cls=_Group,
+    help="Run the writes of a file, one per line. Safe to kill at any moment: nothing is lost or sent twice."
     "\n\nBegin or resume one with `invsvc batch FILE.jsonl --journal run.db`. A line of the file is "
     '{"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}. A file can be a table in CSV, too: '
     "see `invsvc batch run --help`.",
-    _Group,
 )
 
 
-@app.command()
+@batch.command()
 @expanded
 async def run(
     file: Input,
@@ -217,7 +193,7 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
     failure: BatchStoppedError | None = None
     async with AsyncExitStack() as stack:
         shown = writes is not None and not options.json_
-        show = stack.enter_context(_bar(0 if writes is None else writes.good, shown=shown))
+        show = stack.enter_context(batch_bar(0 if writes is None else writes.good, shown=shown))
         take = await options.secret_sink(stack)  # its file is closed after the batch
         opening = Batch.open(journal, client, on_secret=take, on_progress=show, **options.settings)
         batch = await stack.enter_async_context(opening)
@@ -234,10 +210,17 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
         except BatchStoppedError as error:
             failure = error
         summary, progress = await batch.summary(), batch.progress
+        assert progress is not None  # it has begun
         groups = [] if writes is None else await groups_of(batch.entries, name_of(journal))
     bad = 0 if writes is None else writes.bad
     discarded = options.no_secrets and may_create and writes is not None
-    _print_summary(summary, progress, groups, bad=bad, discarded=discarded, as_json=options.json_)
+    with reporting("The run has ended. `invsvc batch report` shows its result."):
+        if options.json_:
+            this_run = {"done_now": progress.done, "skipped": progress.skipped, "bad": bad}
+            emit_json(counts_of(summary) | this_run | {"not_applied": plain_groups(groups)})
+        else:
+            print_facts(_facts(summary, progress, bad, discarded=discarded))
+            show_groups(groups)
     if failure is not None:
         fail(str(failure))
         return Exit.FAILED
@@ -276,94 +259,21 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
         yield stops
 
 
-@contextmanager
-def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
-    """Show the progress as a bar if stderr is a terminal, and as lines if stdout is none."""
-    err, said = console(stderr=True), monotonic()
-
-    def say(progress: Progress) -> None:
-        nonlocal said
-        if shown and not is_terminal(sys.stdout) and monotonic() >= said + _EVERY:
-            said = monotonic()
-            with suppress(OSError):  # reported at the end
-                sys.stdout.write(f"{_whole(progress, total)}; {_this_run(progress)}\n")
-                sys.stdout.flush()
-
-    if not (shown and err.is_terminal):
-        yield say
-        return
-    from rich.console import Group
-    from rich.live import Live
-    from rich.progress import BarColumn, Progress as Bar, TextColumn
-    from rich.text import Text
-
-    bar = Bar(BarColumn(bar_width=24), TextColumn("{task.description}"), console=err)
-    words, task = Text(style="dim"), bar.add_task("", total=total)
-    with Live(Group(bar, words), console=err):
-
-        def show(progress: Progress) -> None:
-            """Update the bar. The journal, and other workers, may have writes that the file does not."""
-            say(progress)
-            done, whole = progress.done + progress.skipped, _whole(progress, total)
-            bar.update(task, completed=done, total=max(total, done), description=whole)
-            words.plain = _this_run(progress)
-
-        yield show
+def _facts(summary: Summary, progress: Progress, bad: int, *, discarded: bool) -> dict[str, object]:
+    """Return what is said of a run that has ended, and of its batch."""
+    left, lost, overtaken = summary.to_do + summary.sending, summary.secrets_lost, summary.overtaken
+    speed = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
+    return {
+        **{str(verdict): f"{count:,}" for verdict, count in sorted(summary.verdicts.items())},
+        "left": left and f"{left:,}",
+        "secrets lost": lost and f"{lost:,}; `invsvc batch report` names them",
+        "overtaken": overtaken and f"{overtaken:,} of those not applied, by newer writes",
+        "input": summary.open_inputs and INPUT_INCOMPLETE,
+        "skipped lines": bad and f"{bad:,}, which are not valid",
+        "this run": f"{speed}; {progress.skipped:,} already done",
+        "secrets": discarded and "of new webhooks were thrown away, as --no-secrets says",
+    }
 
 
-def _whole(progress: Progress, total: int) -> str:
-    """Return how much of the batch is done, and the time that the rest takes at the rate of this run."""
-    done = progress.done + progress.skipped
-    words, left = f"{done:,} of {max(total, done):,}", total - done
-    if left > 0 and progress.rate and progress.paused is None:
-        words += f", about {age(left / progress.rate)} left"
-    return words
-
-
-def _this_run(progress: Progress) -> str:
-    """Return what this run has done, and what limits it."""
-    words = f"this run: {progress.done:,}, {progress.rate:,.0f}/s"
-    if progress.verdicts:
-        counts = (f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items()))
-        words += f"; {', '.join(counts)}"
-    if progress.skipped:
-        words += f"; {progress.skipped:,} were done before"
-    if progress.settling:
-        words += f"; {progress.settling:,} settling"
-    if progress.paused is not None:
-        probe = "" if progress.next_probe is None else f", next probe in {progress.next_probe:.0f} s"
-        return f"{words}; paused: {progress.paused}{probe}"
-    return f"{words}; limited by {progress.limited_by}" if progress.limited_by else words
-
-
-def _print_summary(
-    summary: Summary, progress: Progress | None, groups: list[Group], *, bad: int = 0,
-    discarded: bool = False, as_json: bool,
-) -> None:  # fmt: skip
-    with reporting("The run has ended. `invsvc batch report` shows its result."):
-        if as_json:
-            done, skipped = (progress.done, progress.skipped) if progress else (0, 0)
-            this_run = {"done_now": done, "skipped": skipped, "bad": bad}
-            emit_json(counts_of(summary) | this_run | {"not_applied": plain_groups(groups)})
-            return
-        left, lost, overtaken = summary.to_do + summary.sending, summary.secrets_lost, summary.overtaken
-        facts = {
-            **{str(verdict): f"{count:,}" for verdict, count in sorted(summary.verdicts.items())},
-            "left": left and f"{left:,}",
-            "secrets lost": lost and f"{lost:,}; `invsvc batch report` names them",
-            "overtaken": overtaken and f"{overtaken:,} of those not applied, by newer writes",
-            "input": summary.open_inputs and INPUT_INCOMPLETE,
-            "skipped lines": bad and f"{bad:,}, which are not valid",
-            "this run": progress and f"{_speed(progress)}; {progress.skipped:,} already done",
-            "secrets": discarded and "of new webhooks were thrown away, as --no-secrets says",
-        }
-        print_facts(console(), facts)
-        show_groups(groups)
-
-
-def _speed(progress: Progress) -> str:
-    return f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
-
-
-app.command()(expanded(worker, lacks=("tag", "stop_after")))
-attach(app, BATCH)
+batch.command()(expanded(worker, lacks="tag stop_after"))
+attach(batch, BATCH)

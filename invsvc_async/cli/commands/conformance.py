@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import (
-    FAULTS,
-    FaultPlan,
-    argument,
-    existing_file,
-    fault_plan,
-    interruptible,
-    number,
-    option,
-)
-from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_facts, progress, table
+from invsvc_async.cli.files import existing_file
+from invsvc_async.cli.options import FAULTS, FaultPlan, argument, fault_plan, number, option
+from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_facts, table
+from invsvc_async.cli.progress import progress
+from invsvc_async.cli.signals import interruptible
 from invsvc_async.conformance import naive_client, workload
 from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, POLICY, run_client
 from invsvc_async.conformance.service_process import embedded
@@ -36,21 +30,25 @@ __all__ = ["conformance", "demo", "failures", "show"]
 
 UNKNOWN_ALLOWED = 0.01
 STORIES = 3
+_DUPLICATES = "duplicates (took effect again)"
+_SHOULD_BE_ZERO = {_DUPLICATES: "red", "wrong verdicts": "red"}
+_SHOULD_BE_ZERO[f"reported {Verdict.UNKNOWN}"] = "yellow"  # which is true, but no use
 _UNASKED = "effects that belong to no write"  # a row that is left out if there are none
-_LABELS = (
-    ("writes", "writes requested"),
-    ("effects", "effects in the service"),
-    ("duplicates", "duplicate effects"),
-    ("lost", "reported applied, but had no effect"),
-    ("wrong", "reports that contradict the ledger"),
-    ("out_of_order", "of these, effects out of order"),
-    ("unknown", "reported as unknown"),
-    ("unreported", "of these, not reported"),
-    ("webhooks_left", "webhooks left behind"),
-    ("sends", "write requests received"),
-    ("reads", "read requests received"),
-    ("seconds", "seconds"),
-)
+_LABELS = {
+    "writes": "writes requested",
+    "effects": "effects in the service",
+    "duplicates": "duplicate effects",
+    "lost": "reported applied, but had no effect",
+    "wrong": "reports that contradict the ledger",
+    "out_of_order": "of these, effects out of order",
+    "unknown": "reported as unknown",
+    "unreported": "of these, not reported",
+    "webhooks_left": "webhooks left behind",
+    "sends": "write requests received",
+    "reads": "read requests received",
+    "seconds": "seconds",
+}
+_INPUT = 'Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.'
 _USUAL = 2000  # writes of a run without options
 _WINDOWS = f"{POLICY.settle_after_error:g} s after a 500, {POLICY.settle_after_loss:g} s after a lost answer"
 
@@ -61,14 +59,7 @@ async def demo(
     concurrency: Annotated[int, number(int, "Number of writes in flight.", least=1, most=1000)] = 200,
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
     faults: FaultPlan = FAULTS,
-    input_: Annotated[
-        Path | None,
-        option(
-            'Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.',
-            "FILE.jsonl",
-            callback=existing_file,
-        ),
-    ] = None,
+    input_: Annotated[Path | None, option(_INPUT, "FILE.jsonl", callback=existing_file)] = None,
     json_: Annotated[bool, option("Print the result as JSON.")] = False,
 ) -> int:
     """
@@ -127,15 +118,14 @@ def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) ->
         "invsvc_async": "reads the state after a failure; sends again on proof, "
         f"at most {POLICY.max_resends} times",
         "settle windows": f"{_WINDOWS} (shortened for the demo)",
-        "note": plan.late_up_to > POLICY.settle_after_error
-        and "late" in plan.phases
-        and "some faults commit after the settle windows: expect wrong verdicts",
     }
+    if plan.late_up_to > POLICY.settle_after_error and "late" in plan.phases:
+        facts["note"] = "some faults commit after the settle windows: expect wrong verdicts"
     out = console()
     out.print(f"[bold]{writes}[/], against the embedded service (seed {seed})")
     if sum(map(len, units)) <= _USUAL:
         out.print("This takes about 20 seconds, longer on a busy machine. Nothing leaves it.")
-    print_facts(out, facts)
+    print_facts(facts)
     out.print()
 
 
@@ -146,10 +136,8 @@ def _work(units: Sequence[Unit]) -> str:
     sequences = [count for count in updates if count > 1]
     parts = [f"{count:,} {kind}s" for kind, count in sorted(kinds.items())]
     if sequences:
-        most = max(sequences)
-        parts.append(
-            f"{sum(sequences):,} of the updates in {len(sequences):,} sequences of 2 to {most} to one thing"
-        )
+        many, most = len(sequences), max(sequences)
+        parts.append(f"{sum(sequences):,} of the updates in {many:,} sequences of 2 to {most} to one thing")
     return ", ".join(parts)
 
 
@@ -179,16 +167,16 @@ def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -
     out = console()
     shown = Table(box=box.SIMPLE_HEAD if out.is_terminal else box.ASCII2, header_style="bold", pad_edge=False)
     shown.add_column("by the service's ledger")
-    shown.add_column("ordinary client", justify="right")
-    shown.add_column("invsvc_async", justify="right")
+    for name in ("ordinary client", "invsvc_async"):
+        shown.add_column(name, justify="right")
     pair = [runs["ordinary"], runs["sdk"]]
     reasons = sorted({reason for run in pair for reason in run.judgement.unknown_reasons})
     columns = [_numbers(run, reasons, kept) for run in pair]
     for name in columns[0]:
         numbers = [each[name] for each in columns]
         if any(numbers) or name != _UNASKED:
-            style = "bold" if _matters(name) else "dim"
-            shown.add_row(name, *(_coloured(name, f"{number:,}") for number in numbers), style=style)
+            style = "bold" if name in _SHOULD_BE_ZERO else "dim"
+            shown.add_row(name, *(_coloured(name, number) for number in numbers), style=style)
     shown.add_row("time", *(f"{run.seconds:.1f} s" for run in pair), style="dim")
     out.print(shown)
     for wrong in runs["sdk"].judgement.wrong[:STORIES]:
@@ -201,9 +189,10 @@ def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -
 
 def _plain(run: ClientRun) -> WireObject:
     judged = run.judgement
-    return {
-        "writes": judged.asked, "took_effect": judged.effective, "effects": judged.effects,
-        "duplicates": judged.duplicates, "lost": len(judged.lost),
+    counts = {"writes": judged.asked, "took_effect": judged.effective, "effects": judged.effects}
+    return counts | {
+        "duplicates": judged.duplicates,
+        "lost": len(judged.lost),
         "wrong": [{"key": each.report.key, "why": each.why} for each in judged.wrong],
         "out_of_order": judged.inverted,
         "unasked": judged.unasked,
@@ -214,7 +203,7 @@ def _plain(run: ClientRun) -> WireObject:
         "reads": run.reads,
         "new_webhooks_left": run.left,
         "seconds": round(run.seconds, 2),
-    }  # fmt: skip
+    }
 
 
 def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int]:
@@ -230,7 +219,7 @@ def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int
         "writes requested": judged.asked,
         "  had no effect": judged.asked - judged.effective,
         "  took effect": judged.effective,
-        "duplicates (took effect again)": judged.duplicates,
+        _DUPLICATES: judged.duplicates,
         _UNASKED: judged.unasked,
         "effects in the service": judged.effects,
         f"reported {Verdict.APPLIED}": judged.verdicts.get(Verdict.APPLIED, 0),
@@ -249,17 +238,13 @@ def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int
     }
 
 
-def _matters(name: str) -> bool:
-    """Return whether this row is one of the three to look at."""
-    return name.startswith(("duplicates", "wrong verdicts", f"reported {Verdict.UNKNOWN}"))
+def _coloured(name: str, number: int) -> str:
+    """Format a number, in colour if it should be zero."""
+    bad = _SHOULD_BE_ZERO.get(name)
+    return f"{number:,}" if bad is None else f"[bold {bad if number else 'green'}]{number:,}[/]"
 
 
-def _coloured(name: str, number: str) -> str:
-    """Colour the numbers that should be zero."""
-    if not _matters(name):
-        return number
-    bad = "yellow" if name.startswith("reported") else "red"  # unknown is true, but no use
-    return f"[bold green]{number}[/]" if number == "0" else f"[bold {bad}]{number}[/]"
+Timeout = Annotated[float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")]
 
 
 async def conformance(
@@ -269,9 +254,7 @@ async def conformance(
     concurrency: Annotated[int, number(int, "Requested number of writes in flight.", least=1)] = 50,
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
     faults: FaultPlan = FAULTS,
-    timeout: Annotated[
-        float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")
-    ] = 300.0,
+    timeout: Timeout = 300.0,
     json_: Annotated[bool, option("Print the result as JSON.")] = False,
 ) -> int:
     """
@@ -296,13 +279,12 @@ async def conformance(
             )
     except (FileNotFoundError, PermissionError) as error:
         raise typer.BadParameter(f"{argv[0]}: {error.strerror}", param_hint="COMMAND") from error
-    code = Exit.DONE if found.holds else Exit.FAILED
-    counts = found.counts()
+    code, counts = Exit.DONE if found.holds else Exit.FAILED, found.counts()
     contradicted = {each.report.key: each.why for each in found.judgement.wrong}
     if json_:
         emit_json({**counts, "contradicted": contradicted})
         return code
-    table(("what", "count"), [(label, str(counts[name])) for name, label in _LABELS], right=(1,))
+    table(("what", "count"), [(label, str(counts[name])) for name, label in _LABELS.items()], right=(1,))
     if found.exit_code is None:
         note("the command was killed: it exceeded --timeout")
     elif found.exit_code:

@@ -15,19 +15,17 @@ if TYPE_CHECKING:
     from invsvc_async.doctor import Checkup
     from invsvc_async.transport.session import ClientOptions
 
-__all__ = ["command"]
+__all__ = ["doctor"]
 
+_JOURNEY = "An existing journey, to check whether it can be read."
+_WRITE = "Store the settings in this profile of invsvc.toml."
 _MARKS = {True: "ok", False: "!!", None: "?"}
 
 
-async def command(
+async def doctor(
     *,
-    journey: Annotated[
-        str | None, option("An existing journey, to check whether it can be read.", "ID")
-    ] = None,
-    write: Annotated[
-        str | None, option("Store the settings in this profile of invsvc.toml.", "PROFILE")
-    ] = None,
+    journey: Annotated[str | None, option(_JOURNEY, "ID")] = None,
+    write: Annotated[str | None, option(_WRITE, "PROFILE")] = None,
     calling: Calling,
 ) -> int:
     """
@@ -60,11 +58,9 @@ def _print_checkup(found: Checkup, settings: dict[str, Any]) -> None:  # Any: as
     from invsvc_async.profiles import with_profile
 
     rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]
-    rows += [
-        (f"parameter: {each.role}", _MARKS[bool(each.name) if each.certain else None],
-         f"{each.name} ({each.why})" if each.name else each.why)
-        for each in found.names
-    ]  # fmt: skip
+    for each in found.names:
+        good, words = bool(each.name) if each.certain else None, f"{each.name} ({each.why})"
+        rows.append((f"parameter: {each.role}", _MARKS[good], words if each.name else each.why))
     table(("question", "", "answer"), rows)
     if found.usable:
         for name, part in (("ParameterNames", "names"), ("ReconcilePolicy", "reconcile")):
@@ -79,12 +75,11 @@ def _settings(found: Checkup, used: ClientOptions, team: str | None) -> dict[str
 
     base_url, others = used.session.base_url, (ParameterNames(), used.names)
     known = {each.role: each.name for each in found.names if each.name and each.certain}
+    names = {role: name for role, name in known.items() if {getattr(each, role) for each in others} != {name}}
     return {
         "base_url": base_url,
         **({"team": team} if team else {}),
         **({"allow_insecure_http": True} if is_insecure(base_url) else {}),
-        "names": {
-            role: name for role, name in known.items() if any(name != getattr(each, role) for each in others)
-        },
+        "names": names,
         "reconcile": {"journey_reader": ""} if found.journey_reads is False else {},
     }

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from base64 import b64encode
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -17,7 +17,7 @@ import typer
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event, did_you_mean
 from invsvc_async.cli.options import Json, Yes, argument, confirm, expanded, group_of, number, option
-from invsvc_async.cli.output import Exit, age, console, counted, emit_json, fail, note, print_facts, table
+from invsvc_async.cli.output import Exit, age, counted, emit_json, fail, note, print_facts, say, table, tell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.events import HandlerStore, StoredEvent
     from invsvc_async.events.stores import State, StateStats
 
-__all__ = ["app"]
+__all__ = ["events"]
 
 _PAGE: Final = 100  # events read at once: each body may have 1 MiB
 _AGE: Final = re.compile(r"(\d+)([smhd])")
@@ -35,11 +35,9 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def _seconds(age: str) -> float:
-    try:
+    with suppress(ValueError, OverflowError):  # too many digits
         if found := _AGE.fullmatch(age):
             return timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds()
-    except (ValueError, OverflowError):  # too many digits
-        pass
     raise typer.BadParameter("use 30d, 2h, 30m or 10s")
 
 
@@ -61,14 +59,14 @@ def _moment(text: str) -> float:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
+_STORE = "The receiver's store: a SQLite file, or postgresql://…"
+
+
 @attrs.frozen
 class At:
     """The options of each command: where the store is, and how its content is printed."""
 
-    store: Annotated[
-        str,
-        option("The receiver's store: a SQLite file, or postgresql://…", "FILE", envvar="INVSVC_EVENT_STORE"),
-    ]
+    store: Annotated[str, option(_STORE, "FILE", envvar="INVSVC_EVENT_STORE")]
     table: Annotated[str, option("The table in PostgreSQL.", "NAME")] = "invsvc_delivery"
     json_: Json = False
 
@@ -91,18 +89,17 @@ class At:
             await store.close()
 
 
+Type = Annotated[str | None, option("Only events of this type.", "TYPE", autocompletion=complete_event)]
+_SINCE = "Received at this time (UTC) or later; 1d means a day ago."
+
+
 @attrs.frozen
 class Filter:
     """The options of commands that select events by what is known of them."""
 
-    type_: Annotated[
-        str | None, option("Only events of this type.", "TYPE", autocompletion=complete_event)
-    ] = None
+    type_: Type = None
     handler: Annotated[str | None, option("Only what is for the handler with this name.", "NAME")] = None
-    since: Annotated[
-        float | None,
-        option("Received at this time (UTC) or later; 1d means a day ago.", "TIME", parser=_moment),
-    ] = None
+    since: Annotated[float | None, option(_SINCE, "TIME", parser=_moment)] = None
     until: Annotated[float | None, option("Received before this time.", "TIME", parser=_moment)] = None
 
     async def of(
@@ -132,20 +129,19 @@ class Choice(Filter):
             raise typer.BadParameter("use either ids or --all")
 
 
-app: typer.Typer = group_of(
-    "Show, handle again or drop the events in a receiver's store, which may be in use meanwhile."
-)
+events: typer.Typer = group_of()
+_BODIES = "Kept bodies: older than this. As --older-than."
+_DEAD = "Dead letters: older than this. None by default."
+_LISTED = "Dead letters, events that wait, handled ones, or all."
+_DROPPED = "With --all: dead letters, events that wait, or kept bodies of handled ones."
 
 
-@app.command("list")
+@events.command("list")
 @expanded
 async def list_(
     at: At,
     *,
-    state: Annotated[
-        Literal["dead", "open", "handled", "all"],
-        option("Dead letters, events that wait, handled ones, or all."),
-    ] = "dead",
+    state: Annotated[Literal["dead", "open", "handled", "all"], option(_LISTED)] = "dead",
     chosen: Filter,
     after: Annotated[int, number(int, "Continue after this id.", least=0, most=_LARGEST, metavar="ID")] = 0,
     limit: Annotated[int, number(int, "Maximum number of events.", least=1)] = 100,
@@ -172,7 +168,7 @@ async def list_(
     table(titles, [[str(row[title] or "") for title in titles] for row in rows], right=(0, 4, 6))
 
 
-@app.command()
+@events.command()
 @expanded
 async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LARGEST)], at: At) -> int:
     """
@@ -184,17 +180,20 @@ async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LA
         event = await anext(_named(store, [id_]), None)
     if event is None:
         return Exit.FAILED
-    facts = _facts(event)
+    facts, body = _facts(event), event.body
     if at.json_:
-        emit_json(facts | _body(event))
+        try:
+            emit_json(facts | {"body": None if body is None else body.decode()})
+        except UnicodeDecodeError:
+            emit_json(facts | {"body_base64": b64encode(body or b"").decode()})
         return Exit.DONE
-    print_facts(console(), {name: str(value) for name, value in facts.items() if value is not None})
-    body = "(deleted)" if event.body is None else event.body.decode(errors="backslashreplace")
-    console().print(f"\n{body}", markup=False, soft_wrap=True)
+    print_facts({name: str(value) for name, value in facts.items() if value is not None})
+    shown = "(deleted)" if body is None else body.decode(errors="backslashreplace")
+    say(f"\n{shown}")
     return Exit.DONE
 
 
-@app.command()
+@events.command()
 @expanded
 async def revive(chosen: Choice, at: At) -> int:
     """
@@ -206,16 +205,13 @@ async def revive(chosen: Choice, at: At) -> int:
     return await _change(at, chosen, "dead", "revived")
 
 
-@app.command()
+@events.command()
 @expanded
 async def drop(
     chosen: Choice,
     at: At,
     *,
-    state: Annotated[
-        Literal["dead", "open", "handled"],
-        option("With --all: dead letters, events that wait, or kept bodies of handled ones."),
-    ] = "dead",
+    state: Annotated[Literal["dead", "open", "handled"], option(_DROPPED)] = "dead",
     yes: Yes = False,
 ) -> int:
     """
@@ -231,7 +227,7 @@ async def drop(
     return await _change(at, chosen, None if chosen.ids else state, "dropped")
 
 
-@app.command()
+@events.command()
 @expanded
 async def replay(chosen: Choice, at: At) -> int:
     """
@@ -271,12 +267,9 @@ async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to:
     if bodiless:
         note(f"{counted(bodiless, 'event')} passed over: no body was kept (InboxPolicy(keep_bodies=…))")
     failed = max(failed, len(chosen.ids or ()) - changed)  # those that are not there, too
-    if at.json_:
-        emit_json({done: changed, "failed": failed})
-    else:
-        console().print(f"{counted(changed, 'event')} {done}")
-        if changed and to:
-            note(f"only a receiver that has a handler named {to!r} handles them")
+    tell({done: changed, "failed": failed}, f"{counted(changed, 'event')} {done}", json_=at.json_)
+    if changed and to and not at.json_:
+        note(f"only a receiver that has a handler named {to!r} handles them")
     return Exit.FAILED if failed else Exit.DONE
 
 
@@ -289,7 +282,7 @@ async def _named(store: HandlerStore, ids: Sequence[int]) -> AsyncIterator[Store
             fail(f"{one}: there is no such event in the store. Use an id that `list` shows")
 
 
-@app.command()
+@events.command()
 @expanded
 async def stats(at: At) -> None:
     """Count the events in each state, and what is due now: `invsvc events stats --store events.db`."""
@@ -304,7 +297,7 @@ async def stats(at: At) -> None:
     table(("state", "events", "oldest"), rows, right=(1,))
     many = " or more" if backlog.due >= COUNTED else ""
     late = f", for up to {backlog.late:,.0f} s" if backlog.due else ""
-    console().print(f"{backlog.due:,}{many} due now{late}")
+    say(f"{backlog.due:,}{many} due now{late}")
 
 
 def _counted(found: Mapping[State, StateStats]) -> WireObject:
@@ -315,18 +308,14 @@ def _number(stats: StateStats) -> str:
     return f"{stats.count:,}{'+' if stats.has_more else ''}"
 
 
-@app.command()
+@events.command()
 @expanded
 async def prune(
     at: At,
     *,
     older_than: Annotated[str, option("Handled longer ago than this.", "AGE", callback=_age)] = "30d",
-    bodies: Annotated[
-        str | None, option("Kept bodies: older than this. As --older-than.", "AGE", callback=_age)
-    ] = None,
-    dead: Annotated[
-        str | None, option("Dead letters: older than this. None by default.", "AGE", callback=_age)
-    ] = None,
+    bodies: Annotated[str | None, option(_BODIES, "AGE", callback=_age)] = None,
+    dead: Annotated[str | None, option(_DEAD, "AGE", callback=_age)] = None,
 ) -> None:
     """
     Delete handled events that are old: `invsvc events prune --older-than 7d --store events.db`.
@@ -341,25 +330,15 @@ async def prune(
     if at.json_:
         emit_json({"pruned": pruned, "kept": _counted(left)})
         return
-    console().print(f"{counted(pruned, 'event')} pruned")
+    say(f"{counted(pruned, 'event')} pruned")
     kept = "until dropped: --dead was not given" if dead is None else f"younger than {dead}"
     reasons = {"open": "not handled yet", "handled": f"less than {older_than} ago", "dead": kept}
     table(("kept", "events", "why"), [[s, _number(one), reasons[s]] for s, one in left.items()], right=(1,))
 
 
 def _facts(event: StoredEvent) -> WireObject:
-    return {
-        "id": event.id, "state": event.state, "type": event.type, "key": event.key,
-        "attempts": event.attempts, "handler": event.handler, "received": _time(event.received_at),
-        "reason": event.reason,
-    }  # fmt: skip
-
-
-def _body(event: StoredEvent) -> dict[str, str | None]:
-    try:
-        return {"body": None if event.body is None else event.body.decode()}
-    except UnicodeDecodeError:
-        return {"body_base64": b64encode(event.body or b"").decode()}
+    plain = {name: getattr(event, name) for name in ("id", "state", "type", "key", "attempts", "handler")}
+    return plain | {"received": _time(event.received_at), "reason": event.reason}
 
 
 def _time(seconds: float | None) -> str | None:

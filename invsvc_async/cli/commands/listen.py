@@ -14,16 +14,9 @@ import typer
 
 from invsvc_async import events
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.options import (
-    InsecureHttp,
-    Port,
-    check_outputs,
-    check_url,
-    content_of,
-    existing_file,
-    option,
-)
-from invsvc_async.cli.output import Exit, emit_json, fail, note, visible
+from invsvc_async.cli.files import check_outputs, content_of, existing_file
+from invsvc_async.cli.options import InsecureHttp, Port, check_url, option
+from invsvc_async.cli.output import Exit, fail, note, tell
 from invsvc_async.cli.secrets_file import end_line
 from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done
@@ -38,7 +31,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import WireObject
 
-__all__ = ["ForwardError", "Listener", "command", "listening", "replayed"]
+__all__ = ["ForwardError", "Listener", "listen", "listening", "replayed"]
 
 FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
 
@@ -47,29 +40,19 @@ Secrets = Annotated[
     list[str] | None,
     option("A webhook's secret, for signed events; repeatable.", "SECRET", envvar="INVSVC_WEBHOOK_SECRET"),
 ]
-Header = Annotated[
-    str | None,
-    option(
-        "The secret header of resource events, as set in the dashboard.",
-        "NAME=VALUE",
-        envvar="INVSVC_SHARED_HEADER",
-    ),
-]
+_HEADER = "The secret header of resource events, as set in the dashboard."
+Header = Annotated[str | None, option(_HEADER, "NAME=VALUE", envvar="INVSVC_SHARED_HEADER")]
 StoreFile = Annotated[
     Path | None, option("Append each event to this file, one per line.", "FILE", dir_okay=False)
 ]
-Replay = Annotated[
-    Path | None,
-    option(
-        "Process the events of a --store file instead; - is standard input.", "FILE", callback=existing_file
-    ),
-]
+_REPLAY = "Process the events of a --store file instead; - is standard input."
+Replay = Annotated[Path | None, option(_REPLAY, "FILE", callback=existing_file)]
 Forward = Annotated[
     str | None, option("Forward each event to this URL; if that fails, the answer is 500.", "URL")
 ]
 
 
-def command(
+def listen(
     *,
     port: Port = 8765,
     host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1",
@@ -94,9 +77,8 @@ def command(
     Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """
     if replay is None and not (secret or shared_header or accept_unsigned):
-        raise typer.BadParameter(
-            "nothing authenticates events. Use --secret, --shared-header or --accept-unsigned"
-        )
+        wrong = "nothing authenticates events. Use --secret, --shared-header or --accept-unsigned"
+        raise typer.BadParameter(wrong)
     if forward is not None:
         check_url(forward, "--forward", insecure=allow_insecure_http)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
@@ -136,8 +118,12 @@ class Listener:
     _stored: set[tuple[str, bool]] = attrs.field(factory=set[tuple[str, bool]], init=False, repr=False)
 
     async def handle(self, event: events.Event) -> None:
-        """Store a live event, print and forward it."""
-        await self._store_event(event)
+        """Store a live event, unless it is a retry of a stored one; print and forward it."""
+        key = key_of(event)  # with its family: an id in another one is that of another event
+        if self.store is not None and (key, event.is_test) not in self._stored:
+            await asyncio.to_thread(_append, self.store, envelope.dumps(_record(event)) + b"\n")
+            if key is not None:
+                self._stored.add((key, event.is_test))
         await self.emit(event)
 
     async def emit(self, event: events.Event) -> None:
@@ -159,23 +145,10 @@ class Listener:
             headers["X-Service-Signature"] = signature_of(event.raw, keys_of(self.secrets)[0])
         return headers
 
-    async def _store_event(self, event: events.Event) -> None:
-        """Store an event, unless it is a retry of a stored one."""
-        key = key_of(event)  # with its family: an id in another one is that of another event
-        if self.store is None or (key, event.is_test) in self._stored:
-            return
-        await asyncio.to_thread(_append, self.store, envelope.dumps(_record(event)) + b"\n")
-        if key is not None:
-            self._stored.add((key, event.is_test))
-
     def _print(self, event: events.Event) -> None:
-        if self.as_json:
-            emit_json(_record(event))
-        else:
-            family = event.version if isinstance(event, events.ResourceEvent) else "signed"
-            test = "test" if event.is_test else ""
-            cells = (_now(), event.type, family, event.id or "", test)
-            sys.stdout.write(visible("\t".join(cells).rstrip()) + "\n")
+        family = event.version if isinstance(event, events.ResourceEvent) else "signed"
+        cells = (_now(), event.type, family, event.id or "", "test" if event.is_test else "")
+        tell(_record(event), "\t".join(cells).rstrip(), json_=self.as_json)
         sys.stdout.flush()
 
 
@@ -227,10 +200,8 @@ async def replayed(listener: Listener, path: Path, content: bytes) -> int:
 
 def _record(event: events.Event) -> WireObject:
     """Return an event as it is stored.  The body is text, so that it is preserved byte for byte."""
-    return {
-        "received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test,
-        "body": event.raw.decode(),
-    }  # fmt: skip
+    body = event.raw.decode()
+    return {"received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test, "body": body}
 
 
 def _event_of(line: bytes) -> events.Event:

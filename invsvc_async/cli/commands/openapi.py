@@ -18,6 +18,7 @@ __all__ = ["description"]
 
 Schema: TypeAlias = dict[str, Any]  # JSON
 
+_SECURITY = {"bearer": {"type": "http", "scheme": "bearer"}}
 _TYPES: dict[object, Schema] = {
     Any: {}, str: {"type": "string"}, bool: {"type": "boolean"}, int: {"type": "integer"},
     float: {"type": "number"}, Decimal: {"type": "number"},
@@ -36,16 +37,10 @@ _FORMS: dict[Form, Schema] = {
 def description() -> Schema:
     """Return the OpenAPI 3.1 description of the operations that the specification describes."""
     text = _TYPES[str]
-    error = {"code": text, "message": text, "details": {"type": ["string", "array"], "items": text}}
-    envelope = {
-        "success": {"const": False},
-        "error": _object(error, "code", "message"),
-        "timestamp": _TYPES[int],
-    }
-    schemas = {
-        "Error": _object(envelope, "success", "error", "timestamp"),
-        "Unauthorized": _object({"message": text}, "message"),
-    }
+    details = {"details": {"type": ["string", "array"], "items": text}}
+    error = _object({"code": text, "message": text} | details, "code", "message")
+    envelope = {"success": {"const": False}, "error": error, "timestamp": _TYPES[int]}
+    schemas = {"Error": _object(envelope, *envelope), "Unauthorized": _object({"message": text}, "message")}
     paths: dict[str, Schema] = {}
     for route in BY_OPERATION.values():
         if not route.named_only:
@@ -56,10 +51,7 @@ def description() -> Schema:
         "servers": [{"url": "/v2"}],
         "security": [{"bearer": []}],
         "paths": paths,
-        "components": {
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-            "schemas": schemas,
-        },
+        "components": {"securitySchemes": _SECURITY, "schemas": schemas},
     }
 
 

@@ -6,34 +6,24 @@ import asyncio
 import sys
 from contextlib import AsyncExitStack
 from textwrap import dedent
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from invsvc_async.cli.commands.stores import OUTBOX, Place, attach, session_of
-from invsvc_async.cli.options import (
-    Concurrency,
-    Profile,
-    Sending,
-    check_outputs,
-    expanded,
-    group_of,
-    handled,
-    option,
-    stop_signals,
-)
+from invsvc_async.cli.files import check_outputs
+from invsvc_async.cli.options import Concurrency, Profile, Sending, expanded, group_of, option
 from invsvc_async.cli.output import emit_json, note
+from invsvc_async.cli.signals import handled, stop_signals
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.storage.address import is_postgres
 
-__all__ = ["app"]
+__all__ = ["outbox"]
 
-app: typer.Typer = group_of(
-    "Send the writes that applications have committed to an outbox, and look after them."
-)
+outbox: typer.Typer = group_of()
 
 
-@app.command()
+@outbox.command()
 @expanded
 async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending) -> None:
     """
@@ -60,13 +50,11 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
         else:
             note(words)
 
+    # The application has created a file; a misspelt path is not a new one.
+    settings: dict[str, Any] = {"concurrency": concurrency, "create": is_postgres(place), **sending.settings}
     async with sending.client_for(concurrency) as client, AsyncExitStack() as stack:
         take = await sending.secret_sink(stack)
-        create = is_postgres(place)  # the application has created a file; a misspelt path is not a new one
-        opening = Outbox.open(
-            place, client, concurrency=concurrency, on_secret=take, create=create, **sending.settings
-        )
-        outbox = await stack.enter_async_context(opening)
+        outbox = await stack.enter_async_context(Outbox.open(place, client, on_secret=take, **settings))
         try:
             with handled(stop_signals(), stop):
                 async with outbox.dispatching():
@@ -79,7 +67,7 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
                 raise
 
 
-@app.command()
+@outbox.command()
 @expanded
 def schema(
     place: Place,
@@ -116,4 +104,4 @@ def schema(
     typer.echo("\n".join(["BEGIN;", *(f"{each};" for each in statements), "COMMIT;"]))
 
 
-attach(app, OUTBOX)
+attach(outbox, OUTBOX)

@@ -6,22 +6,22 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import attrs
 import typer
 
 from invsvc_async.api.operations import CLIENT_REQUEST, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
 from invsvc_async.cli.options import Calling, EscapeFormulas, argument, number, option
-from invsvc_async.cli.output import emit_json, note, progress
+from invsvc_async.cli.output import emit_json, note, tell
+from invsvc_async.cli.progress import progress
 from invsvc_async.cli.waiting import waiting_for_read
-from invsvc_async.errors import InvalidRequestError, InvsvcError
+from invsvc_async.errors import InvsvcError
 from invsvc_async.resources.by_name import called
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from invsvc_async.api.operations import Operation
     from invsvc_async.cli.formatting import Form, Sink
-    from invsvc_async.client import Client
     from invsvc_async.codec.exact_json import WireObject
 
 __all__ = ["export", "get", "list_"]
@@ -33,22 +33,12 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "RetentionFile": ("filename", "type"),
 }
 
-What = Annotated[
-    str,
-    argument(
-        "invoices.egress, invoices.payment_complements, webhooks, retentions.files.",
-        "WHAT",
-        autocompletion=complete_operation(Kind.READ, many=True),
-    ),
-]
-Filters = Annotated[
-    list[str] | None,
-    argument(
-        "Filters: status=valid created_after=2026-05-01 metadata.order=A-1.",
-        "NAME=VALUE",
-        autocompletion=complete_argument,
-    ),
-]
+_LISTS = "invoices.egress, invoices.payment_complements, webhooks, retentions.files."
+What = Annotated[str, argument(_LISTS, "WHAT", autocompletion=complete_operation(Kind.READ, many=True))]
+_FILTERS = "Filters: status=valid created_after=2026-05-01 metadata.order=A-1."
+Filters = Annotated[list[str] | None, argument(_FILTERS, "NAME=VALUE", autocompletion=complete_argument)]
+_ITEM = "A read, such as webhooks.get (or webhooks), or a path like /users/usr_1."
+Item = Annotated[str, argument(_ITEM, "WHAT", autocompletion=complete_operation(Kind.READ, many=False))]
 Columns = Annotated[
     str | None,
     option("Comma-separated columns: uuid,client.email.", "NAMES", names=("--columns", "--fields")),
@@ -56,14 +46,7 @@ Columns = Annotated[
 
 
 async def get(
-    what: Annotated[
-        str,
-        argument(
-            "A read, such as webhooks.get (or webhooks), or a path like /users/usr_1.",
-            "WHAT",
-            autocompletion=complete_operation(Kind.READ, many=False),
-        ),
-    ],
+    what: Item,
     words: Annotated[
         list[str] | None,
         argument("Its id and other arguments.", "ID | NAME=VALUE", autocompletion=complete_argument),
@@ -124,7 +107,10 @@ async def list_(
         raise typer.BadParameter("this list has no pages", param_hint="--resume")
     form: Form = "json" if calling.json_ else "jsonl" if jsonl else "csv" if csv else "table"
     sink = Sink(form, _columns(fields, form, operation.result), escape_formulas, wide)
-    arguments = (_largest(operation) if all_ else {}) | arguments_of(operation, words or [])
+    # The largest limit of a list without pages; a parameter whose name is assumed is left out.
+    named = {each.name: each.maximum for each in operation.parameters if not each.assumed}
+    limit = named.get("limit") if all_ and "cursor" not in named else None
+    arguments = ({"limit": limit} if limit else {}) | arguments_of(operation, words or [])
     await _print_list(operation.name, arguments, sink, calling, every=all_, resume=resume)
 
 
@@ -137,10 +123,8 @@ async def _print_list(
     try:
         async with calling.client() as client:
             found = called(client, operation, arguments)
-            with (
-                progress(operation, shown=every) as advance,
-                waiting_for_read(client, operation, shown=not every),
-            ):
+            waiting = waiting_for_read(client, operation, shown=not every)
+            with progress(operation, shown=every) as advance, waiting:
                 async for item in _items(found, notes.append, every=every, resume=resume):
                     sink.take(item)
                     advance()
@@ -168,9 +152,8 @@ def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
         return COLUMNS[result] if form == "table" else known
     asked = tuple(name.strip() for name in fields.split(","))
     if unknown := [name for name in asked if name.partition(".")[0] not in known]:
-        raise typer.BadParameter(
-            f"{', '.join(unknown)}: unknown. {result} has {', '.join(known)}", param_hint="--columns"
-        )
+        wrong = f"{', '.join(unknown)}: unknown. {result} has {', '.join(known)}"
+        raise typer.BadParameter(wrong, param_hint="--columns")
     return asked
 
 
@@ -194,18 +177,7 @@ async def _items(
             return
 
 
-def _largest(operation: Operation) -> dict[str, int]:
-    """Return the largest limit of a list without pages; a parameter whose name is assumed is left out."""
-    named = {each.name: each for each in operation.parameters if not each.assumed}
-    limit = named.get("limit")
-    if limit is None or limit.maximum is None or "cursor" in named:
-        return {}
-    return {"limit": limit.maximum}
-
-
 _EXPORTS = {"invoices": "invoices.egress"}
-
-
 Exported = Annotated[
     str, argument("invoices (that is, invoices.egress), or invoices.payment_complements.", "WHAT")
 ]
@@ -215,17 +187,24 @@ Output = Annotated[
 ]
 
 
+@attrs.frozen
+class _How:
+    """Options of an export, as those of ``export.invoices``."""
+
+    resume: Annotated[bool, option("Resume an interrupted export.")] = False
+    overwrite: Annotated[bool, option("Start over.")] = False
+    precision: Annotated[int, number(int, "Digits of Parquet's decimals.")] = 38
+    scale: Annotated[int, number(int, "Digits after the decimal point.")] = 12
+    escape_formulas: EscapeFormulas = False
+
+
 async def export(
     what: Exported,
     words: Annotated[list[str] | None, argument("Filters: status=valid.", "NAME=VALUE")] = None,
     *,
     format_: Annotated[str | None, option("jsonl, csv or parquet.", "FORMAT")] = None,
     output: Output = None,
-    resume: Annotated[bool, option("Resume an interrupted export.")] = False,
-    overwrite: Annotated[bool, option("Start over.")] = False,
-    precision: Annotated[int, number(int, "Digits of Parquet's decimals.")] = 38,
-    scale: Annotated[int, number(int, "Digits after the decimal point.")] = 12,
-    escape_formulas: EscapeFormulas = False,
+    how: _How,
     calling: Calling,
 ) -> None:
     """
@@ -235,46 +214,33 @@ async def export(
     finished file as it is and exits with 0.  A decimal
     that does not fit its column is an error; numbers are never rounded.
     """
+    from invsvc_async.client import options_of
     from invsvc_async.export import invoices
     from invsvc_async.export.walk import is_finished
 
     operation = operation_of(_EXPORTS.get(what, what), Kind.READ, many=True, short="list")
     if operation.result != "Invoice":
-        raise typer.BadParameter(
-            "only invoices and invoices.payment_complements can be exported", param_hint="WHAT"
-        )
+        wrong = "only invoices and invoices.payment_complements can be exported"
+        raise typer.BadParameter(wrong, param_hint="WHAT")
     if str(output) == "-":
-        raise typer.BadParameter(
-            "an export writes a file, so that it can be resumed; for a pipe, use invsvc list --jsonl",
-            param_hint="--output",
-        )
+        wrong = "an export writes a file, so that it can be resumed; for a pipe, use invsvc list --jsonl"
+        raise typer.BadParameter(wrong, param_hint="--output")
     path = output or Path(f"{what}.{format_ or 'jsonl'}")
     arguments = arguments_of(operation, words or [])
-    if resume and not overwrite and is_finished(path):
+    if how.resume and not how.overwrite and is_finished(path):
         note(f"{path}: exists, and is not an interrupted export, so that nothing was read. Use --overwrite")
         if calling.json_:
             emit_json({"path": str(path), "rows": None, "resumed": False})
         return
-    settings: dict[str, Any] = {
-        "format": format_, "resume": resume, "overwrite": overwrite, "precision": precision, "scale": scale,
-        "escape_formulas": escape_formulas,
-    }  # fmt: skip
+    settings: dict[str, Any] = {"format": format_, **attrs.asdict(how)}
     try:
         async with calling.client() as client:
-            pages = _pages(client, operation.name, arguments)
+            limit = {"limit": 100} if options_of(client).names.limit else {}  # its name may be switched off
+            pages = called(client, operation.name, limit | arguments, prefetch=True)
             with progress(operation.name) as advance:
                 done = await invoices(pages, path, **settings, on_page=lambda _rows: advance())
     except asyncio.CancelledError:
         note(f"stopped: repeat the command with --resume (progress is in {path}.resume)")
         raise
-    if calling.json_:
-        emit_json({"path": str(done.path), "rows": done.rows, "resumed": done.resumed})
-    else:
-        typer.echo(f"{done.path}\t{done.rows} rows")
-
-
-def _pages(client: Client, operation: str, arguments: WireObject) -> Any:  # Any: of invoices
-    try:
-        return called(client, operation, {"limit": 100, **arguments}, prefetch=True)
-    except InvalidRequestError:  # the parameter's name is switched off, or another argument is wrong
-        return called(client, operation, arguments, prefetch=True)
+    plain = {"path": str(done.path), "rows": done.rows, "resumed": done.resumed}
+    tell(plain, f"{done.path}\t{done.rows} rows", json_=calling.json_)

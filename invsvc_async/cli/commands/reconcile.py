@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import Calling, argument, check_outputs, existing_file, option
-from invsvc_async.cli.output import Exit, emit_json, note, progress, table
+from invsvc_async.cli.files import check_outputs, existing_file
+from invsvc_async.cli.options import Calling, argument, option
+from invsvc_async.cli.output import Exit, emit_json, note, table
+from invsvc_async.cli.progress import progress
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.drift import Comparison, Difference
 
-__all__ = ["command"]
+__all__ = ["reconcile"]
 
 _LISTS = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}
 _SHOWN = 500  # differences on a terminal, and in a report
@@ -31,7 +33,7 @@ Map = Annotated[list[str] | None, option("Compare FIELD with COLUMN; FIELD= leav
 Zone = Annotated[str | None, option("Zone of times without an offset: America/Mexico_City.", "NAME")]
 
 
-async def command(
+async def reconcile(
     what: Annotated[str, argument("invoices, invoices.payment_complements or webhooks.", "LIST")],
     rows: Rows,
     *,
@@ -60,10 +62,8 @@ async def command(
     fields = dict(map(_pair, map_ or ()))
     if key is not None:
         fields["id" if what.startswith("webhooks") else "uuid"] = key
-    settings: dict[str, Any] = {
-        "fields": fields, "created_from": from_, "created_to": to, "zone": _zone(zone), "form": format_,
-        "ignore_case": ignore_case, "delimiter": delimiter,
-    }  # fmt: skip
+    settings: dict[str, Any] = {"fields": fields, "created_from": from_, "created_to": to, "form": format_}
+    settings |= {"zone": _zone(zone), "ignore_case": ignore_case, "delimiter": delimiter}
     kept: list[Difference] = []
     async with calling.client() as client:
         with progress(f"{what}: rows and items read") as advance:
@@ -73,7 +73,12 @@ async def command(
                     emit_json(_plain(each))
                 if len(kept) < _SHOWN:
                     kept.append(each)
-    _print(found, kept, json_=calling.json_)
+    if calling.json_:
+        counts = {name.replace(" ", "_"): count for name, count in _counts(found).items()}
+        emit_json({"complete": found.complete, **counts})
+    elif kept:
+        table(_TITLES, [line for each in kept for line in _lines(each)])
+    note(_words(found, found.counts.total() if calling.json_ else len(kept)))
     if report is not None:
         window = [f", {name} {each}" for name, each in (("from", from_), ("to", to)) if each]
         _write_report(report, f"{what} and {rows.name}{''.join(window)}", found, kept)
@@ -109,15 +114,6 @@ def _lines(each: Difference) -> list[list[str]]:
     head = [str(each.kind), re.sub(r"\s", "␣", each.key or ""), text_of(each.line)]
     parts = [[part.field, text_of(part.yours), text_of(part.theirs)] for part in each.fields]
     return [head + part for part in parts or [["", each.note, ""]]]
-
-
-def _print(found: Comparison, kept: list[Difference], *, json_: bool) -> None:
-    if json_:
-        counts = {name.replace(" ", "_"): count for name, count in _counts(found).items()}
-        emit_json({"complete": found.complete, **counts})
-    elif kept:
-        table(_TITLES, [line for each in kept for line in _lines(each)])
-    note(_words(found, found.counts.total() if json_ else len(kept)))
 
 
 def _write_report(path: Path, title: str, found: Comparison, kept: list[Difference]) -> None:

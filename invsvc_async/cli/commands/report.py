@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.cli.output import console, counted, note, print_facts, print_hanging, table
+from invsvc_async.cli.output import counted, note, print_facts, print_hanging, say, table
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.private_file import create_private, errors_naming
 
@@ -55,10 +55,9 @@ async def write_failed(entries: Entries, path: Path) -> None:
     count = checks = lacking = 0
     with _file(path) as file:
         async for write in failed_writes(entries):
-            if write.missing is not None:
-                lacking += 1
-                if lacking <= _SHOWN:
-                    note(f"{write.key}: {write.missing}")
+            lacking += write.missing is not None
+            if write.missing is not None and lacking <= _SHOWN:
+                note(f"{write.key}: {write.missing}")
             if write.line is not None:
                 file.write(_line(write.line))
                 count, checks = count + 1, checks + ("check" in write.line)
@@ -107,11 +106,10 @@ def plain_groups(groups: list[Group]) -> list[WireObject]:
     """Return the groups of writes that are not applied, each with the first of its writes."""
     from invsvc_async.batch.reports.not_applied import plain_result
 
-    return [
-        attrs.asdict(group, recurse=False, filter=lambda field, _: field.name != "results")
-        | {"writes": [*map(plain_result, group.results)]}
-        for group in groups
-    ]
+    found = [attrs.asdict(group, recurse=False) for group in groups]
+    for each in found:
+        each["writes"] = [*map(plain_result, each.pop("results"))]
+    return found
 
 
 def counts_of(summary: Summary) -> WireObject:
@@ -121,38 +119,33 @@ def counts_of(summary: Summary) -> WireObject:
 
 def show(report: Report) -> None:
     """Print the report."""
-    titles = ["operation", *map(str, Verdict)]
-    rows = [
-        [name, *(f"{counts[verdict]:,}" for verdict in Verdict)]
-        for name, counts in sorted(report.operations.items())
-    ]
+    titles, found = ["operation", *map(str, Verdict)], sorted(report.operations.items())
+    rows = [[name, *(f"{counts[verdict]:,}" for verdict in Verdict)] for name, counts in found]
     table(titles, rows, right=range(1, len(titles)))
-    print_facts(console(), _facts(report))
+    print_facts(_facts(report))
     show_groups(report.groups, report.kind)
     if not report.secrets_lost:
         return
-    out = console()
-    print_hanging(out, f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {_ADVICE}")
+    print_hanging(f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {_ADVICE}")
     for result in report.secrets_lost[:_SHOWN]:
-        out.print(f"  - {result.key} ({result.operation}): {result.thing}", markup=False)
+        say(f"  - {result.key} ({result.operation}): {result.thing}")
     if (more := report.summary.secrets_lost - _SHOWN) > 0:
-        out.print(f"  and {more:,} more: invsvc {report.kind} report --jsonl FILE has them all", markup=False)
+        say(f"  and {more:,} more: invsvc {report.kind} report --jsonl FILE has them all")
 
 
 def show_groups(groups: list[Group], kind: str = "batch") -> None:
     """Print the groups of writes that are not applied: cause, advice, command, and the first writes."""
     from invsvc_async.batch.reports.not_applied import words_of
 
-    out = console()
     for group in groups:
-        print_hanging(out, f"\n{group.verdict}: {group.cause}: {group.count:,}\n  {group.advice}")
+        print_hanging(f"\n{group.verdict}: {group.cause}: {group.count:,}\n  {group.advice}")
         if group.command is not None:
-            out.print(f"  $ {group.command}", markup=False, soft_wrap=True)  # whole, so that it can be copied
+            say(f"  $ {group.command}")  # whole, so that it can be copied
         for result in group.results[:_SHOWN]:
             line = f"  - {result.key} ({result.operation}): {words_of(result)}"
-            print_hanging(out, line.replace("\n", " "))
+            print_hanging(line.replace("\n", " "))
         if (more := group.count - _SHOWN) > 0:
-            out.print(f"  and {more:,} more: invsvc {kind} report --jsonl FILE lists them all", markup=False)
+            say(f"  and {more:,} more: invsvc {kind} report --jsonl FILE lists them all")
 
 
 def _facts(report: Report) -> dict[str, object]:

@@ -6,25 +6,51 @@ import asyncio
 import itertools
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import attrs
 import typer
 
-from invsvc_async.cli.commands.trigger import HeaderFile, PayloadVersion, SecretFile, header_of, secret_of
-from invsvc_async.cli.options import FaultPlan, InsecureHttp, Port, check_url, fault_plan, number, option
+from invsvc_async.cli.commands.trigger import Credentials, PayloadVersion
+from invsvc_async.cli.options import FaultPlan, Port, check_url, fault_plan, number, option
 from invsvc_async.cli.output import note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from invsvc_async.simulator import Simulator
 
-__all__ = ["command"]
+__all__ = ["serve"]
 
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 
+
 Latency = Annotated[float, number(float, "Processing time of each request.", least=0, metavar="SECONDS")]
-Inspect = Annotated[bool, option("Serve a page that shows what arrives; with --admin, script faults.")]
+_INSPECT = "Serve a page that shows what arrives; with --admin, script faults."
+
+
+@attrs.frozen
+class _Service:
+    """The options of the service itself."""
+
+    port: Port = 0
+    host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1"
+    seed: Annotated[int, number(int, "Seed of records, ids and faults.")] = 7
+    faults: FaultPlan = "none"
+    latency: Latency = 0.0
+    at_once: Annotated[int | None, number(int, "Maximum requests processed at once.", least=1)] = None
+    admin: Annotated[bool, option("Enable /_simulator/: ledger, scripts, faults.")] = False
+    inspect: Annotated[bool, option(_INSPECT)] = False
+
+    def made(self, **settings: Any) -> Simulator:  # Any: more arguments of Simulator
+        """Return the service that they describe."""
+        from invsvc_async.simulator import Simulator
+
+        given = attrs.asdict(self) | {"faults": fault_plan(self.faults)}
+        try:
+            return Simulator(**given, **settings)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+
+
 DeliverTo = Annotated[str | None, option("Deliver events to this receiver; see also --faults.", "URL")]
 DeliverEvery = Annotated[
     float | None,
@@ -32,22 +58,13 @@ DeliverEvery = Annotated[
 ]
 
 
-async def command(  # noqa: PLR0913 - each is an option of its own
+async def serve(
     *,
-    port: Port = 0,
-    host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1",
-    seed: Annotated[int, number(int, "Seed of records, ids and faults.")] = 7,
-    faults: FaultPlan = "none",
-    latency: Latency = 0.0,
-    at_once: Annotated[int | None, number(int, "Maximum requests processed at once.", least=1)] = None,
-    admin: Annotated[bool, option("Enable /_simulator/: ledger, scripts, faults.")] = False,
-    inspect: Inspect = False,
+    of: _Service,
     deliver_to: DeliverTo = None,
     deliver_every: DeliverEvery = None,
     deliver_version: PayloadVersion = "v2",
-    secret_file: SecretFile = None,
-    shared_header_file: HeaderFile = None,
-    allow_insecure_http: InsecureHttp = False,
+    credentials: Credentials,
     json_: Annotated[bool, option("Print the connection details as one line of JSON.")] = False,
     openapi: Annotated[bool, option("Print an OpenAPI 3.1 description of it as JSON, and end.")] = False,
 ) -> None:
@@ -68,38 +85,21 @@ async def command(  # noqa: PLR0913 - each is an option of its own
 
         typer.echo(json.dumps(description(), indent=2))
         return
-    from invsvc_async.simulator import Simulator
-
-    plan = fault_plan(faults)
-    if deliver_every is not None and deliver_to is None:
-        raise typer.BadParameter("--deliver-every needs --deliver-to")
-    try:
-        service = Simulator(
-            seed=seed, faults=plan, latency=latency, at_once=at_once, host=host, port=port, admin=admin,
-            inspect=inspect, deliver=deliver_to is not None, delivery_backoff=1.0, deliveries_kept=_KEPT,
-        )  # fmt: skip
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-    missing: list[str] = []
-    if deliver_to is not None:
-        check_url(deliver_to, "--deliver-to", insecure=allow_insecure_http)
-        headers, secret = header_of(shared_header_file), secret_of(secret_file)
-        missing = _add_receiver(service, deliver_to, deliver_version, headers, secret)
-    await _serve(service, deliver_every, missing, as_json=json_)
-
-
-def _add_receiver(
-    service: Simulator, url: str, version: PayloadVersion, headers: Mapping[str, str], secret: str | None
-) -> list[str]:
-    """Deliver all events to *url*; return the variables of credentials that are not set."""
     from invsvc_async.simulator.validate import EVENTS
 
-    hook = service.seed_webhook(url=url, events=EVENTS, secret=secret)
-    service.set_delivery_version(hook.id, version)
-    service.set_delivery_headers(hook.id, headers)
-    given = {"INVSVC_SHARED_HEADER": headers, "INVSVC_WEBHOOK_SECRET": secret}
-    return [name for name, value in given.items() if not value]
+    if deliver_every is not None and deliver_to is None:
+        raise typer.BadParameter("--deliver-every needs --deliver-to")
+    service = of.made(deliver=deliver_to is not None, delivery_backoff=1.0, deliveries_kept=_KEPT)
+    missing: list[str] = []
+    if deliver_to is not None:
+        check_url(deliver_to, "--deliver-to", insecure=credentials.allow_insecure_http)
+        headers, secret = credentials.header(), credentials.secret()
+        given = {"INVSVC_SHARED_HEADER": headers, "INVSVC_WEBHOOK_SECRET": secret}
+        missing = [name for name, value in given.items() if not value]
+        hook = service.seed_webhook(url=deliver_to, events=EVENTS, secret=secret)
+        service.set_delivery_version(hook.id, deliver_version)
+        service.set_delivery_headers(hook.id, headers)
+    await _serve(service, deliver_every, missing, as_json=json_)
 
 
 async def _serve(service: Simulator, every: float | None, missing: list[str], *, as_json: bool) -> None:

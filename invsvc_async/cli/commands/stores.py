@@ -17,22 +17,22 @@ import attrs
 import typer
 
 from invsvc_async.cli.commands.report import plain, show as show_report, write_failed, write_results
+from invsvc_async.cli.files import check_outputs
 from invsvc_async.cli.options import (
     Json,
     Port,
     Profile,
     Yes,
     argument,
-    check_outputs,
     client_of,
     confirm,
     expanded,
     group_of,
-    handled,
     number,
     option,
 )
-from invsvc_async.cli.output import Exit, age, console, counted, emit_json, fail, note, print_facts, table
+from invsvc_async.cli.output import Exit, age, counted, emit_json, fail, note, print_facts, table, tell
+from invsvc_async.cli.signals import handled
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
 from invsvc_async.storage.private_file import write_private
@@ -50,6 +50,11 @@ __all__ = ["BATCH", "JOURNAL", "OUTBOX", "PAGE", "Place", "attach", "journal", "
 PAGE = ("invsvc_async.cli", "batch_watch.html")
 _UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
 _MOST = 100_000  # writes that are counted
+_JSONL = "Write each outcome as a line of JSON here; - is stdout."
+_FAILED = "Write what is not applied here, as lines of a batch's input; - is stdout."
+_RETRIED = "not-applied, refused, superseded or unknown; repeatable."
+_OPENED = "Open the page in a browser, or only print its address."
+_STATE = "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
 _STATES = ("to do", "sending")
 _DAY = 86_400_000  # ms
 _KEPT = {  # why a write was not pruned
@@ -58,6 +63,8 @@ _KEPT = {  # why a write was not pruned
     "other": "finished later than that, not acknowledged yet, or empty already",
 }
 
+_AGE = "Finished at least so long ago."
+Days = Annotated[float, number(float, _AGE, least=0, most=100_000, metavar="DAYS")]
 Place = Annotated[str, argument("A file, or postgresql://…", "PLACE", show_default=False)]
 
 
@@ -77,15 +84,13 @@ class Kind:
     name: str
     example: str  # of a place, in the help
     again: str  # what sends a write again
-    lacks: frozenset[str] = frozenset()
+    lacks: str = ""
 
 
-BATCH = Kind("batch", "run.db", "run the batch", frozenset({"profile", "unacknowledged"}))
+BATCH = Kind("batch", "run.db", "run the batch", "profile unacknowledged")
 OUTBOX = Kind("outbox", "outbox.db", "whoever sends its writes does it")
-JOURNAL = Kind(
-    "journal", "journal.db", "run the same write under its key",
-    frozenset({"watch", "workers", "verdict", "force", "failed"}),
-)  # fmt: skip
+_ONCE = "run the same write under its key"
+JOURNAL = Kind("journal", "journal.db", _ONCE, "watch workers verdict force failed")
 
 
 @asynccontextmanager
@@ -130,12 +135,7 @@ async def list_(
     kind: Kind,
     at: At,
     *,
-    state: Annotated[
-        str | None,
-        option(
-            "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown.", "STATE"
-        ),
-    ] = None,
+    state: Annotated[str | None, option(_STATE, "STATE")] = None,
     limit: Annotated[int, number(int, "How many at most.", least=1)] = 100,
 ) -> None:
     """
@@ -156,16 +156,15 @@ async def list_(
         return
     names = ["namespace"] if kind is JOURNAL else []
     names += ["key", "operation", "thing", "state", "attempts"]
-    cells = [
-        [*("" if row[name] is None else str(row[name]) for name in names), age(row["age"]), _untold(row)]
-        for row in rows
-    ]
+    cells: list[list[str]] = []
+    for row in rows:
+        error = f": {row['last_error']}" if "last_error" in row else ""
+        shown = ("" if row[name] is None else str(row[name]) for name in names)
+        cells.append([*shown, age(row["age"]), "" if row.get("told", True) else f"untold{error}"])
     table([*names, "age", ""], cells, right=(len(names) - 1, len(names)))
-    note(
-        f"{total:,}{' or more' if more else ''} in all"
-        + (f", {total - len(rows):,} of them not shown: see --limit" if total > len(rows) else "")
-        + ("" if oldest is None else f"; the oldest was stored {age(oldest)} ago")
-    )
+    words = f"{total:,}{' or more' if more else ''} in all"
+    words += f", {total - len(rows):,} of them not shown: see --limit" if total > len(rows) else ""
+    note(words if oldest is None else f"{words}; the oldest was stored {age(oldest)} ago")
 
 
 async def show(kind: Kind, at: At, key: Annotated[str, argument("The key of the write.", "KEY")]) -> int:
@@ -192,7 +191,7 @@ async def show(kind: Kind, at: At, key: Annotated[str, argument("The key of the 
     if at.json_:
         emit_json(row)
     else:
-        print_facts(console(), {name.replace("_", " "): words for name, words in _facts(row)})
+        print_facts({name.replace("_", " "): words for name, words in _facts(row)})
     return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(row["state"], Exit.FAILED)
 
 
@@ -223,12 +222,6 @@ def _since(then: int | None) -> float | None:
     return None if then is None else max(round(time.time() - then / 1000, 3), 0.0)
 
 
-def _untold(row: WireObject) -> str:
-    if row.get("told", True):
-        return ""
-    return f"untold: {row['last_error']}" if "last_error" in row else "untold"
-
-
 def _facts(row: WireObject) -> Iterator[tuple[str, str]]:
     """Yield what people are shown of a write: nothing empty, nothing twice, and times as dates."""
     for name, value in row.items():
@@ -253,9 +246,8 @@ def _verdict_in(word: str, option: str) -> Verdict:
     try:
         return Verdict(re.sub("[-_]", " ", word))
     except ValueError:
-        raise typer.BadParameter(
-            f"must be one of {', '.join(Verdict)}, not {word!r}", param_hint=option
-        ) from None
+        wrong = f"must be one of {', '.join(Verdict)}, not {word!r}"
+        raise typer.BadParameter(wrong, param_hint=option) from None
 
 
 async def _waits(kind: Kind, entries: Entries, entry: Entry) -> WireObject:
@@ -265,12 +257,9 @@ async def _waits(kind: Kind, entries: Entries, entry: Entry) -> WireObject:
     ahead, owner = await entries.ahead_of(entry), await entries.owner_of(entry.lane)
     runs = statuses_in(await entries.facts.beginning(RUN))[: None if entries.lanes > 1 else 1]
     limits = sorted({each.limited_by for each in runs if each.limited_by is not None and each.is_current})
+    why = "earlier writes to the same thing are open" if ahead else "its turn has not come"
     if entry.state:
         why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
-    elif ahead:
-        why = "earlier writes to the same thing are open"
-    else:
-        why = "its turn has not come"
     if owner is None or not owner.alive:
         why += "; no process has it" if kind is JOURNAL else "; no process sends it: start one"
     elif limits:
@@ -283,13 +272,8 @@ async def report(
     at: At,
     *,
     html: Annotated[Path | None, option("Write an HTML page here.", "FILE")] = None,
-    jsonl: Annotated[
-        Path | None, option("Write each outcome as a line of JSON here; - is stdout.", "FILE")
-    ] = None,
-    failed: Annotated[
-        Path | None,
-        option("Write what is not applied here, as lines of a batch's input; - is stdout.", "FILE"),
-    ] = None,
+    jsonl: Annotated[Path | None, option(_JSONL, "FILE")] = None,
+    failed: Annotated[Path | None, option(_FAILED, "FILE")] = None,
 ) -> None:
     """
     Report verdicts, durations, and what to do about each write that is not applied:
@@ -330,9 +314,7 @@ async def watch(
     at: At,
     *,
     port: Port = 0,
-    open_: Annotated[
-        bool, option("Open the page in a browser, or only print its address.", names=("--open/--no-open",))
-    ] = True,
+    open_: Annotated[bool, option(_OPENED, names=("--open/--no-open",))] = True,
 ) -> None:
     """
     Watch the writes on a page: `invsvc KIND watch PLACE`.  Stop with Ctrl-C.
@@ -382,11 +364,8 @@ async def workers(kind: Kind, at: At) -> None:
         emit_json(found)
         return
     titles = ["host", "pid", "state", "done", "per second", "lanes", "seconds since a sign of life"]
-    rows = [
-        [each["host"], str(each["pid"]), each["state"], f"{each['done']:,}", f"{each['rate']:.1f}",
-         str(each["lanes"]), f"{each['silent']:.0f}"]
-        for each in found
-    ]  # fmt: skip
+    forms = {"host": "", "pid": "", "state": "", "done": ",", "rate": ".1f", "lanes": "", "silent": ".0f"}
+    rows = [[format(each[name], form) for name, form in forms.items()] for each in found]
     table(titles, rows, right=(1, 3, 4, 5, 6))
 
 
@@ -398,9 +377,7 @@ async def retry(
     at: At,
     keys: Annotated[list[str] | None, argument("Keys of writes.", "KEY")] = None,
     *,
-    verdict: Annotated[
-        list[str] | None, option("not-applied, refused, superseded or unknown; repeatable.", "VERDICT")
-    ] = None,
+    verdict: Annotated[list[str] | None, option(_RETRIED, "VERDICT")] = None,
     force: Annotated[bool, option("Send them even over newer writes to the same resource.")] = False,
 ) -> int:
     """
@@ -426,10 +403,8 @@ async def retry(
             count = await entries.reopen_all(wanted, newest=force)
     for key in missed:
         fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
-    if at.json_:
-        emit_json({"to_do": count})
-    else:
-        console().print(f"{counted(count, 'write')} to be done again{f': {kind.again}' if count else ''}")
+    words = f"{counted(count, 'write')} to be done again{f': {kind.again}' if count else ''}"
+    tell({"to_do": count}, words, json_=at.json_)
     return Exit.FAILED if keys and not count else Exit.DONE
 
 
@@ -450,8 +425,7 @@ async def drop(
     """
     if not yes:
         confirm(f"{kind.name} drop: delete {', '.join(keys)}?")
-    dropped: list[str] = []
-    missed: list[str] = []
+    dropped, missed = list[str](), list[str]()
     why = "there is no such write, or it may have been sent and has no verdict yet"
     why += ", or it is finished: its input would send it again" if kind is BATCH else ""
     async with opened(kind, at) as entries:
@@ -463,10 +437,8 @@ async def drop(
             else:
                 missed.append(key)
                 fail(f"{key}: not dropped: {why}")
-    if at.json_:
-        emit_json({"dropped": dropped, "kept": missed})
-    else:
-        console().print(f"{counted(len(dropped), 'write')} dropped")
+    words = f"{counted(len(dropped), 'write')} dropped"
+    tell({"dropped": dropped, "kept": missed}, words, json_=at.json_)
     return Exit.FAILED if missed else Exit.DONE
 
 
@@ -474,9 +446,7 @@ async def prune(
     kind: Kind,
     at: At,
     *,
-    days: Annotated[
-        float, number(float, "Finished at least so long ago.", least=0, most=100_000, metavar="DAYS")
-    ],
+    days: Days,
     unacknowledged: Annotated[bool, option("Also those whose verdict nobody has acknowledged.")] = False,
 ) -> None:
     """
@@ -496,26 +466,20 @@ async def prune(
     if kind is BATCH:
         others = max(others - pruned, 0)
     kept = {"open": left, "unknown": summary.unknown, "other": others}
-    if at.json_:
-        emit_json({"pruned": pruned, "kept": kept})
-        return
-    console().print(f"{counted(pruned, 'write')} pruned")
-    for why, count in kept.items():
-        if count:
-            console().print(f"  {count:,} left as they are: {_KEPT[why]}")
+    lines = [f"  {count:,} left as they are: {_KEPT[why]}" for why, count in kept.items() if count]
+    words = "\n".join([f"{counted(pruned, 'write')} pruned", *lines])
+    tell({"pruned": pruned, "kept": kept}, words, json_=at.json_)
 
 
 def attach(app: typer.Typer, kind: Kind) -> typer.Typer:
     """Add the commands of one kind to its group, and return that."""
     for command in (list_, show, report, watch, workers, retry, drop, prune):
         name = command.__name__.rstrip("_")
-        if name not in kind.lacks:
+        if name not in kind.lacks.split():
             made = expanded(command, lacks=kind.lacks, kind=kind)
             made.__doc__ = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
             app.command(name)(made)
     return app
 
 
-journal: typer.Typer = attach(
-    group_of("Show, retry or delete the writes in the journal of a client, `Client(journal=…)`."), JOURNAL
-)
+journal: typer.Typer = attach(group_of(), JOURNAL)

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from pathlib import Path
 from secrets import randbits
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import attrs
 import typer
 
 from invsvc_async.cli.arguments import complete_event, did_you_mean
-from invsvc_async.cli.options import (
-    InsecureHttp,
-    argument,
-    check_url,
-    content_of,
-    existing_file,
-    number,
-    option,
-)
-from invsvc_async.cli.output import Exit, emit_json, fail, visible
+from invsvc_async.cli.files import content_of, existing_file
+from invsvc_async.cli.options import InsecureHttp, argument, check_url, number, option
+from invsvc_async.cli.output import Exit, fail, tell
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
 from invsvc_async.errors import UnreadableResponseError
@@ -34,25 +27,43 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.deliveries import Delivery
 
-__all__ = ["HeaderFile", "PayloadVersion", "SecretFile", "command", "header_of", "secret_of"]
+__all__ = ["Credentials", "PayloadVersion", "trigger"]
 
 PayloadVersion = Annotated[Literal["v1", "v1.1", "v2"], option("The payload version of resource events.")]
-SecretFile = Annotated[
-    Path | None,
-    option(
-        "A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET.",
-        "FILE",
-        callback=existing_file,
-    ),
-]
-HeaderFile = Annotated[
-    Path | None,
-    option(
-        "A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER.",
-        "FILE",
-        callback=existing_file,
-    ),
-]
+
+
+_SECRET = "A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET."
+_HEADER = "A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER."
+
+
+@attrs.frozen
+class Credentials:
+    """The options for what authenticates events, which is never given on the command line."""
+
+    secret_file: Annotated[Path | None, option(_SECRET, "FILE", callback=existing_file)] = None
+    shared_header_file: Annotated[Path | None, option(_HEADER, "FILE", callback=existing_file)] = None
+    allow_insecure_http: InsecureHttp = False
+
+    def secret(self) -> str | None:
+        """Return the webhook's secret from a file or the environment."""
+        return next(iter(_text_in(self.secret_file, "INVSVC_WEBHOOK_SECRET").split()), None)
+
+    def header(self) -> Mapping[str, str]:
+        """Return the shared header from a file or the environment; empty if there is none."""
+        text = _text_in(self.shared_header_file, "INVSVC_SHARED_HEADER").strip()
+        name, equals, value = text.partition("=")
+        if text and not (equals and name and value):
+            del text, name, value
+            raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header-file")
+        return {name: value} if name else {}
+
+
+def _text_in(file: Path | None, variable: str) -> str:
+    try:
+        return os.environ.get(variable, "") if file is None else content_of(file).decode()
+    except UnicodeDecodeError:  # its message would show the secret
+        raise typer.BadParameter(f"{file}: is not text in UTF-8") from None
+
 
 Type = Annotated[
     str, argument("invoice.created, for example, or `all`.", "TYPE", autocompletion=complete_event)
@@ -64,7 +75,7 @@ Changes = Annotated[
 Seed = Annotated[int | None, number(int, "Seed of ids, contents and order; the same ids are duplicates.")]
 
 
-async def command(  # noqa: PLR0913 - each is an option of its own
+async def trigger(  # noqa: PLR0913 - each is an option of its own
     type_: Type,
     *,
     to: Annotated[str, option("The receiver.", "URL")],
@@ -78,9 +89,7 @@ async def command(  # noqa: PLR0913 - each is an option of its own
     retries: Annotated[bool, option("Send unsigned events up to 16 times, as the service does.")] = False,
     backoff: Annotated[float, number(float, "Before the second attempt.", least=0, metavar="SECONDS")] = 1.0,
     seed: Seed = None,
-    secret_file: SecretFile = None,
-    shared_header_file: HeaderFile = None,
-    allow_insecure_http: InsecureHttp = False,
+    credentials: Credentials,
     json_: Annotated[bool, option("Print each delivery as one JSON object.")] = False,
 ) -> int:
     """
@@ -93,29 +102,25 @@ async def command(  # noqa: PLR0913 - each is an option of its own
     from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.validate import EVENTS
 
-    types = EVENTS if type_ == "all" else [_known(type_, EVENTS)]
-    check_url(to, "--to", insecure=allow_insecure_http)
-    secret, headers = secret_of(secret_file), header_of(shared_header_file)
+    types = EVENTS if type_ == "all" else [type_]
+    if type_ not in (known := ("all", *EVENTS)):
+        advice = did_you_mean(type_, known) or f"Use one of {', '.join(known)}"
+        raise typer.BadParameter(f"unknown type {type_!r}. {advice}")
+    check_url(to, "--to", insecure=credentials.allow_insecure_http)
+    secret, headers = credentials.secret(), credentials.header()
     if secret is None and signed:
         raise typer.BadParameter("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
-    settings: WireObject = {"url": to, "signed": signed, "secret": secret, "headers": headers}
-    settings["attempts"] = 16 if retries else 1
-    first = {**settings, "version": version, "test": test, "changes": _changes(set_ or ())}
+    again: WireObject = {"url": to, "signed": signed, "secret": secret, "headers": headers}
+    again["attempts"] = 16 if retries else 1
+    first = {**again, "version": version, "test": test, "changes": _changes(set_ or ())}
     events = [each for each in types for _ in range(count)]
     turns = [each for each in range(len(events)) for _ in range(1 + duplicates)]
     seed = randbits(32) if seed is None else seed
     if reorder:
         random.Random(seed).shuffle(turns)
     async with Simulator(seed=seed, delivery_backoff=backoff) as service:
-        sent = await _send(service, events, turns, first, settings)
+        sent = await _send(service, events, turns, first, again)
     return _report(sent, as_json=json_)
-
-
-def _known(type_: str, types: Sequence[str]) -> str:
-    if type_ not in types:
-        advice = did_you_mean(type_, ("all", *types)) or f"Use one of {', '.join(('all', *types))}"
-        raise typer.BadParameter(f"unknown type {type_!r}. {advice}")
-    return type_
 
 
 async def _send(
@@ -139,10 +144,8 @@ async def _send(
 def _report(sent: Sequence[Delivery], *, as_json: bool) -> int:
     for delivery in sent:
         answers = [attempt.status or attempt.error for attempt in delivery.attempts]
-        if as_json:
-            emit_json({"type": delivery.event, "answers": answers, "body": delivery.body.decode()})
-        else:
-            sys.stdout.write(visible(f"{delivery.event}\t{', '.join(map(str, answers))}") + "\n")
+        plain = {"type": delivery.event, "answers": answers, "body": delivery.body.decode()}
+        tell(plain, f"{delivery.event}\t{', '.join(map(str, answers))}", json_=as_json)
     failed = sum(not delivery.delivered for delivery in sent)
     if failed:
         advice = "The receiver's log says why"
@@ -167,26 +170,3 @@ def _changes(texts: Sequence[str]) -> WireObject:
                 raise typer.BadParameter(str(error.__cause__), param_hint=f"--set {path}") from None
             found[path] = value
     return found
-
-
-def secret_of(file: Path | None) -> str | None:
-    """Return the webhook's secret from a file or the environment, never from the command line."""
-    text = os.environ.get("INVSVC_WEBHOOK_SECRET", "") if file is None else _text_in(file)
-    return text.split()[0] if text.split() else None
-
-
-def header_of(file: Path | None) -> Mapping[str, str]:
-    """Return the shared header from a file or the environment."""
-    text = os.environ.get("INVSVC_SHARED_HEADER", "") if file is None else _text_in(file)
-    name, equals, value = text.strip().partition("=")
-    if text.strip() and not (equals and name and value):
-        del text, name, value
-        raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header-file")
-    return {name: value} if name else {}
-
-
-def _text_in(file: Path) -> str:
-    try:
-        return content_of(file).decode()
-    except UnicodeDecodeError:  # its message would show the secret
-        raise typer.BadParameter(f"{file}: is not text in UTF-8") from None

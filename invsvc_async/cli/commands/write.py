@@ -17,26 +17,19 @@ import typer
 
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
-from invsvc_async.cli.options import (
-    Calling,
+from invsvc_async.cli.files import (
     IntentFile,
-    SameMode,
-    SecretsTo,
     Story,
-    Yes,
-    argument,
     check_outputs,
-    confirm,
     content_of,
     existing_file,
-    handled,
     intent_in,
-    interruptible,
     named,
-    option,
-    unhandled,
 )
+from invsvc_async.cli.options import Calling, Yes, argument, confirm, option
 from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, told
+from invsvc_async.cli.signals import handled, interruptible, unhandled
+from invsvc_async.cli.waiting import WaitingForWrite
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -46,13 +39,12 @@ from invsvc_async.storage.private_file import open_private, write_private
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.cli.waiting import WaitingForWrite
     from invsvc_async.client import Client
     from invsvc_async.reconcile.history import Decision
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
-__all__ = ["command", "explain", "resume", "settle"]
+__all__ = ["explain", "resume", "settle", "write"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
@@ -61,28 +53,32 @@ What = Annotated[
     str | None,
     argument("A write, such as webhooks.create.", "WHAT", autocompletion=complete_operation(Kind.WRITE)),
 ]
-Words = Annotated[
-    list[str] | None,
-    argument(
-        "Its id and arguments; NAME:=JSON for JSON values.",
-        "ID | NAME=VALUE",
-        autocompletion=complete_argument,
-    ),
+_WORDS = "Its id and arguments; NAME:=JSON for JSON values."
+Words = Annotated[list[str] | None, argument(_WORDS, "ID | NAME=VALUE", autocompletion=complete_argument)]
+SecretsTo = Annotated[
+    Path, option("Write the secret of a new webhook here (mode 0600); it is never printed.", "FILE")
 ]
+SameMode = Annotated[bool, option("Confirm that the credential has the intent's team and data mode.")]
 File = Annotated[
     typer.FileBinaryRead | None, option('One write: {"operation", "arguments"}; - is stdin.', "FILE")
 ]
 
 
-async def command(
+@attrs.frozen
+class _How(Calling):
+    """The options of commands that find out what became of a write."""
+
+    story: Story = None
+
+
+async def write(
     what: What = None,
     words: Words = None,
     *,
     file: File = None,
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     yes: Yes = False,
-    story: Story = None,
-    calling: Calling,
+    how: _How,
 ) -> int:
     """
     Send one write: `invsvc write webhooks.create url=https://me.example/in events=invoice.created`.
@@ -98,27 +94,25 @@ async def command(
         raise typer.BadParameter("give either an operation with arguments, or --file")
     with interruptible():  # the pipe may give nothing
         content = None if file is None else file.read()
-    check_outputs({"--secrets-to": secrets_to, "--story": story}, input=None if file is None else file.name)
+    check_outputs(
+        {"--secrets-to": secrets_to, "--story": how.story}, input=None if file is None else file.name
+    )
 
     def make(client: Client) -> Write[Any]:
         if content is None:
             operation = operation_of(what or "", Kind.WRITE)
             write = as_write(client, operation.name, arguments_of(operation, words or []))
         else:
-            write = _from_file(client, content)
+            lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
+            if len(lines) != 1:
+                found = f"{len(lines)} writes. Use `invsvc batch` for several"
+                raise InvalidRequestError(f"--file: {found if lines else 'it has no write'}")
+            write = client.write_from(lines[0])
         if not yes:
             _confirm_delete(write)
         return write
 
-    return await _finish(make, calling, secrets_to, story)
-
-
-def _from_file(client: Client, content: bytes) -> Write[Any]:
-    lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
-    if len(lines) != 1:
-        several = f"{len(lines)} writes. Use `invsvc batch` for several" if lines else "it has no write"
-        raise InvalidRequestError(f"--file: {several}")
-    return client.write_from(lines[0])
+    return await _finish(make, how, secrets_to)
 
 
 def _confirm_delete(write: Write[Any]) -> None:
@@ -135,23 +129,19 @@ def _confirm_delete(write: Write[Any]) -> None:
         raise
 
 
-async def settle(
-    file: IntentFile, *, same_mode: SameMode = False, story: Story = None, calling: Calling
-) -> int:
+async def settle(file: IntentFile, *, same_mode: SameMode = False, how: _How) -> int:
     """
     Find out whether a write was applied: `invsvc settle invsvc-intent-row-17.json`.
 
     It only reads, so it can be repeated safely.
     Exits with 0 if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
-    from invsvc_async.cli.waiting import WaitingForWrite
-
-    check_outputs({"--story": story}, intent=file)
+    check_outputs({"--story": how.story}, intent=file)
     intent, waiting = intent_in(file), WaitingForWrite()
-    async with calling.client(on_decision=waiting.on_decision) as client:
+    async with how.client(on_decision=waiting.on_decision) as client:
         with waiting.shown(client):
             outcome = await client.settle(intent, same_mode=same_mode)
-    return _print_outcome(outcome, as_json=calling.json_, story=story)
+    return _print_outcome(outcome, how)
 
 
 async def resume(
@@ -159,8 +149,7 @@ async def resume(
     *,
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     same_mode: SameMode = False,
-    story: Story = None,
-    calling: Calling,
+    how: _How,
 ) -> int:
     """
     Complete an interrupted write: `invsvc resume invsvc-intent-row-17.json`.
@@ -168,22 +157,16 @@ async def resume(
     It reads first, and sends the write again only if the reads prove that it was not applied.  Exits with 0
     if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
-    check_outputs({"--secrets-to": secrets_to, "--story": story}, intent=file)
+    check_outputs({"--secrets-to": secrets_to, "--story": how.story}, intent=file)
     intent = intent_in(file)
-    return await _finish(
-        lambda client: client.resume(intent, same_mode=same_mode), calling, secrets_to, story
-    )
+    return await _finish(lambda client: client.resume(intent, same_mode=same_mode), how, secrets_to)
 
 
-async def _finish(
-    make: Callable[[Client], Write[Any]], calling: Calling, secrets_to: Path, story: Path | None
-) -> int:
+async def _finish(make: Callable[[Client], Write[Any]], how: _How, secrets_to: Path) -> int:
     """Send the write that *make* returns, print its outcome, and return the exit code."""
-    from invsvc_async.cli.waiting import WaitingForWrite
-
     waiting, task = WaitingForWrite(), asyncio.current_task()
     assert task is not None
-    async with calling.client(on_decision=waiting.on_decision) as client:
+    async with how.client(on_decision=waiting.on_decision) as client:
         write = make(client)
         known: list[Outcome[Any]] = []
         # So that its intent is stored, or its verdict shown.  The latter is sent when a terminal is closed.
@@ -198,8 +181,8 @@ async def _finish(
                 raise
             finally:
                 write.close()
-                _store_unsettled(client, calling.profile)
-            code = _print_outcome(outcome, as_json=calling.json_, story=story)
+                _store_unsettled(client, how.profile)
+            code = _print_outcome(outcome, how)
     if lost is not None:
         raise lost
     return code
@@ -227,10 +210,10 @@ async def _sent(
     return outcome, None
 
 
-def _print_outcome(outcome: Outcome[Any], *, as_json: bool, story: Path | None) -> int:
-    """Print verdict, story and value, write the whole *story* to a file, and return the exit code."""
+def _print_outcome(outcome: Outcome[Any], how: _How) -> int:
+    """Print verdict, story and value, write the whole story to a file, and return the exit code."""
     with reporting(f"{outcome.intent.operation}: {outcome.verdict}: {outcome.message}"):
-        if as_json:
+        if how.json_:
             from invsvc_async.codec.encode import plain_of
             from invsvc_async.reconcile.outcome import summary
 
@@ -239,11 +222,11 @@ def _print_outcome(outcome: Outcome[Any], *, as_json: bool, story: Path | None) 
             emit_json({**summary(outcome, plain_of), "story": lines, "intent": intent})
         else:
             _print(outcome)
-    if story is not None:
+    if how.story is not None:
         try:
-            write_private(story, outcome.to_json())
+            write_private(how.story, outcome.to_json())
         except OSError as error:  # does not change the verdict or the exit code
-            fail(f"{story}: cannot write the story: {error.strerror}")
+            fail(f"{how.story}: cannot write the story: {error.strerror}")
     return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(outcome.verdict, Exit.FAILED)
 
 
@@ -252,14 +235,12 @@ def _print(outcome: Outcome[Any]) -> None:
     colour = _COLOURS.get(outcome.verdict, "red")
     out.print(f"[bold {colour}]{str(outcome.verdict).upper()}[/]", end="  ")
     out.print(outcome.message, markup=False)
-    print_hanging(out, outcome.explain(), style="dim")
+    print_hanging(outcome.explain(), style="dim")
     if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
         out.print(told(str(outcome.error), outcome.error), markup=False)
     if outcome.secret_lost:
-        out.print(
-            "[yellow]its secret is lost: the service returns it only once. If you need it, delete the "
-            "webhook and create it again[/]"
-        )
+        words = "its secret is lost: the service returns it only once. If you need it, delete the webhook "
+        out.print(f"[yellow]{words}and create it again[/]")
     if outcome.value is not None:
         from invsvc_async.cli.formatting import show
 
@@ -319,14 +300,12 @@ def explain(
         f"{type(event).__name__.lower() if event else 'start'}: {_decided(decision)}"
         for event, decision in steps
     ]
+    plain = {"said": stored, "verdict": now, "same": stored == now, "decisions": decisions}
+    story = [tell(intent, history, now, reason), "decision after each event:"]
     if json_:
-        emit_json({"said": stored, "verdict": now, "same": stored == now, "decisions": decisions})
+        emit_json(plain)
     else:
-        out = console()
-        out.print(tell(intent, history, now, reason), markup=False)
-        out.print("decision after each event:")
-        for line in decisions:
-            out.print(f"  {line}", markup=False)
+        print_hanging("\n".join([*story, *(f"  {line}" for line in decisions)]))
     if stored != now:
         fail(f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}")
     return Exit.DONE if stored == now else Exit.FAILED

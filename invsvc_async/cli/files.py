@@ -1,0 +1,104 @@
+"""Files that commands read and write: checks before anything is done, and intents."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from invsvc_async.cli.options import argument, option
+from invsvc_async.cli.signals import interruptible
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from invsvc_async.errors import InvalidRequestError
+    from invsvc_async.reconcile.intent import Intent
+
+__all__ = ["IntentFile", "Story", "check_outputs", "content_of", "existing_file", "intent_in", "named"]
+
+_SQLITE = b"SQLite format 3\0"
+
+
+def existing_file(file: Path | None) -> Path | None:
+    """Check that an input file exists; ``-`` is standard input."""
+    if file is not None and str(file) != "-" and (file.is_dir() or not file.exists()):
+        why = "is a directory" if file.is_dir() else "does not exist"
+        raise typer.BadParameter(f"file {str(file)!r} {why}")
+    return file
+
+
+def check_outputs(outputs: Mapping[str, Path | None], **inputs: Path | str | None) -> None:
+    """
+    Check, before anything is done, that no output would replace, or be mixed with, another file in use.
+
+    *outputs* are the files of options, and *inputs* what else the command uses. No output may be a database.
+    """
+    used = {place: f"the {each}" for each, file in inputs.items() if (place := _place_of(file)) is not None}
+    for name, file in outputs.items():
+        place = _place_of(file)
+        if place is None:
+            continue
+        if place in used:
+            raise typer.BadParameter(f"{file} is {used[place]}. Use another file.", param_hint=name)
+        with suppress(OSError), place.open("rb") as opened:  # reported when it is written; it may not exist
+            if opened.read(len(_SQLITE)) == _SQLITE:
+                wrong = f"{file} is a database, such as a journal. Use another file."
+                raise typer.BadParameter(wrong, param_hint=name)
+        used[place] = f"the file of {name}"
+
+
+def _place_of(file: Path | str | None) -> Path | None:
+    """Return where a file is or will be; ``None`` for standard input, devices and addresses."""
+    if file is None or str(file) == "-" or "://" in str(file):
+        return None
+    try:
+        place = Path(file).resolve()
+        return place if place.is_file() or not place.exists() else None
+    except OSError:  # reported when the file is opened
+        return None
+
+
+def content_of(file: Path) -> bytes:
+    """Return the content of an input file; ``-`` is standard input."""
+    with interruptible():
+        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+
+
+def _in_existing_folder(story: Path | None) -> Path | None:
+    """Check the folder before a write is sent; afterwards it would be too late."""
+    if story is not None and not story.parent.is_dir():
+        raise typer.BadParameter(f"{story.parent} is not a directory")
+    return story
+
+
+_STORY = "Write the history of the decision here, for `invsvc explain`."
+Story = Annotated[Path | None, option(_STORY, "FILE", dir_okay=False, callback=_in_existing_folder)]
+IntentFile = Annotated[
+    Path, argument("The intent, as JSON; - is standard input.", "INTENT", callback=existing_file)
+]
+
+
+def intent_in(file: Path) -> Intent:
+    """Return the intent in a file; ``-`` is standard input."""
+    from invsvc_async.errors import InvalidRequestError
+    from invsvc_async.reconcile.intent import Intent
+
+    content = content_of(file)
+    try:
+        return Intent.from_json(content)
+    except InvalidRequestError as error:
+        if b'"history":' not in content or b'"intent":' not in content:
+            raise named(error, file, "the file that `invsvc write` left, invsvc-intent-….json") from error
+        words = "is a story, not an intent. `invsvc explain` reads it; its member `intent` is the intent"
+        raise InvalidRequestError(f"{file}: {words}", hint="Save that to a file of its own.") from error
+
+
+def named(error: InvalidRequestError, file: Path, expected: str) -> InvalidRequestError:
+    """Return *error* with the name of the *file*, and what was *expected* if that is something else."""
+    problem = "; ".join(error.problems)
+    hint = f"Use {expected}." if problem.startswith("not ") else None
+    return type(error)(f"{file}: {problem}", hint=hint)

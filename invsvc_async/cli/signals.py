@@ -1,0 +1,58 @@
+"""What signals do while a command reads, asks or runs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+__all__ = ["handled", "interruptible", "stop_signals", "unhandled"]
+
+
+@contextmanager
+def interruptible(
+    handler: Callable[[int, FrameType | None], object] | signal.Handlers = signal.SIG_DFL,
+) -> Generator[None]:
+    """
+    End the block at once on Ctrl-C: by *handler*, or with the process, if nothing has begun.
+
+    An event loop would cancel its task, which takes effect only after the block.  And Python notices a signal
+    that comes just before a blocking read only after that.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that end a run, also that of a closed terminal, unless it is ignored (nohup)."""
+    return [signal.SIGINT, signal.SIGTERM, *unhandled("SIGHUP")]
+
+
+def unhandled(*names: str) -> list[signal.Signals]:
+    """Return those of these signals that this system knows and that would end the process."""
+    numbers = [signal.Signals[name] for name in names if hasattr(signal, name)]
+    return [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+
+
+@contextmanager
+def handled(numbers: Sequence[signal.Signals], call: Callable[[], object]) -> Generator[None]:
+    """Call *call* in the running event loop at each of these signals, until the block ends."""
+    loop = asyncio.get_running_loop()
+    with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not the main thread
+        for number in numbers:
+            loop.add_signal_handler(number, call)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, ValueError, RuntimeError):
+            for number in numbers:
+                loop.remove_signal_handler(number)
