@@ -121,7 +121,9 @@ class _Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
 _decode_body: Final[Callable[[bytes | msgspec.Raw], _Body]] = msgspec.json.Decoder(
     _Body, float_hook=Decimal
 ).decode
-_plain: Final[Callable[[bytes | msgspec.Raw], Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
+_plain: Final[Callable[[bytes | msgspec.Raw], dict[str, Any]]] = msgspec.json.Decoder(
+    float_hook=Decimal
+).decode
 
 
 def _decoded(decode: Callable[[bytes | msgspec.Raw], T], raw: bytes | msgspec.Raw, whole: bytes) -> T:
@@ -130,11 +132,6 @@ def _decoded(decode: Callable[[bytes | msgspec.Raw], T], raw: bytes | msgspec.Ra
         return decode(raw)
     except _UNREADABLE as error:
         raise _unreadable(error, whole) from error
-
-
-def _plain_of(raw: bytes | msgspec.Raw, whole: bytes) -> dict[str, Any]:
-    """Decode an object in *whole* whose syntax is known to be valid, with exact numbers."""
-    return _decoded(_plain, raw, whole)
 
 
 def _malformed(why: str, raw: bytes) -> MalformedEventError:
@@ -184,7 +181,7 @@ class _Event(Portable):
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
         mark = {} if self.is_test == self.body_says_test else {"test": True}
-        return {**_plain_of(self.raw, self.raw), **mark}
+        return {**_decoded(_plain, self.raw, self.raw), **mark}
 
     @classmethod
     def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:
@@ -240,7 +237,7 @@ class _Event(Portable):
         return {name: value for name, value in self._plain().items() if name not in known}
 
     def _plain(self) -> dict[str, Any]:
-        return _plain_of(self.raw, self.raw)
+        return _decoded(_plain, self.raw, self.raw)
 
 
 @attrs.frozen(repr=False, slots=False)
@@ -323,7 +320,7 @@ class ResourceEvent(_Event):
         content = self._body.data
         if self.version != "v2" or content is None:
             return self._plain()["data"]
-        resource = _plain_of(content.object, self.raw)
+        resource = _decoded(_plain, content.object, self.raw)
         model = _model_of(self.type)
         if model is None:
             return resource
@@ -332,7 +329,7 @@ class ResourceEvent(_Event):
         return codec.structure(model, resource)
 
     def _plain(self) -> dict[str, Any]:
-        plain = _plain_of(self.raw, self.raw)
+        plain = _decoded(_plain, self.raw, self.raw)
         if self.version != "v1.1":
             return plain
         if plain.get("event") is not None:  # the wrapper is around the resource only
@@ -492,7 +489,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
         if (
             version == "v1"
             and _is_object(content.data.payload)
-            and _WRAPPER.issuperset(_plain_of(raw, raw)["data"])
+            and _WRAPPER.issuperset(_decoded(_plain, raw, raw)["data"])
         ):
             version = "v1.1"
         return ResourceEvent(raw, is_test, content, name, version)
