@@ -821,7 +821,7 @@ async def test_receiver_that_stops_while_its_store_records_nothing(
     mode: str, how: str, caplog, monkeypatch
 ) -> None:
     """Ends that cannot be recorded hold the stop up for a few deadlines at most, and the log says so."""
-    monkeypatch.setattr("invsvc_async.events.receiving.worker._RECORD_WITHIN", 0.01)
+    monkeypatch.setattr("invsvc_async.events.receiving.worker._SOON", 0.01)
 
     class Hanging(events.MemoryStore):
         async def handled(self, *_: object, **__: object) -> bool:
@@ -920,7 +920,7 @@ async def test_store_that_cannot_record_the_end(caplog) -> None:
 
 async def test_store_that_takes_long_to_record_the_end(monkeypatch) -> None:
     """The end is recorded though the answer does not wait for it."""
-    monkeypatch.setattr("invsvc_async.events.receiving.worker._RECORD_WITHIN", 0.001)
+    monkeypatch.setattr("invsvc_async.events.receiving.worker._SOON", 0.001)
     answered = asyncio.Event()
 
     class Slow(events.MemoryStore):
