@@ -102,7 +102,8 @@ class MemoryStore(HandlerStore):
         if isinstance(found, Entry):
             record = self._held(found)
         else:
-            record = None if found.key in self._by_name else self._add(found)
+            known = self._by_name.get(found.key or "", {})
+            record = None if found.handler in known else self._add(found)
         if record is None:
             return False
         record.reason = reason
@@ -131,6 +132,7 @@ class MemoryStore(HandlerStore):
         known = self._by_name[record.name]
         first = next((each for each in deliveries if known.get(each.handler, record) is record), None)
         if first is None:
+            record.body = None
             self._end(record, "handled")
         else:
             known[first.handler] = known.pop(record.handler)
