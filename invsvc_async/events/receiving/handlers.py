@@ -296,7 +296,11 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
 
 @attrs.frozen
 class Group:
-    """Handlers whose events are taken together, because they have one timeout and no rate of their own."""
+    """
+    Handlers whose events are taken together, because they have one timeout and no rate of their own.
+
+    If the store knows no handlers, ``names`` is empty, and all are one group.
+    """
 
     names: tuple[str, ...]
     timeout: float
@@ -399,6 +403,8 @@ class Handlers:
             for handler in self._by_name.values():
                 names.setdefault((handler.policy.timeout, handler.pace), []).append(handler.name)
             self._groups = [Group(tuple(found), *limits) for limits, found in names.items()]
+            if self.store is None:
+                self._groups = [Group((), max(group.timeout for group in self._groups), None)]
         return self._groups
 
     def _by_type_of(self, kind: str) -> _OfType:

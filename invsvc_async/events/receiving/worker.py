@@ -101,10 +101,8 @@ class Worker:
         self._stopping = False
         self._stir = asyncio.Event()
         self._running = {}
-        self._upkeep = [
-            asyncio.create_task(_repeated(work, every), name="invsvc events upkeep")
-            for work, every in ((self._prune, _PRUNE_EVERY), (self._sample, _SAMPLE_EVERY))
-        ]
+        upkeep = (_repeated(self._prune, _PRUNE_EVERY), _repeated(self._sample, _SAMPLE_EVERY))
+        self._upkeep = [asyncio.create_task(work, name="invsvc events upkeep") for work in upkeep]
         self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
 
     def wake(self) -> None:
@@ -158,12 +156,7 @@ class Worker:
 
     async def _take(self) -> float:
         """Start what is due, within the limit; return how many seconds to wait for a reason to look again."""
-        groups, store, pause = self._handlers.groups(), self._handlers.store, self._policy.poll
-        if store is None:  # it does not know handlers, so that it may return an event for any of them
-            lease = max(group.timeout for group in groups) + _MARGIN
-            self._free = asyncio.get_running_loop().time()
-            entries = await self.store.take(limit=self._room(), lease=lease)
-            return 0.0 if self._start(entries) else pause
+        groups, pause = self._handlers.groups(), self._policy.poll
         self._turns += 1  # each group is the first in its turn, so that none waits for ever
         first = self._turns % len(groups)
         started = False
@@ -175,7 +168,8 @@ class Worker:
                     pause = min(pause, group.pace.wait(now))
             if limit > 0:
                 self._free = now
-                entries = await store.take(limit=limit, lease=group.timeout + _MARGIN, handlers=group.names)
+                only: dict[str, Any] = {"handlers": group.names} if group.names else {}
+                entries = await self.store.take(limit=limit, lease=group.timeout + _MARGIN, **only)
                 if group.pace is not None:
                     group.pace.use(len(entries), now)
                 started = self._start(entries) or started
