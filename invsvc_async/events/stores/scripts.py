@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, T
 
 from invsvc_async.events.stores import (
     COUNTED,
-    MOST,
     STATES,
-    WALKED,
     Backlog,
     Delivery,
     Entry,
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["PUT", "How", "ScriptedStore", "create", "in_slices", "runs"]
+__all__ = ["MOST", "PUT", "WALKED", "How", "ScriptedStore", "create", "in_slices", "runs"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,6 +51,8 @@ Each statement of a script may be a transaction of its own, all are one, or the 
 runs aside changes some rows while others use the store.
 """
 
+MOST: Final = 100_000  # events in one state that ``Store.stats`` counts
+WALKED: Final = 5_000  # rows that a statement passes which no index leads to the right ones
 _FIRST_ROWS: Final = 20  # of the first slice
 _LEAST_ROWS: Final = 10  # of any: on a slow disk, a commit takes its time whatever is in it
 _MOST_ROWS: Final = 2_000  # of any: on PostgreSQL, a statement must end within its time limit
@@ -344,7 +344,7 @@ class ScriptedStore(HandlerStore):
         found = yield f"SELECT due, ordering_key FROM {{t}} {_SAME}", same
         key = found[0][1] if found else None
         if key is not None:  # read again under the lock: meanwhile it may have become the due one
-            yield from _lock(Delivery(key=None, type="", body=None, ordering_key=key))
+            yield _LOCK, (key,)
             found = yield f"SELECT due FROM {{t}} {_SAME}", same
         dropped = yield _DROP if event.key is None else _EMPTY, same
         if dropped and key is not None and found[0][0] < inf:
