@@ -121,7 +121,9 @@ class _Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
 _decode_body: Final[Callable[[bytes | msgspec.Raw], _Body]] = msgspec.json.Decoder(
     _Body, float_hook=Decimal
 ).decode
-_plain: Final[Callable[[bytes | msgspec.Raw], Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
+_plain: Final[Callable[[bytes | msgspec.Raw], dict[str, Any]]] = msgspec.json.Decoder(
+    float_hook=Decimal
+).decode
 
 
 def _decoded(decode: Callable[[bytes | msgspec.Raw], T], raw: bytes | msgspec.Raw, whole: bytes) -> T:
@@ -130,11 +132,6 @@ def _decoded(decode: Callable[[bytes | msgspec.Raw], T], raw: bytes | msgspec.Ra
         return decode(raw)
     except _UNREADABLE as error:
         raise _unreadable(error, whole) from error
-
-
-def _plain_of(raw: bytes | msgspec.Raw, whole: bytes) -> dict[str, Any]:
-    """Decode an object in *whole* whose syntax is known to be valid, with exact numbers."""
-    return _decoded(_plain, raw, whole)
 
 
 def _malformed(why: str, raw: bytes) -> MalformedEventError:
@@ -184,7 +181,7 @@ class _Event(Portable):
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
         mark = {} if self.is_test == self.body_says_test else {"test": True}
-        return {**_plain_of(self.raw, self.raw), **mark}
+        return {**_decoded(_plain, self.raw, self.raw), **mark}
 
     @classmethod
     def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:
@@ -240,7 +237,7 @@ class _Event(Portable):
         return {name: value for name, value in self._plain().items() if name not in known}
 
     def _plain(self) -> dict[str, Any]:
-        return _plain_of(self.raw, self.raw)
+        return _decoded(_plain, self.raw, self.raw)
 
 
 @attrs.frozen(repr=False, slots=False)
@@ -259,11 +256,9 @@ class ResourceEvent(_Event):
 
     @classmethod
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
-        texts = dict.fromkeys(("event", "type", "id", "team", "webhook"), (str | None, False))
-        return {
-            **texts, "livemode": (bool | None, False), "created": (int | None, False),
-            "data": (dict[str, Any], False), "test": (bool | None, False),
-        }  # fmt: skip
+        types: dict[str, Any] = dict.fromkeys(("event", "type", "id", "team", "webhook"), str | None)
+        types |= {"livemode": bool | None, "created": int | None, "data": dict[str, Any], "test": bool | None}
+        return {name: (kind, False) for name, kind in types.items()}
 
     @classmethod
     def _with_decimals(cls, plain: dict[str, Any], convert: Callable[[Any, Any], Any]) -> dict[str, Any]:
@@ -323,7 +318,7 @@ class ResourceEvent(_Event):
         content = self._body.data
         if self.version != "v2" or content is None:
             return self._plain()["data"]
-        resource = _plain_of(content.object, self.raw)
+        resource = _decoded(_plain, content.object, self.raw)
         model = _model_of(self.type)
         if model is None:
             return resource
@@ -332,7 +327,7 @@ class ResourceEvent(_Event):
         return codec.structure(model, resource)
 
     def _plain(self) -> dict[str, Any]:
-        plain = _plain_of(self.raw, self.raw)
+        plain = _decoded(_plain, self.raw, self.raw)
         if self.version != "v1.1":
             return plain
         if plain.get("event") is not None:  # the wrapper is around the resource only
@@ -363,10 +358,9 @@ class _SignedEvent(_Event, Generic[D]):
 
     @classmethod
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
-        return {
-            "id": (str, True), "event": (str, True), "created_at": (int | None, False),
-            "data": (cls._model(), True), "test": (bool | None, False),
-        }  # fmt: skip
+        needed = {"id": str, "event": str, "data": cls._model()}
+        optional = {"created_at": (int | None, False), "test": (bool | None, False)}
+        return {name: (kind, True) for name, kind in needed.items()} | optional
 
     @classmethod
     def _model(cls) -> Any:  # Any: a class, by its name
@@ -446,7 +440,7 @@ def _moment(ticks: int | None, *, milliseconds: int) -> datetime | None:
 
 
 Version: TypeAlias = Literal["v1", "v1.1", "v2"]
-SignedFamily: TypeAlias = type[SatInvoiceSynced] | type[InvoiceBatchCompleted]
+SignedFamily: TypeAlias = type[SatInvoiceSynced | InvoiceBatchCompleted]
 
 _WRAPPER: Final = frozenset({"payload", "customer", "date"})  # all fields of a v1.1 wrapper
 _BRACE: Final = ord("{")
@@ -486,15 +480,13 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
         raise _malformed("it has no 'data'", raw)
     is_test = content.test is True or (headers is not None and says_test(headers))
     name = content.event or content.type or ""
-    family = None if name in _RESOURCES else _signed_family(name, raw)
+    family = None
+    if name not in _RESOURCES:
+        if not name.isprintable():  # because stores and logs contain it
+            raise _malformed("the event's type is not printable", raw)
+        family = _SIGNED.get(name.partition(".")[0])  # whether or not the specification lists the type
     if family is None:
-        _check_resource(content, version, raw, is_test=is_test)
-        if (
-            version == "v1"
-            and _is_object(content.data.payload)
-            and _WRAPPER.issuperset(_plain_of(raw, raw)["data"])
-        ):
-            version = "v1.1"
+        version = _checked_version(content, content.data, version, raw, is_test=is_test)
         return ResourceEvent(raw, is_test, content, name, version)
     if version != "v1":
         raise _malformed(f"{name} does not have bodies of {version}", raw)
@@ -525,22 +517,20 @@ def _is_object(raw: msgspec.Raw) -> bool:
     return memoryview(raw)[0] == _BRACE
 
 
-def _signed_family(name: str, raw: bytes) -> SignedFamily | None:
-    """Return the signed family of a type, by its first word: the specification may not list the type."""
-    if not name.isprintable():  # because stores and logs contain it
-        raise _malformed("the event's type is not printable", raw)
-    return _SIGNED.get(name.partition(".")[0])
-
-
-def _check_resource(content: _Body, version: Version, raw: bytes, *, is_test: bool) -> None:
+def _checked_version(
+    content: _Body, data: _Details, version: Version, raw: bytes, *, is_test: bool
+) -> Version:
+    """Check the fields of a resource event; return its version, as a wrapper may be around its data."""
     if content.livemode.__class__ is not bool:
         _check("livemode", content.livemode, bool, raw)
     if version == "v2":
         _check_id_and_time(content.id, "created", content.created, _LAST_SECOND * 1000, raw, is_test=is_test)
-    else:
-        _check("team", content.team, str, raw)
-        _check("webhook", content.webhook, str, raw)
-        _check("connectedTeamMetadata", content.connected_team_metadata, dict, raw)
+        return version
+    _check("team", content.team, str, raw)
+    _check("webhook", content.webhook, str, raw)
+    _check("connectedTeamMetadata", content.connected_team_metadata, dict, raw)
+    is_outer = version == "v1.1" or not _is_object(data.payload)
+    return version if is_outer or _decoded(_plain, raw, raw)["data"].keys() - _WRAPPER else "v1.1"
 
 
 def _check_id_and_time(

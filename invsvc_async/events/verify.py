@@ -63,7 +63,16 @@ class SharedHeader:
     def __init__(
         self, name: str, value: str, *, label: str | None = None, retires_at: datetime | None = None
     ) -> None:
-        _check_header(name, value)
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            raise ConfigurationError(
+                "name: not a valid header. Use the one in the dashboard: SharedHeader(name, value)."
+            )
+        if not isinstance(value, str) or not value or not value.isascii():
+            raise ConfigurationError("value: not visible ASCII text. Set another one.")
+        if value != value.strip():
+            raise ConfigurationError(f"value: {_SPACE}")
+        if not value.isprintable():
+            raise ConfigurationError("value: contains a line break or control character. Set another one.")
         _set(self, label, retires_at, name=name, value=value)
 
     def matches(self, headers: Headers | None) -> bool:
@@ -94,7 +103,17 @@ class Secret:
     def __init__(
         self, value: str | bytes, *, label: str | None = None, retires_at: datetime | None = None
     ) -> None:
-        _set(self, label, retires_at, raw=_raw_of(value))
+        try:
+            raw = value.encode() if isinstance(value, str) else value
+        except UnicodeEncodeError:
+            raw = b""
+        if not raw or not isinstance(raw, bytes):  # with an empty one, anyone could sign
+            raise ConfigurationError(
+                "secrets: one is empty or not text. Use the secret that creation returned."
+            )
+        if raw != raw.strip():
+            raise ConfigurationError(f"secrets: one {_SPACE}")
+        _set(self, label, retires_at, raw=raw)
 
 
 Credential: TypeAlias = Secret | SharedHeader
@@ -118,19 +137,6 @@ def _set(instance: Credential, label: object, retires_at: object, **values: obje
         object.__setattr__(instance, name, value)  # as attrs does in a frozen class
 
 
-def _check_header(name: object, value: object) -> None:
-    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-        raise ConfigurationError(
-            "name: not a valid header. Use the one in the dashboard: SharedHeader(name, value)."
-        )
-    if not isinstance(value, str) or not value or not value.isascii():
-        raise ConfigurationError("value: not visible ASCII text. Set another one.")
-    if value != value.strip():
-        raise ConfigurationError(f"value: {_SPACE}")
-    if not value.isprintable():
-        raise ConfigurationError("value: contains a line break or control character. Set another one.")
-
-
 def keys_of(secrets: Secrets) -> tuple[Secret, ...]:
     """Return secrets as keys; raise ``ConfigurationError`` if one is empty or not text."""
     given: Any = secrets
@@ -139,18 +145,6 @@ def keys_of(secrets: Secrets) -> tuple[Secret, ...]:
     elif not isinstance(given, Iterable) or isinstance(given, Mapping):
         raise ConfigurationError("secrets: not a text or a list. Use the secret that creation returned.")
     return tuple(secret if isinstance(secret, Secret) else Secret(secret) for secret in given)
-
-
-def _raw_of(secret: object) -> bytes:
-    try:
-        raw = secret.encode() if isinstance(secret, str) else secret
-    except UnicodeEncodeError:
-        raw = b""
-    if not raw or not isinstance(raw, bytes):  # with an empty one, anyone could sign
-        raise ConfigurationError("secrets: one is empty or not text. Use the secret that creation returned.")
-    if raw != raw.strip():
-        raise ConfigurationError(f"secrets: one {_SPACE}")
-    return raw
 
 
 def shared_headers_of(given: SharedHeaders) -> tuple[SharedHeader, ...]:
@@ -230,10 +224,8 @@ def read(
     Spec: Events.
     """
     check_flag(accept_unsigned)
-    trust, found = (
-        Trust(keys_of(secrets), shared_headers_of(shared_header), accept_unsigned),
-        by_name(headers),
-    )
+    trust = Trust(keys_of(secrets), shared_headers_of(shared_header), accept_unsigned)
+    found = by_name(headers)
     proof = trust.prove(body, found, time.time())
     event = parse(body, None if proof else found)
     trust.admit(event, proof)
@@ -302,9 +294,8 @@ def _match(body: bytes, signature: str, keys: Sequence[Secret], now: float) -> S
             if compare_digest(signature_of(body, key), signature) and not is_retired(key, now):
                 return key
     except TypeError:
-        fault = (
-            "it is not ASCII text" if isinstance(body, bytes) else "it signs raw bytes, and the body is text"
-        )
+        is_raw = isinstance(body, bytes)
+        fault = "it is not ASCII text" if is_raw else "it signs raw bytes, and the body is text"
         raise SignatureMismatchError(f"signature: {fault}. {_ALTERED}") from None
     why = "it fits none of the secrets" if keys else "it cannot be checked without a secret"
     raise SignatureMismatchError(f"signature: {why}. {_ALTERED}")

@@ -7,9 +7,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from invsvc_async.events import Delivery
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+
+    from invsvc_async.events import SqliteStore
+
+T = TypeVar("T")
 
 SECRET = "whsec_of_the_test"
 SHARED = ("X-Shared", "agreed-in-the-dashboard")
@@ -121,3 +129,8 @@ def headers_of(
 
 def _without(body: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not ...}
+
+
+async def on_thread(store: SqliteStore, act: Callable[[sqlite3.Connection], T]) -> T:
+    """Run *act* on the thread that writes to the file of *store*."""
+    return await (await store._opened()).writer.act(act)

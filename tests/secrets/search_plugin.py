@@ -21,7 +21,7 @@ import pytest
 
 from invsvc_async import Intent, InvsvcError, Outcome, Page
 from invsvc_async.client import Client
-from invsvc_async.events import Receipt, Receiver, SharedHeader
+from invsvc_async.events import Receipt, Receiver, Secret, SharedHeader
 from invsvc_async.events.receiving.admission import Trust
 from invsvc_async.models import Webhook
 from invsvc_async.resources.base import Resource
@@ -58,8 +58,7 @@ def _secrets(marks: Marks) -> Iterator[_Seen]:
     yield Credential, "__init__", lambda given, _made: marks.issue(given[1])
     yield TokenProvider, "_fetched", lambda given, _made: marks.issue(given[0].ready.removeprefix("Bearer "))
     yield SharedHeader, "__init__", lambda given, _made: marks.issue(given[0].value)
-    credentials = import_module("invsvc_async.events.verify")
-    yield credentials, "_raw_of", lambda _given, made: isinstance(made, bytes) and marks.issue(made)
+    yield Secret, "__init__", lambda given, _made: marks.issue(given[0].raw)
 
 
 def _shown(marks: Marks) -> Iterator[_Seen]:

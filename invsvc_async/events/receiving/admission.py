@@ -50,10 +50,8 @@ __all__ = [
     "retired_match", "unavailable",
 ]  # fmt: skip
 
-Outcome: TypeAlias = Literal[
-    "handled", "stored", "duplicate", "ignored", "unknown", "test", "dead letter",
-    "refused", "unreadable", "busy", "failed", "unavailable",
-]  # fmt: skip
+_Accepted: TypeAlias = Literal["handled", "stored", "duplicate", "ignored", "unknown", "test", "dead letter"]
+Outcome: TypeAlias = _Accepted | Literal["refused", "unreadable", "busy", "failed", "unavailable"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -131,11 +129,8 @@ def judge(trust: Trust, body: bytes | None, headers: ByName, now: float) -> Verd
     try:
         event = parse(body, None if proof else headers)
     except MalformedEventError as error:
-        return (
-            Unreadable(without_frames(error), proof)
-            if proof
-            else Receipt(400, "unreadable", error=without_frames(error))
-        )
+        bare = without_frames(error)
+        return Unreadable(bare, proof) if proof else Receipt(400, "unreadable", error=bare)
     is_signed, is_resource = isinstance(proof, Secret), isinstance(event, ResourceEvent)
     try:
         if proof is None or not (is_signed or is_resource):
@@ -201,9 +196,8 @@ class TrustSource:
 
     def at_hand(self) -> Trust | None:
         """Return the trust as known now, or ``None``; fetch it anew in the background if it is old."""
-        if self.is_fixed or self.known is None:
-            return self.known
-        if asyncio.get_running_loop().time() > self._fetched + self._max_age:
+        is_fetched = self.known is not None and not self.is_fixed
+        if is_fetched and asyncio.get_running_loop().time() > self._fetched + self._max_age:
             self._later()
         return self.known
 
@@ -214,7 +208,14 @@ class TrustSource:
         If that cannot be found out, it raises ``ConfigurationError``.
         """
         if self.known is known and not self.is_fixed:
-            await self._fetch_next()
+            fetching = self._later()  # all who wait for it share it
+            try:
+                await asyncio.shield(fetching)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not fetching.cancelled() or task is None or task.cancelling():
+                    raise
+                raise ConfigurationError("receiver: it was stopped. Start it again.") from None
             if self._failed:
                 raise ConfigurationError(_FAILED)
         return None if self.known is known else self.known
@@ -227,18 +228,8 @@ class TrustSource:
             await asyncio.wait(under_way)
         self._next, self._fetching = None, asyncio.Lock()
 
-    async def _fetch_next(self) -> None:
-        """Wait for a fetch that begins after this call; all who wait for it share it."""
-        fetching = self._later()
-        try:
-            await asyncio.shield(fetching)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not fetching.cancelled() or task is None or task.cancelling():
-                raise
-            raise ConfigurationError("receiver: it was stopped. Start it again.") from None
-
     def _later(self) -> asyncio.Task[None]:
+        """Return a fetch that has not begun yet."""
         if self._next is None or self._next.done():
             self._next = asyncio.create_task(self._fetch(), name="invsvc events secrets")
             self._under_way.add(self._next)
@@ -263,7 +254,7 @@ class TrustSource:
             else:
                 self._failed = False
                 self._fetched = self._began
-                if trust != self.known:
+                if trust != self.known:  # else the same object shows that nothing has changed
                     self.known = trust
 
     def _checked_trust(self, keys: tuple[Secret, ...], headers: tuple[SharedHeader, ...]) -> Trust:

@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import logging
 import re
+from itertools import chain
 from math import floor
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
@@ -93,15 +94,16 @@ class InboxPolicy:
         return chance * min(self.maximum, self.initial * 2.0 ** min(attempts - 1, 62))
 
 
-# Any: each function may name the family it expects
+# Any: each function may name the family it expects; options are those of HandlerOptions
+Function: TypeAlias = "Callable[..., Awaitable[object]]"
+Options: TypeAlias = "Mapping[str, Any]"
 EventHandler: TypeAlias = "Callable[[Any], Awaitable[object]]"
 FetchingHandler: TypeAlias = "Callable[[Any, Invoice | Gone], Awaitable[object]]"
 Middleware: TypeAlias = "Callable[[Handling, Callable[[], Awaitable[None]]], Awaitable[object]]"
 Where: TypeAlias = "Callable[[Any], bool]"
 Key: TypeAlias = "Callable[[Any], str | int | None]"
-EventPattern: TypeAlias = Literal[
-    "*", "payment.*", "invoice.*", "invoice_batch.*", "receipt.*", "customer.*", "service.*", "sat.*",
-]  # fmt: skip
+_OfResources: TypeAlias = Literal["payment.*", "invoice.*", "receipt.*", "customer.*", "service.*"]
+EventPattern: TypeAlias = _OfResources | Literal["*", "invoice_batch.*", "sat.*"]
 
 _OfType: TypeAlias = "tuple[list[Handler], list[Handler]]"  # the handlers of one type, and those of ``*``
 
@@ -165,10 +167,10 @@ class Handler:
     """
 
     name: str
-    function: Callable[..., Awaitable[object]]
+    function: Function
     types: frozenset[str]
     fetch: bool
-    options: Mapping[str, Any]  # Any: as HandlerOptions
+    options: Options
     policy: InboxPolicy
     where: Where | None
     key: Key | None
@@ -177,9 +179,7 @@ class Handler:
 
     def is_for(self, kind: str) -> bool:
         """Whether it is registered for a type, other than by ``*``."""
-        parts = kind.split(".")
-        families = (".".join((*parts[:end], "*")) for end in range(1, len(parts)))
-        return kind in self.types or not self.types.isdisjoint(families)
+        return not self.types.isdisjoint((kind, *_families(kind)))
 
     def wants(self, event: Event) -> bool:
         """Whether it is to be called with *event*; raises what its ``where`` raises."""
@@ -204,6 +204,14 @@ class Handler:
         return hashlib.sha256(f"{self.name}\0{value}".encode(errors="surrogatepass")).hexdigest()[:32]
 
 
+def _families(kind: str) -> list[str]:
+    parts = kind.split(".")
+    return [".".join((*parts[:end], "*")) for end in range(1, len(parts))]
+
+
+_PATTERNS: Final = {"*", *EVENT_TYPES, *chain.from_iterable(map(_families, EVENT_TYPES))}
+
+
 def _takes(function: Callable[..., object], *arguments: str) -> bool:
     """Return whether *function* takes *arguments*, or cannot be inspected (mocks in Python 3.11.2)."""
     try:
@@ -218,12 +226,7 @@ def _takes(function: Callable[..., object], *arguments: str) -> bool:
 
 
 def _handler_of(
-    function: Callable[..., Awaitable[object]],
-    types: Sequence[str],
-    given: Mapping[str, Any],  # Any: as HandlerOptions
-    policy: InboxPolicy,
-    *,
-    fetch: bool,
+    function: Function, types: Sequence[str], given: Options, policy: InboxPolicy, *, fetch: bool
 ) -> Handler:
     check_async(function)
     name = given.get("name")
@@ -264,14 +267,14 @@ def check_async(handler: object) -> None:
         )
 
 
-def check_options(types: Sequence[object], options: Mapping[str, Any], *, fetch: bool) -> None:
-    """Raise ``ConfigurationError`` if an argument of ``Receiver.on`` is not valid."""  # Any: HandlerOptions
+def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> None:
+    """Raise ``ConfigurationError`` if an argument of ``Receiver.on`` is not valid."""
     for unknown in options.keys() - HandlerOptions.__annotations__:
         raise TypeError(f"on() got an unexpected keyword argument {unknown!r}")
     if not types:
         raise ConfigurationError("on: no type is given. Pass at least one, or on('*').")
     for name in types:
-        if not isinstance(name, str) or not _is_known(name):
+        if not isinstance(name, str) or name not in _PATTERNS:
             raise ConfigurationError(
                 f"on: {name!r} is not in the specification. Use on('*') for other types."
             )
@@ -291,15 +294,13 @@ def check_options(types: Sequence[object], options: Mapping[str, Any], *, fetch:
         raise ConfigurationError(f"rate: {rate!r} is not valid. Use a positive number of calls a second.")
 
 
-def _is_known(name: str) -> bool:
-    family = name.removesuffix("*")
-    known = name in EVENT_TYPES or name == "*"
-    return known or (family.endswith(".") and any(kind.startswith(family) for kind in EVENT_TYPES))
-
-
 @attrs.frozen
 class Group:
-    """Handlers whose events are taken together, because they have one timeout and no rate of their own."""
+    """
+    Handlers whose events are taken together, because they have one timeout and no rate of their own.
+
+    If the store knows no handlers, ``names`` is empty, and all are one group.
+    """
 
     names: tuple[str, ...]
     timeout: float
@@ -317,10 +318,7 @@ class Handlers:
         self._groups: list[Group] | None = None
         self._by_type: dict[str, _OfType] = {}
 
-    def add(
-        self, function: Callable[..., Awaitable[object]], types: Sequence[str], options: Mapping[str, Any],
-        *, fetch: bool,
-    ) -> None:  # fmt: skip
+    def add(self, function: Function, types: Sequence[str], options: Options, *, fetch: bool) -> None:
         """Register a handler, or more types of one that has the same *options*, as HandlerOptions."""
         given = {name: value for name, value in options.items() if value is not None}
         handler = _handler_of(function, types, given, self._policy, fetch=fetch)
@@ -356,13 +354,12 @@ class Handlers:
         matching = self.matching(event)
         if not matching:
             return (Delivery(key=key, type=kind, body=event.raw),)
-        return tuple(
-            Delivery(
-                key=None if number else key, type=kind, body=event.raw, handler=handler.name,
-                ordering_key=_tried("key", handler.name, handler.ordering_key, event, None),
-            )
-            for number, handler in enumerate(matching)
-        )  # fmt: skip
+        found: list[Delivery] = []
+        for one in matching:
+            order = _tried("key", one.name, one.ordering_key, event, None)
+            own = None if found else key
+            found.append(Delivery(key=own, type=kind, body=event.raw, handler=one.name, ordering_key=order))
+        return tuple(found)
 
     def to_assign(self, entry: Entry, event: Event) -> Sequence[Delivery]:
         """
@@ -406,6 +403,8 @@ class Handlers:
             for handler in self._by_name.values():
                 names.setdefault((handler.policy.timeout, handler.pace), []).append(handler.name)
             self._groups = [Group(tuple(found), *limits) for limits, found in names.items()]
+            if self.store is None:
+                self._groups = [Group((), max(group.timeout for group in self._groups), None)]
         return self._groups
 
     def _by_type_of(self, kind: str) -> _OfType:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import attrs
@@ -110,7 +110,7 @@ class Use:
 class Tally:
     """The counters of one receiver; *clock* returns seconds since the epoch."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self.clock: Final = clock
         self.observers: list[Observer] = []
         self.backlog: Backlog | None = None
@@ -159,19 +159,17 @@ class Tally:
         """Return the counts; only of the secrets and headers that are in *trust*."""
         credentials: list[CredentialStats] = []
         groups: Sequence[Sequence[Credential]] = (trust.keys, trust.shared_headers) if trust else ()
-        for group in groups:
-            for number, credential in enumerate(group, 1):
-                use = self.uses.get(credential, Use())
-                credentials.append(
-                    CredentialStats(
-                        kind="secret" if isinstance(credential, Secret) else "shared header",
-                        label=credential.label or str(number),
-                        matched=use.matched,
-                        last_matched_at=None if use.last is None else datetime.fromtimestamp(use.last, UTC),
-                        refused=use.refused,
-                        retires_at=credential.retires_at,
-                    )
-                )
+        for number, credential in chain.from_iterable(enumerate(group, 1) for group in groups):
+            use = self.uses.get(credential, Use())
+            found = CredentialStats(
+                kind="secret" if isinstance(credential, Secret) else "shared header",
+                label=credential.label or str(number),
+                matched=use.matched,
+                last_matched_at=None if use.last is None else datetime.fromtimestamp(use.last, UTC),
+                refused=use.refused,
+                retires_at=credential.retires_at,
+            )
+            credentials.append(found)
         return ReceiverStats(
             answers=dict(self._answers),
             answer_seconds=self._answer_seconds,

@@ -284,9 +284,15 @@ class SyncReceiver:
         self, environ: dict[str, Any], start_response: Callable[..., object]
     ) -> Iterable[bytes]:  # Any: as in WSGI
         """Answer one request as a WSGI application for one path."""
-        receipt = self.answer(environ["REQUEST_METHOD"], _headers_of(environ), partial(_read_wsgi, environ))
-        body, headers = _told(receipt)
-        start_response(f"{receipt.status} {HTTPStatus(receipt.status).phrase}", list(headers.items()))
+        named = {"CONTENT_TYPE", "CONTENT_LENGTH"}
+        headers = [  # a server joins those of one name by commas, which no secret matches
+            (name.removeprefix("HTTP_").replace("_", "-").lower(), str(value))
+            for name, value in environ.items()
+            if name.startswith("HTTP_") or (name in named and value)
+        ]
+        receipt = self.answer(environ["REQUEST_METHOD"], headers, partial(_read_wsgi, environ))
+        body, answer = _told(receipt)
+        start_response(f"{receipt.status} {HTTPStatus(receipt.status).phrase}", list(answer.items()))
         return [body]
 
     def django_view(self, request: Any) -> Any:  # Any: Django has no types
@@ -342,16 +348,6 @@ class SyncReceiver:
         """Forget the thread in a forked process, which has none, and a lock that it may have held."""
         self._lock = threading.Lock()
         self._thread = self._started = None
-
-
-def _headers_of(environ: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the request's headers; a server joins those of one name by commas, which no secret matches."""
-    named = {"CONTENT_TYPE", "CONTENT_LENGTH"}
-    return [
-        (name.removeprefix("HTTP_").replace("_", "-").lower(), str(value))
-        for name, value in environ.items()
-        if name.startswith("HTTP_") or (name in named and value)
-    ]
 
 
 def _read_wsgi(environ: dict[str, Any], most: int) -> bytes:

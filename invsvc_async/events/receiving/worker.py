@@ -43,7 +43,7 @@ _LOOK_EVERY: Final = 0.5  # s between two looks
 _LATE: Final = 0.5  # s by which a look is late if something has blocked the loop
 _BUSY: Final = Receipt(429, "busy", headers=COME_BACK)
 _DUPLICATE: Final = Receipt(200, "duplicate")
-_RECORD_WITHIN: Final = 1.0  # s that the answer waits until the result is stored
+_SOON: Final = 1.0  # s that the answer waits until the result is stored
 
 
 class Worker:
@@ -101,10 +101,8 @@ class Worker:
         self._stopping = False
         self._stir = asyncio.Event()
         self._running = {}
-        self._upkeep = [
-            asyncio.create_task(_repeated(work, every), name="invsvc events upkeep")
-            for work, every in ((self._prune, _PRUNE_EVERY), (self._sample, _SAMPLE_EVERY))
-        ]
+        upkeep = (_repeated(self._prune, _PRUNE_EVERY), _repeated(self._sample, _SAMPLE_EVERY))
+        self._upkeep = [asyncio.create_task(work, name="invsvc events upkeep") for work in upkeep]
         self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
 
     def wake(self) -> None:
@@ -139,7 +137,11 @@ class Worker:
         try:
             while not self._stopping:
                 self._stir.clear()
-                if pause := await self._take():
+                pause = self._policy.poll
+                if self._room():
+                    with _survived(f"The event store failed; trying again in {pause} s"):
+                        pause = await self._take()
+                if pause:
                     await set_within(self._stir, pause)
         finally:
             self._watch.cancel()
@@ -154,19 +156,7 @@ class Worker:
 
     async def _take(self) -> float:
         """Start what is due, within the limit; return how many seconds to wait for a reason to look again."""
-        pause = self._policy.poll
-        if self._room():
-            with _survived(f"The event store failed; trying again in {pause} s"):
-                return await self._take_due()
-        return pause
-
-    async def _take_due(self) -> float:
-        groups, store, pause = self._handlers.groups(), self._handlers.store, self._policy.poll
-        if store is None:  # it does not know handlers, so that it may return an event for any of them
-            lease = max(group.timeout for group in groups) + _MARGIN
-            self._free = asyncio.get_running_loop().time()
-            entries = await self.store.take(limit=self._room(), lease=lease)
-            return 0.0 if self._start(entries) else pause
+        groups, pause = self._handlers.groups(), self._policy.poll
         self._turns += 1  # each group is the first in its turn, so that none waits for ever
         first = self._turns % len(groups)
         started = False
@@ -178,7 +168,8 @@ class Worker:
                     pause = min(pause, group.pace.wait(now))
             if limit > 0:
                 self._free = now
-                entries = await store.take(limit=limit, lease=group.timeout + _MARGIN, handlers=group.names)
+                only: dict[str, Any] = {"handlers": group.names} if group.names else {}
+                entries = await self.store.take(limit=limit, lease=group.timeout + _MARGIN, **only)
                 if group.pace is not None:
                     group.pace.use(len(entries), now)
                 started = self._start(entries) or started
@@ -263,9 +254,8 @@ class Worker:
 
     async def succeeded(self, entry: Entry, event: Event | None = None) -> None:
         """Store that *entry* is handled; *event* has its body, if only a claim was stored."""
-        kept = (
-            {} if self._policy.keep_bodies is None else {"body": entry.body if event is None else event.raw}
-        )
+        body = entry.body if event is None else event.raw
+        kept = {} if self._policy.keep_bodies is None else {"body": body}
         if not await self.store.handled(entry, **kept):
             self.tally.ended("lease lost")
             _log.warning("%s was handled after its lease had ended: it may be handled twice", _name_of(entry))
@@ -277,10 +267,8 @@ class Worker:
             await self._bury(entry, _reason_of(error))
             return
         delay = policy.delay(entry.attempts, self._random())
-        _log.warning(
-            "Handling %s failed (%s), attempt %s; trying again in %.1f s",
-            _name_of(entry), entry.handler or "handler", entry.attempts, delay, exc_info=error,
-        )  # fmt: skip
+        what = f"{_name_of(entry)} failed ({entry.handler or 'handler'}), attempt {entry.attempts}"
+        _log.warning("Handling %s; trying again in %.1f s", what, delay, exc_info=error)
         await self.store.release(entry, delay=delay)
 
     async def _bury(self, entry: Entry, reason: str) -> None:
@@ -315,15 +303,10 @@ class Inline:
         key, body = key_of(event), event.raw if once else None
         # One without a key cannot be claimed, but has to be stored if it is sent once.
         stored = once or key is not None
-        answers = [
-            self._answer(
-                until,
-                event,
-                handler,
-                Delivery(key=key, type=event.type, body=body, handler=handler.name) if stored else None,
-            )
-            for handler in handlers
-        ]
+        answers: list[Awaitable[Receipt]] = []
+        for handler in handlers:
+            claim = Delivery(key=key, type=event.type, body=body, handler=handler.name) if stored else None
+            answers.append(self._answer(until, event, handler, claim))
         return answers[0] if len(answers) == 1 else _worst(answers)
 
     async def _answer(
@@ -365,7 +348,7 @@ class Inline:
         if isinstance(error, MalformedEventError):  # sending it again would not help
             key = key_of(event) if entry is None else entry.key
             found = Delivery(key=key, type=event.type, body=event.raw, handler=handler.name)
-            return await self.bury(found, error, event, entry=entry)
+            return attrs.evolve(await self.bury(found, error, entry=entry), event=event)
         if entry is not None and entry.body is not None:
             await self._soon(self._worker.failed(entry, error))
             self._worker.wake()
@@ -376,24 +359,28 @@ class Inline:
         return Receipt(500, "failed", event)
 
     async def bury(
-        self, found: Delivery, error: MalformedEventError, event: Event | None = None, *,
-        entry: Entry | None = None, within: float | None = None,
-    ) -> Receipt:  # fmt: skip
+        self,
+        found: Delivery,
+        error: MalformedEventError,
+        *,
+        entry: Entry | None = None,
+        within: float = _SOON,
+    ) -> Receipt:
         """Store what is malformed as a dead letter, *within* so many seconds; return the answer."""
         try:
-            async with asyncio.timeout(_RECORD_WITHIN if within is None else within):
+            async with asyncio.timeout(within):
                 if entry is not None and entry.body is None:
                     await self._store.put(found)
                 await self._store.bury(entry or found, reason=_reason_of(error))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
-            return self._tally.unavailable(STORE, failure, event)
+            return self._tally.unavailable(STORE, failure)
         self._tally.failing.pop(STORE, None)
         self._tally.ended("dead letter")
-        return Receipt(202, "dead letter", event, error)
+        return Receipt(202, "dead letter", error=error)
 
     async def _soon(self, record: Coroutine[Any, Any, object]) -> None:
         """Store a result, before the answer if that is quick."""
-        await asyncio.wait([self._recorded(record)], timeout=_RECORD_WITHIN)
+        await asyncio.wait([self._recorded(record)], timeout=_SOON)
 
     def _recorded(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         """Store a result, whether or not somebody waits for it."""

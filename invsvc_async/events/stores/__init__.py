@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
-    "COUNTED", "MOST", "STATES", "WALKED", "Backlog", "Delivery", "Entry", "HandlerStore", "Standing",
+    "COUNTED", "STATES", "Backlog", "Delivery", "Entry", "HandlerStore", "Standing",
     "State", "StateStats", "Store", "StoredEvent", "choose_store", "made_up_key", "open_store", "shown_key",
 ]  # fmt: skip
 
@@ -30,8 +30,6 @@ State: TypeAlias = Literal["open", "handled", "dead"]
 _MADE_UP: Final = "\n"  # begins no key of the service: those are printable
 _NEEDED: Final = ("open", "close", "put", "bury", "claim", "take", "handled", "release", "prune")
 COUNTED: Final = 10_000  # events that ``Backlog`` counts
-MOST: Final = 100_000  # events in one state that ``Store.stats`` counts
-WALKED: Final = 5_000  # rows that a statement passes which no index leads to the right ones
 STATES: Final[tuple[State, ...]] = ("open", "handled", "dead")
 
 

@@ -42,7 +42,7 @@ class _Record:
     key: str | None
     type: str
     body: bytes | None = attrs.field(repr=False)
-    received: float
+    received_at: float
     due: float  # by the steady clock; of handled and dead ones, when they ended
     state: State = "open"
     lease: int = 0
@@ -102,7 +102,8 @@ class MemoryStore(HandlerStore):
         if isinstance(found, Entry):
             record = self._held(found)
         else:
-            record = None if found.key in self._by_name else self._add(found)
+            known = self._by_name.get(found.key or "", {})
+            record = None if found.handler in known else self._add(found)
         if record is None:
             return False
         record.reason = reason
@@ -131,6 +132,7 @@ class MemoryStore(HandlerStore):
         known = self._by_name[record.name]
         first = next((each for each in deliveries if known.get(each.handler, record) is record), None)
         if first is None:
+            record.body = None
             self._end(record, "handled")
         else:
             known[first.handler] = known.pop(record.handler)
@@ -138,7 +140,7 @@ class MemoryStore(HandlerStore):
             record.lease, record.attempts, record.due = 0, 0, self._steady()
         for each in deliveries:
             if each is not first:
-                self._complete(each, record.name, record.received)
+                self._complete(each, record.name, record.received_at)
         return True
 
     async def give(self, event: StoredEvent, handler: str) -> bool:
@@ -148,7 +150,7 @@ class MemoryStore(HandlerStore):
         if record.state == "open" and not record.handler:  # will be for all handlers that it fits
             return False
         given = Delivery(key=record.key, type=record.type, body=record.body, handler=handler)
-        self._add(given, record.name, record.received)
+        self._add(given, record.name, record.received_at)
         return True
 
     async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
@@ -171,16 +173,9 @@ class MemoryStore(HandlerStore):
     async def events(
         self, *, state: State | None = None, after: int = 0, limit: int = 100
     ) -> list[StoredEvent]:
-        found = (
-            record for record in self._records.values() if record.id > after and state in {None, record.state}
-        )
-        return [
-            StoredEvent(
-                id=one.id, key=one.key, type=one.type, body=one.body, reason=one.reason, state=one.state,
-                attempts=one.attempts, received_at=one.received, handler=one.handler,
-            )
-            for one in islice(found, limit)
-        ]  # fmt: skip
+        records, names = self._records.values(), [field.name for field in attrs.fields(StoredEvent)]
+        found = (record for record in records if record.id > after and state in {None, record.state})
+        return [StoredEvent(**{name: getattr(one, name) for name in names}) for one in islice(found, limit)]
 
     async def revive(self, event: StoredEvent) -> bool:
         record = self._records.get(event.id)
@@ -209,7 +204,7 @@ class MemoryStore(HandlerStore):
     async def stats(self) -> dict[State, StateStats]:
         received: dict[State, list[float]] = {state: [] for state in STATES}
         for record in self._records.values():
-            received[record.state].append(record.received)
+            received[record.state].append(record.received_at)
         return {state: StateStats(len(found), min(found, default=None)) for state, found in received.items()}
 
     async def backlog(self) -> Backlog:
@@ -220,18 +215,16 @@ class MemoryStore(HandlerStore):
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
-        now = self._steady()
-        limits = {"handled": older_than, "dead": dead}
-        old = [one for one in self._open.values() if one.is_claim and one.due < now - older_than]
-        for record in self._ended.values():
-            age, limit = now - record.due, limits[record.state]
+        now, pruned = self._steady(), 0
+        limits = {"open": None, "handled": older_than, "dead": dead}
+        for record in list(self._records.values()):
+            age, limit = now - record.due, older_than if record.is_claim else limits[record.state]
             if limit is not None and age > limit:
-                old.append(record)
+                self._forget(record)
+                pruned += record.state == "handled"
             elif bodies is not None and age > bodies and record.state == "handled":
                 record.body = None
-        for record in old:
-            self._forget(record)
-        return sum(record.state == "handled" for record in old)
+        return pruned
 
     def _due(self) -> list[_Record]:
         """Return what may be taken now: of each ordering key, the one that was begun, or else the first."""
@@ -259,7 +252,7 @@ class MemoryStore(HandlerStore):
         record = _Record(
             id=self._last, name=name or delivery.key or made_up_key(),
             key=shown_key(name) if name else delivery.key, type=delivery.type, body=delivery.body,
-            received=self._clock() if received is None else received, due=self._steady(),
+            received_at=self._clock() if received is None else received, due=self._steady(),
             handler=delivery.handler, ordering_key=delivery.ordering_key,
         )  # fmt: skip
         self._records[record.id] = self._open[record.id] = record

@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, T
 
 from invsvc_async.events.stores import (
     COUNTED,
-    MOST,
     STATES,
-    WALKED,
     Backlog,
     Delivery,
     Entry,
@@ -40,16 +38,21 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["PUT", "How", "ScriptedStore", "create", "in_slices"]
+__all__ = ["MOST", "PUT", "WALKED", "How", "ScriptedStore", "create", "in_slices", "runs"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _Method: TypeAlias = "Callable[Concatenate[Any, P], CoroutineType[Any, Any, T]]"  # Any: a store
 _Row: TypeAlias = "Sequence[Any]"  # Any: as the columns
-How: TypeAlias = Literal["each alone", "together", "to read"]
-"""Each statement of a script may be a transaction of its own, all are one, or the script only reads."""
+How: TypeAlias = Literal["each alone", "together", "to read", "aside"]
+"""
+Each statement of a script may be a transaction of its own, all are one, or the script only reads.  One that
+runs aside changes some rows while others use the store.
+"""
 
+MOST: Final = 100_000  # events in one state that ``Store.stats`` counts
+WALKED: Final = 5_000  # rows that a statement passes which no index leads to the right ones
 _FIRST_ROWS: Final = 20  # of the first slice
 _LEAST_ROWS: Final = 10  # of any: on a slow disk, a commit takes its time whatever is in it
 _MOST_ROWS: Final = 2_000  # of any: on PostgreSQL, a statement must end within its time limit
@@ -135,14 +138,9 @@ _LEASE: Final = f"""
     WHERE id {{picked}} RETURNING {", ".join(_ENTRY)}
 """
 _OURS: Final = "WHERE id = $1 AND token = $2 AND state = 'open'"
-_HANDLED: Final = f"""
-    UPDATE {{t}} SET state = 'handled', due = {{calendar}}, body = $3, ordering_key = NULL
-    {_OURS} {{changed}}
-"""
-_BURIED: Final = f"""
-    UPDATE {{t}} SET state = 'dead', due = {{calendar}}, reason = $3, ordering_key = NULL
-    {_OURS} {{changed}}
-"""
+_END: Final = f"UPDATE {{t}} SET %s = $3, due = {{calendar}}, ordering_key = NULL {_OURS} {{changed}}"
+_HANDLED: Final = _END % "state = 'handled', body"
+_BURIED: Final = _END % "state = 'dead', reason"
 _FORGET: Final = f"DELETE FROM {{t}} {_OURS} AND body IS NULL {{changed}}"
 _RELEASE: Final = f"UPDATE {{t}} SET due = {{now}} + $3, token = '' {_OURS} {{changed}}"
 _HELD: Final = f"SELECT key, received FROM {{t}} {_OURS} {{update}}"
@@ -206,7 +204,7 @@ _PRUNES: Final = {
 }
 
 
-def _runs(how: How) -> Callable[[Callable[Concatenate[Any, P], Script[T]]], _Method[P, T]]:
+def runs(how: How) -> Callable[[Callable[Concatenate[Any, P], Script[T]]], _Method[P, T]]:
     """Return a decorator that makes an async method of a script, which is begun anew if it is run again."""
 
     def decorate(script: Callable[Concatenate[Any, P], Script[T]]) -> _Method[P, T]:
@@ -226,10 +224,6 @@ class ScriptedStore(HandlerStore):
         """Run a new *script*, and return its result."""
         raise NotImplementedError
 
-    async def _aside(self, script: Callable[[], Script[int]]) -> int:
-        """Run a new *script* that changes some rows while others use the store."""
-        return await self._ask(script, "each alone")
-
     async def _put(self, delivery: Delivery) -> bool:
         """Store a delivery with those that wait, by ``PUT``; return its result."""
         raise NotImplementedError
@@ -239,7 +233,7 @@ class ScriptedStore(HandlerStore):
             return await self._put(delivery)
         return await self._put_all(delivery, further)
 
-    @_runs("together")
+    @runs("together")
     def _put_all(self, delivery: Delivery, further: Sequence[Delivery]) -> Script[bool]:
         yield from _lock(delivery, *further)
         key = delivery.key or made_up_key()
@@ -258,13 +252,13 @@ class ScriptedStore(HandlerStore):
             return await self._end(_BURIED, found, reason)
         return await self._insert_dead(found, reason)
 
-    @_runs("each alone")
+    @runs("each alone")
     def _insert_dead(self, delivery: Delivery, reason: str) -> Script[bool]:
         key = delivery.key or made_up_key()
         values = (key, delivery.type, delivery.body, reason, delivery.handler)
         return bool((yield _INSERT_DEAD, values))
 
-    @_runs("each alone")
+    @runs("each alone")
     def claim(self, delivery: Delivery, *, lease: float) -> Script[Entry | Standing]:
         key, token = delivery.key or made_up_key(), secrets.token_hex(8)
         rows = yield _CLAIM, (key, delivery.type, delivery.body, lease, token, delivery.handler)
@@ -275,7 +269,7 @@ class ScriptedStore(HandlerStore):
             return Standing.HANDLED
         return Standing.STORED if found and found[0][1] else Standing.BUSY
 
-    @_runs("each alone")
+    @runs("each alone")
     def take(
         self, *, limit: int, lease: float, handlers: Collection[str] | None = None
     ) -> Script[list[Entry]]:
@@ -289,14 +283,14 @@ class ScriptedStore(HandlerStore):
     async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
         return await self._end(_HANDLED, entry, body)
 
-    @_runs("each alone")
+    @runs("each alone")
     def release(self, entry: Entry, *, delay: float) -> Script[bool]:
         ours = (entry.id, entry.token)
         if entry.body is None and (yield _FORGET, ours):
             return True
         return bool((yield _RELEASE, (*ours, delay)))
 
-    @_runs("together")
+    @runs("together")
     def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> Script[bool]:
         yield from _lock(*deliveries)
         held = yield _HELD, (entry.id, entry.token)
@@ -315,7 +309,7 @@ class ScriptedStore(HandlerStore):
                 yield from _add(each, key, received)
         return True
 
-    @_runs("together")
+    @runs("together")
     def give(self, event: StoredEvent, handler: str) -> Script[bool]:
         found = yield _GIVEN, (event.id, event.received_at)
         if not found:
@@ -324,7 +318,7 @@ class ScriptedStore(HandlerStore):
         copy = Delivery(key=event.key, type=kind, body=body, handler=handler)
         return (yield from _add(copy, key, event.received_at))
 
-    @_runs("to read")
+    @runs("to read")
     def events(
         self, *, state: State | None = None, after: int = 0, limit: int = 100
     ) -> Script[list[StoredEvent]]:
@@ -340,24 +334,24 @@ class ScriptedStore(HandlerStore):
             after = last
         return found
 
-    @_runs("each alone")
+    @runs("each alone")
     def revive(self, event: StoredEvent) -> Script[bool]:
         return bool((yield _REVIVE, (event.id, event.received_at)))
 
-    @_runs("together")
+    @runs("together")
     def drop(self, event: StoredEvent) -> Script[bool]:
         same = (event.id, event.received_at)
         found = yield f"SELECT due, ordering_key FROM {{t}} {_SAME}", same
         key = found[0][1] if found else None
         if key is not None:  # read again under the lock: meanwhile it may have become the due one
-            yield from _lock(Delivery(key=None, type="", body=None, ordering_key=key))
+            yield _LOCK, (key,)
             found = yield f"SELECT due FROM {{t}} {_SAME}", same
         dropped = yield _DROP if event.key is None else _EMPTY, same
         if dropped and key is not None and found[0][0] < inf:
             yield _ADVANCE, (key,)
         return bool(dropped)
 
-    @_runs("to read")
+    @runs("to read")
     def stats(self) -> Script[dict[State, StateStats]]:
         found: dict[State, StateStats] = {}
         for state in STATES:
@@ -365,7 +359,7 @@ class ScriptedStore(HandlerStore):
             found[state] = StateStats(min(count, MOST), oldest, has_more=count > MOST)
         return found
 
-    @_runs("to read")
+    @runs("to read")
     def backlog(self) -> Script[Backlog]:
         ((due, first, now, dead),) = yield _BACKLOG, (COUNTED,)
         return Backlog(due, 0.0 if first is None else now - first, dead)
@@ -373,18 +367,16 @@ class ScriptedStore(HandlerStore):
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
-        def all_of(text: str, age: float) -> Awaitable[int]:
-            def some(rows: int) -> Script[int]:
-                return len((yield text, (age, rows)))
-
-            return in_slices(lambda rows: self._aside(partial(some, rows)))
-
         ages = {"claims": older_than, "bodies": bodies, "dead": dead, "handled": older_than}
         pruned = 0
         for what, age in ages.items():
             if age is not None:
-                pruned = await all_of(_PRUNES[what], age)
+                pruned = await in_slices(partial(self._prune_some, _PRUNES[what], age))
         return pruned
+
+    @runs("aside")
+    def _prune_some(self, text: str, age: float, rows: int) -> Script[int]:
+        return len((yield text, (age, rows)))
 
     async def _end(self, text: str, entry: Entry, *values: object) -> bool:
         """End a lease by ``_HANDLED`` or ``_BURIED``, and make the next of its ordering key due."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
 from invsvc_async.events.stores import made_up_key
-from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create, in_slices
+from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create, in_slices, runs
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect, slices
 from invsvc_async.storage.file_lock import FileLock, LockedConnection
@@ -51,8 +51,6 @@ _FACTS: Final = (
     f"PRAGMA application_id = {_APPLICATION}",
 )
 _OTHERWISE: Final = "Handle what is open in it with that version, or choose another file"
-_WORDS: Final = {"t": "delivery", "id": "INTEGER PRIMARY KEY", "bytes": "BLOB",
-                 "picked": "IN (SELECT id FROM picked)"}  # fmt: skip
 # The end of the last lease or delay: of each kind, an index has the times.
 _LAST: Final = "SELECT max(due) FROM delivery WHERE state = 'open' AND body {} AND due < 9e999"
 _NOTE: Final = "UPDATE facts SET value = ?2 WHERE name = ?1"
@@ -110,7 +108,7 @@ class SqliteStore(ScriptedStore):
         Raises:
             JournalError: It is foreign, damaged, of a newer version, locked, or not writable.
         """
-        await self._run(lambda _: None)
+        await (await self._opened()).writer.act(lambda _: None)
 
     async def close(self) -> None:
         """Finish all requests of this event loop and close the file; the next use opens it again."""
@@ -121,47 +119,40 @@ class SqliteStore(ScriptedStore):
     ) -> int:
         """Delete what was handled longer ago, which would be handled again; the file then shrinks."""
         pruned = await super().prune(older_than=older_than, bodies=bodies, dead=dead)
-        await in_slices(lambda rows: self._write_aside(lambda _, db: _shrink_some(db, rows)))
+        await in_slices(self._shrink_some)
         return pruned
+
+    @runs("aside")
+    def _shrink_some(self, pages: int) -> Script[int]:
+        ((free,),) = yield "PRAGMA freelist_count", ()
+        freed: int = min(free, pages)
+        for _ in range(freed):
+            yield "PRAGMA incremental_vacuum(1)", ()  # Python's driver frees only one at a time
+        return freed
 
     async def _put(self, delivery: Delivery) -> bool:
         new: bool = await (await self._opened()).writer.store(delivery)
         return new
 
     async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
-        if how == "to read":
-            return await self._elsewhere(lambda file, db: file.dialect.run(db, script()))
         file = await self._opened()
-        return await file.writer.run(file.dialect, script)  # always together
-
-    async def _aside(self, script: Callable[[], Script[int]]) -> int:
-        return await self._write_aside(lambda file, db: file.dialect.run(db, script()))
-
-    async def _write_aside(self, work: Callable[[_File, sqlite3.Connection], int]) -> int:
-        """Run *work* in a transaction of its own, once no delivery waits, or after some time."""
-        file = self._files.get(asyncio.get_running_loop())
-        for _ in range(_PATIENCE):
-            if file is None or file.writer.is_idle:
+        if how in {"each alone", "together"}:
+            return await file.writer.run(file.dialect, script)
+        await file.writer.act(lambda _: None)  # so that the file exists
+        for _ in range(_PATIENCE if how == "aside" else 0):
+            if file.writer.is_idle:
                 break
             await asyncio.sleep(0.001)
-        return await self._elsewhere(lambda file, db: file.write_aside(db, partial(work, file, db)))
 
-    async def _elsewhere(self, work: Callable[[_File, sqlite3.Connection], T]) -> T:
-        """Run *work* on a connection of its own, because a reader holds no delivery up."""
-        await self._run(lambda _: None)  # so that the file exists
-        file = await self._opened()
-
-        def run() -> T:
+        def run() -> T:  # on a connection of its own, because a reader holds no delivery up
             try:
                 with closing(connect_again(file.path, self._wait)) as db:
-                    return work(file, db)
+                    work = partial(file.dialect.run, db, script())
+                    return file.write_aside(db, work) if how == "aside" else work()
             except sqlite3.Error as error:
                 raise in_words(self._name, error) from error
 
         return await asyncio.to_thread(run)
-
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await (await self._opened()).writer.act(work)
 
     async def _opened(self) -> _File:
         loop = asyncio.get_running_loop()
@@ -201,13 +192,13 @@ class _File:
         self._steady = steady
         self._ahead = 0.0
         clocks = {"now": self._now, "began": self._now, "calendar": calendar}
-        self.dialect = SqliteDialect(clocks, **_WORDS)
+        self.dialect = SqliteDialect(
+            clocks, t="delivery", id="INTEGER PRIMARY KEY", bytes="BLOB", picked="IN (SELECT id FROM picked)"
+        )
         self.upkeep = Upkeep(self.path, name)
         self._same = SameFile(Path(self.path), name, "all its receivers")
-        self.writer = Writer(
-            name, self._connect, self._put_all, begin=self._begin, check=self._same.check,
-            ended=self.upkeep.committed,
-        )  # fmt: skip
+        check, ended = self._same.check, self.upkeep.committed
+        self.writer = Writer(name, self._connect, self._put_all, begin=self._begin, check=check, ended=ended)
         self.writer.start_thread()
 
     async def close(self) -> None:
@@ -216,7 +207,7 @@ class _File:
         await self.writer.stop()
         await self.upkeep.stop()
 
-    def write_aside(self, db: sqlite3.Connection, work: Callable[[], int]) -> int:
+    def write_aside(self, db: sqlite3.Connection, work: Callable[[], T]) -> T:
         """
         Run *work* in a transaction that does not wait for the disk, so that deliveries wait only meanwhile.
 
@@ -226,10 +217,10 @@ class _File:
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
         self._begin(db)
-        changed = work()
+        result = work()
         db.execute("COMMIT")
         _checkpoint(db)  # disk writes would else pile up until they hold the deliveries' commits up
-        return changed
+        return result
 
     def _now(self) -> float:
         return self._steady() + self._ahead
@@ -396,7 +387,7 @@ class Upkeep:
         db.execute(f"PRAGMA wal_autocheckpoint = {_PAGES}").fetchall()
         self._thread.start()
 
-    def committed(self, db: sqlite3.Connection, _is_clean: bool = True) -> None:  # noqa: FBT001, FBT002 - as the writer calls it
+    def committed(self, db: sqlite3.Connection, *_: object) -> None:
         """Wake the thread if *db* has changed enough."""
         if db.total_changes - self._copied >= self._changes:
             self._copied = db.total_changes
@@ -446,15 +437,6 @@ def changes_until_next(changes: int, pages: int) -> int:
     """Return after how many changes to copy the log next, if it had *pages* after so many."""
     wanted = changes * _WANTED // max(pages, _WANTED // 2)
     return max(_FEWEST, min(_MOST, wanted))
-
-
-def _shrink_some(db: sqlite3.Connection, rows: int) -> int:
-    """Return free pages to the file system, at most *rows*; return how many."""
-    free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
-    freed = min(free, rows)
-    for _ in range(freed):
-        db.execute("PRAGMA incremental_vacuum(1)")  # Python's driver frees only one at a time
-    return freed
 
 
 def _checkpoint(db: sqlite3.Connection) -> int:

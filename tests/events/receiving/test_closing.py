@@ -61,6 +61,16 @@ async def use(receiver: events.Receiver, handler: Handler) -> None:
         await handler.begun.wait()
 
 
+async def cancel_in_closing(receiver: events.Receiver, handler: Handler) -> None:
+    using = asyncio.create_task(use(receiver, handler))
+    while receiver._closing is None:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    using.cancel()
+    await asyncio.wait({using})
+    assert using.cancelled()
+
+
 @pytest.mark.parametrize("by", ["task", "scope"])
 async def test_closing_that_is_cancelled(tmp_path, by: str) -> None:
     """The handler that it waits for is cancelled, its event is due at once, and the file is closed."""
@@ -69,13 +79,7 @@ async def test_closing_that_is_cancelled(tmp_path, by: str) -> None:
     receiver.on("*", name="wait")(handler)
 
     if by == "task":
-        using = asyncio.create_task(use(receiver, handler))
-        while receiver._closing is None:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        using.cancel()
-        await asyncio.wait({using})
-        assert using.cancelled()
+        await cancel_in_closing(receiver, handler)
     else:
         with anyio.CancelScope() as scope:
             async with receiver:
@@ -96,12 +100,7 @@ async def test_receiver_that_is_entered_after_a_cancelled_closing(tmp_path, monk
     path = tmp_path / "events.db"
     receiver, handler = receiver_at(path, deadline=0.1), Handler(ignored=5)
     receiver.on("*", name="wait")(handler)
-    using = asyncio.create_task(use(receiver, handler))
-    while receiver._closing is None:  # noqa: ASYNC110
-        await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    using.cancel()
-    await asyncio.wait({using})
+    await cancel_in_closing(receiver, handler)
     assert not receiver._closing.done()
 
     async with receiver:

@@ -133,6 +133,28 @@ async def test_assign(kept) -> None:
     assert found[0].key == "e_1"
 
 
+async def test_assign_to_handlers_that_have_had_it(kept) -> None:
+    """It then counts as handled, and its body, which may be personal data, is deleted."""
+    claim = await kept.store.claim(Delivery(key="e_1", type="t", body=None, handler="first"), lease=10)
+    await kept.store.put(delivery(handler=""))
+    await kept.store.handled(claim)
+    (entry,) = await kept.store.take(limit=1, lease=10)
+
+    assert await kept.store.assign(entry, [delivery(handler="first")])
+
+    found = await kept.store.events(state="handled")
+    assert [(one.handler, one.body) for one in found] == [("first", None), ("", None)]
+
+
+async def test_dead_letter_of_one_handler(kept) -> None:
+    """It is a copy of its own, once, beside what another handler has of the event."""
+    await kept.store.put(delivery())
+
+    assert await kept.store.bury(delivery(handler="second"), reason="why")
+    assert not await kept.store.bury(delivery(handler="second"), reason="why")
+    assert await kept.store.counts() == {"open": 1, "handled": 0, "dead": 1}
+
+
 async def test_give_to_a_new_handler(kept) -> None:
     """A handler that has had the event does not get it again; a copy is no source."""
     await kept.store.put(delivery("e_1"), [delivery(None, handler="second")])

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from invsvc_async import events
-from invsvc_async.events.stores import scripts, sqlite
+from invsvc_async.events.stores import scripts
 from invsvc_async.storage import sqlite_file
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from invsvc_async.events import HandlerStore
+    from invsvc_async.storage.dialect import Script
 
 # Eight tenths are handled, then one is dead, and the last is open, for a handler that is elsewhere.
 INTO_SQLITE = """
@@ -238,13 +239,15 @@ async def test_prune_of_sqlite_does_not_wait_for_the_disk(tmp_path, monkeypatch)
     store = events.SqliteStore(tmp_path / "events.db")
     found: list[int] = []
 
-    def look(db: sqlite3.Connection, rows: int) -> int:
-        found.append(db.execute("PRAGMA synchronous").fetchone()[0])
+    def look(self: object, rows: int = 0) -> Script[int]:
+        ((mode,),) = yield "PRAGMA synchronous", ()
+        found.append(mode)
         return 0
 
-    monkeypatch.setattr(sqlite, "_shrink_some", look)
+    monkeypatch.setattr(events.SqliteStore, "_shrink_some", scripts.runs("aside")(look))
     await store.prune(older_than=60)
-    assert (found, await store._run(lambda db: look(db, 0)), found) == ([1, 2], 0, [1, 2])
+    await scripts.runs("together")(look)(store)
+    assert found == [1, 2]
     await store.close()
 
 

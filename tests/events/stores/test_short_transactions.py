@@ -14,7 +14,7 @@ from invsvc_async.events.stores import sqlite
 from invsvc_async.events.stores.scripts import in_slices
 from invsvc_async.events.stores.sqlite import Upkeep, changes_until_next
 from invsvc_async.storage.sqlite_writer import Writer
-from tests.events.bodies import delivery
+from tests.events.bodies import delivery, on_thread
 from tests.support.virtual_time import VirtualTimeLoop
 
 pytestmark = pytest.mark.one_python
@@ -83,18 +83,18 @@ async def test_deliveries_that_wait_go_before_a_slice(tmp_path) -> None:
         found: int = db.execute("SELECT count(*) FROM delivery").fetchone()[0]
         return found
 
-    busy = asyncio.create_task(store._run(block))
+    busy = asyncio.create_task(on_thread(store, block))
     await asyncio.to_thread(entered.wait, 30)
     pruning = asyncio.create_task(store.prune(older_than=1))
     await asyncio.sleep(0)
-    looking = asyncio.create_task(store._run(claims))
+    looking = asyncio.create_task(on_thread(store, claims))
     await asyncio.sleep(0)
     let_go.set()
     await busy
 
     assert await looking == 5
     await pruning
-    assert await store._run(claims) == 0
+    assert await on_thread(store, claims) == 0
     await store.close()
 
 
@@ -133,7 +133,7 @@ async def test_log_is_copied_beside_deliveries(tmp_path) -> None:
     store = events.SqliteStore(path)
     await store.open()
     before = path.stat().st_size
-    [pages] = await store._run(lambda db: db.execute("PRAGMA wal_autocheckpoint").fetchone())
+    [pages] = await on_thread(store, lambda db: db.execute("PRAGMA wal_autocheckpoint").fetchone())
 
     await asyncio.gather(*(store.put(delivery(f"d_{number}")) for number in range(300)))
 

@@ -10,7 +10,7 @@ from invsvc_async import events
 from invsvc_async.events import Delivery
 from invsvc_async.events.stores import Standing, sqlite
 from invsvc_async.storage.dialect import slices
-from tests.events.bodies import delivery
+from tests.events.bodies import delivery, on_thread
 
 pytestmark = pytest.mark.one_python
 
@@ -45,7 +45,7 @@ async def test_puts_at_once(store: events.SqliteStore, sizes: list[int], monkeyp
     await store.put(delivery("known"))
     keys = ["c", "a", None, "b", "a", "c", "known", None, "d", "a"]
     begun: list[str] = []
-    await store._run(lambda db: db.set_trace_callback(begun.append))
+    await on_thread(store, lambda db: db.set_trace_callback(begun.append))
     sizes.clear()
 
     found = await asyncio.gather(

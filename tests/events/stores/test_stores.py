@@ -30,7 +30,7 @@ from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import Entry, Store, open_store, sqlite
 from invsvc_async.events.stores.sqlite import Upkeep
 from invsvc_async.storage import sqlite_file
-from tests.events.bodies import delivery
+from tests.events.bodies import delivery, on_thread
 
 pytestmark = pytest.mark.one_python
 
@@ -610,12 +610,12 @@ async def test_sqlite_disk_that_is_full(tmp_path) -> None:
     def limit(db: sqlite3.Connection) -> None:
         db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0] + 2}")
 
-    await store._run(limit)
+    await on_thread(store, limit)
     with pytest.raises(JournalError, match="disk is full"):
         await store.put(delivery("large", body=b"x" * 100_000))
 
     assert await store.counts() == {"open": 1, "handled": 0, "dead": 0}
-    await store._run(lambda db: db.execute("PRAGMA max_page_count = 100000") and None)
+    await on_thread(store, lambda db: db.execute("PRAGMA max_page_count = 100000") and None)
     assert await store.put(delivery("large", body=b"x" * 100_000))
     await store.close()
 
@@ -628,7 +628,7 @@ async def test_sqlite_thread_that_meets_a_bug(tmp_path) -> None:
         raise OSError(errno.EIO, "broken")
 
     with pytest.raises(JournalError, match="broken") as caught:
-        await store._run(broken)
+        await on_thread(store, broken)
     assert isinstance(caught.value.__cause__, OSError)
     assert await store.put(delivery())
     await store.close()
@@ -882,7 +882,7 @@ async def test_sqlite_prune_holds_the_lock_for_a_slice_only(tmp_path, monkeypatc
 
     pruning = asyncio.create_task(store.prune(older_than=-1))
     while not pruning.done():
-        await store._run(count)
+        await on_thread(store, count)
     await store.close()
 
     assert await pruning == 10

@@ -8,7 +8,7 @@ from invsvc_async import events
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import Entry, Store
-from tests.events.bodies import delivery
+from tests.events.bodies import delivery, on_thread
 
 pytestmark = pytest.mark.one_python
 
@@ -166,7 +166,7 @@ async def bodies_in(store: Store) -> int:
     """Return how many bodies of handled events there are, in the tables themselves."""
     if isinstance(store, events.SqliteStore):
         text = "SELECT count(*) FROM delivery WHERE state = 'handled' AND body IS NOT NULL"
-        return await store._run(lambda db: db.execute(text).fetchone()[0])
+        return await on_thread(store, lambda db: db.execute(text).fetchone()[0])
     if isinstance(store, events.PostgresStore):
         text = f"SELECT count(*) FROM {store._table} WHERE state = 'handled' AND body IS NOT NULL"
         return (await (await store._opened()).pool.fetch(text))[0][0]
