@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.simulator import samples, validate
 from invsvc_async.simulator.calls import Answer, Call
-from invsvc_async.simulator.json_records import Json, Record, json_text, read_json
+from invsvc_async.simulator.json_records import Json, Record, json_text
 from invsvc_async.simulator.validate import Query
 
 if TYPE_CHECKING:
@@ -141,14 +141,14 @@ def _invoices(call: Call, kind: str, wanted: dict[tuple[str, ...], str]) -> Answ
         return invoice["client"]["name"] if name_first else invoice["created_at"], invoice["uuid"]
 
     rows = sorted(filter(shown, call.rows(call.book.invoices).values()), key=place, reverse=descending)
-    start = (page - 1) * limit if is_numbered else _start(call, rows)
-    data, more = rows[start : start + limit], start + limit < len(rows)
-    counts: dict[str, Json] = {"has_more": more, "total_results": len(rows)}
+    pages: dict[str, Json] = {"total_results": len(rows)}
     if is_numbered:
-        pages = {**counts, "page": page, "per_page": limit}
+        end = page * limit
+        data, pages = rows[end - limit : end], {**pages, "has_more": end < len(rows)}
+        pages |= {"page": page, "per_page": limit}
     else:
-        last = base64.urlsafe_b64encode(json_text([data[-1]["uuid"]]).encode()).decode() if more else None
-        pages = {"next": last, **counts}
+        data, pages["next"] = _part(call, rows, "uuid", limit)
+        pages["has_more"] = pages["next"] is not None
     found = {"success": True, "message": "Invoices found", "data": data, **pages}
     return Answer({**found, "timestamp": call.state.clock.now_ms()})
 
@@ -163,15 +163,17 @@ def _text_at(invoice: Record, path: tuple[str, ...]) -> str | None:
     return value if isinstance(value, str) else json_text(value)
 
 
-def _start(call: Call, rows: list[Record]) -> int:
-    name = call.state.names["cursor"]
-    if (cursor := call.query.get(name)) is None:
-        return 0
+def _part(call: Call, rows: list[Record], key: str, limit: int) -> tuple[list[Record], str | None]:
+    """Return the rows after the call's cursor, and the cursor of what follows them, if anything does."""
+    ids, name = [row[key] for row in rows], call.state.names["cursor"]
+    cursor = call.query.get(name)
     try:
-        (last,) = read_json(base64.urlsafe_b64decode(cursor))
-        return next(index for index, row in enumerate(rows) if row["uuid"] == last) + 1
-    except (ValueError, TypeError, StopIteration):
+        start = 0 if cursor is None else ids.index(base64.urlsafe_b64decode(cursor).decode()) + 1
+    except ValueError:
         raise call.invalid([f"{name}: is not a cursor of this list"]) from None
+    end = start + limit
+    following = base64.urlsafe_b64encode(ids[end - 1].encode()).decode() if end < len(rows) else None
+    return rows[start:end], following
 
 
 @_route("invoices.download_status", "GET", "/invoices/download/status/{request_id}")
@@ -263,14 +265,8 @@ def dbtable_tables(call: Call) -> Answer:
 
 
 def _listing(call: Call, rows: list[Record], limit: int) -> dict[str, Json]:
-    ids, name = [row["id"] for row in rows], call.state.names["cursor"]
-    cursor = call.query.get(name)
-    if cursor is not None and cursor not in ids:
-        raise call.invalid([f"{name}: is not a cursor of this list"])
-    start = 0 if cursor is None else ids.index(cursor) + 1
-    more = start + limit < len(rows)
-    following = ids[start + limit - 1] if more else None
-    page = {"data": rows[start : start + limit], "has_more": more, "next_cursor": following}
+    data, following = _part(call, rows, "id", limit)
+    page = {"data": data, "has_more": following is not None, "next_cursor": following}
     return {**page, "provider_environment": "production"}
 
 
