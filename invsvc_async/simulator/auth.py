@@ -73,11 +73,13 @@ class Keyring:
     def issue(self, credential: Credential) -> str:
         """Make a token for *credential*: a JWT for keys and persons, opaque text for OAuth."""
         number = f"{self.state.random.getrandbits(128):032x}"
-        if credential.kind == "oauth":
-            token = f"oat_{number}"
-        else:
+        token = f"oat_{number}"
+        if credential.kind != "oauth":
             claims = {"sub": credential.user, "livemode": credential.livemode, "jti": number}
-            token = _jwt(claims if credential.team is None else {"team": credential.team, **claims})
+            own = {} if credential.team is None else {"team": credential.team}
+            texts = (json_text({"alg": "HS256", "typ": "JWT"}), json_text(own | claims), number)
+            parts = (base64.urlsafe_b64encode(each.encode()).rstrip(b"=") for each in texts)
+            token = b".".join(parts).decode()
         self.issued[token] = credential
         return token
 
@@ -136,10 +138,3 @@ def _denied(status: int, message: str, *, error: str | None = None, details: str
     if details is not None:
         body["details"] = details
     return Refusal(status, body)
-
-
-def _jwt(claims: dict[str, Json]) -> str:
-    header = {"alg": "HS256", "typ": "JWT"}
-    signature = f"{claims['jti']}".encode()
-    parts = (json_text(header).encode(), json_text(claims).encode(), signature)
-    return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
