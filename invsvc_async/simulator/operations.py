@@ -71,7 +71,7 @@ def update_journey(call: Call) -> Answer:
         raise call.refusal(409, "resource_conflict", "An archived journey cannot be changed")
     changes = {name: value for name, value in body.items() if value is not None or name == "description"}
     changes["last_updated"] = call.state.clock.now_ms()
-    journey = call.book.journeys.put(journey["id"], journey.with_changes(changes))
+    journey = call.book.journeys.change(journey["id"], changes)
     return call.success(journey, target=journey["id"])
 
 
@@ -321,7 +321,7 @@ def save_mapping(call: Call) -> Answer:
     connection = call.found(call.book.sheets, "connection", "Spreadsheet connection")
     mapping = {**connection["mapping"], "fields": body["fields"]}
     changes = {"mapping": mapping, "enabled": False, "last_activity_at": call.state.clock.now_ms()}
-    connection = call.book.sheets.put("connection", connection.with_changes(changes))
+    connection = call.book.sheets.change("connection", changes)
     message, target = "Mapping saved; the connection is paused", connection["spreadsheet_id"]
     return call.success({"connection": connection}, message, target=target)
 
@@ -358,8 +358,8 @@ def create_webhook(call: Call) -> Answer:
     """Make a webhook.  Only this answer shows its secret."""
     body, state = call.checked(validate.WEBHOOK_CREATE), call.state
     fields = {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
-    hook = Record({"id": state.new_id("wh_"), **fields, "status": body.get("status", "active"),
-                   "owner": call.caller.credential.user, "created_at": state.clock.now_ms()})  # fmt: skip
+    made = {"owner": call.caller.credential.user, "created_at": state.clock.now_ms()}
+    hook = Record({"id": state.new_id("wh_"), "status": "active", **fields, **made})
     call.book.webhooks.put(hook.id, hook)
     secret = call.book.secrets[hook.id] = state.new_id("whsec_")
     message = "Webhook created. Store the secret now: it is not shown again."
@@ -372,7 +372,7 @@ def update_webhook(call: Call) -> Answer:
     body = call.checked(validate.WEBHOOK_UPDATE)
     hook = call.found(call.book.webhooks, call.path["id"], "Webhook")
     changes = {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
-    hook = call.book.webhooks.put(hook.id, hook.with_changes(changes))
+    hook = call.book.webhooks.change(hook.id, changes)
     return call.success(hook, "Webhook updated", target=hook.id)
 
 
