@@ -292,18 +292,18 @@ def _made_up(state: State, event: str, book: Book) -> Record:
         return samples.new_invoice(state, book, {"status": status, "metadata": {"order_id": 17}})
     if kind == "customer":
         return samples.new_client(state, book)
-    fields = {"status": event.rpartition(".")[2], "created_at": state.clock.now_ms()}
-    return samples.sample("event", book, fields, id=state.new_id(f"{kind}_"))
+    status = event.rpartition(".")[2]
+    return samples.sample(state, "event", book, id=state.new_id(f"{kind}_"), status=status)
 
 
 def _signed(state: State, event: str, book: Book, fields: Mapping[str, Json]) -> dict[str, Json]:
     if event == "sat.invoice.synced":
         uuid, issuer, receiver = state.new_folio(), samples.new_tax_id(state), samples.new_tax_id(state)
-        data = samples.sample(event, uuid=uuid, team=book.team) | {
+        data = samples.sample(state, event, uuid=uuid, team=book.team) | {
             "issuer": {"rfc": issuer, "name": "ACEROS DEL NORTE"},
             "receiver": {"rfc": receiver, "name": "EMPRESA DE EJEMPLO"},
         }
     else:
-        data = samples.sample(event, id=state.new_id("batch_"), livemode=book.livemode)
+        data = samples.sample(state, event, id=state.new_id("batch_"), livemode=book.livemode)
     known_as, created = f"evt_{state.random.getrandbits(64):016x}", state.clock.now_ms() // 1000
     return {"id": known_as, "event": event, "created_at": created, "data": data | dict(fields)}

@@ -249,7 +249,7 @@ def dbtable_webhooks(call: Call) -> Answer:
     livemode, manages = call.caller.livemode, call.caller.credential.role == "admin"
     mappings = call.state.book(team, livemode=livemode).mappings
     rows = [row for row in mappings if wanted is None or row["state"] == wanted]
-    about = samples.sample("mappings", scope=scope, livemode=livemode, can_manage=manages)
+    about = samples.sample(call.state, "mappings", scope=scope, livemode=livemode, can_manage=manages)
     return call.success({**_listing(call, rows, limit), **about})
 
 

@@ -60,7 +60,9 @@ class Seeding:
 
     def seed_user(self, **fields: Json) -> Record:
         """Make a user of the default team."""
-        return self._state.users.seed(samples.new_user(self._state, {"teams": [self.team], **fields}))
+        return self._state.users.seed(
+            samples.sample(self._state, "user", fields={"teams": [self.team], **fields})
+        )
 
     def seed_webhook(
         self,
@@ -97,7 +99,7 @@ class Seeding:
     ) -> Record:
         """Make a journey, by default a draft.  *published* has the fields that differ in its snapshot."""
         book = self.book(team=team, livemode=livemode)
-        journey = samples.new_journey(self._state, book, fields)
+        journey = samples.sample(self._state, "journey", book, fields)
         if journey["status"] != "draft":
             book.published[journey.id] = journey.with_changes(published or {})
         return book.journeys.seed(journey)
@@ -211,7 +213,7 @@ def seed_all(service: Seeding, state: State) -> None:
         book = service.book(livemode=livemode)
         # The specification lists no fields, so it has only the ids by which it is read.
         book.reminders[REMINDER] = Record(zip(("payment_id", "operation_id"), REMINDER, strict=True))
-        book.sheets.seed(Record(samples.new_connection(state, book), key="connection"), "key")
+        book.sheets.seed(samples.sample(state, "connection", livemode=livemode, key="connection"), "key")
         book.mappings.append(Record(id="map_1", base_id="base_1", state="active"))
     service.seed_base(
         "base_1", [{"id": "tbl_1", "name": "Pagos", "fields": [{"id": "fld_1", "name": "Monto"}]}]
