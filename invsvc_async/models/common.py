@@ -263,9 +263,7 @@ class Model(Portable):
         return hash((type(self), self._held()))
 
     def __repr__(self) -> str:
-        shown = (field.name for field in self._attrs if field.repr)
-        held = ((name, stored_value(self, name)) for name in shown)
-        return f"{type(self).__name__}({', '.join(f'{name}={it!r}' for name, it in held if it is not UNSET)})"
+        return f"{type(self).__name__}({', '.join(f'{name}={it!r}' for name, it in self.__rich_repr__())})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         extra = dict(self.extra)  # first, because this releases the wire form
