@@ -61,10 +61,6 @@ def plain_of(value: object) -> Wire:
         return {name: plain_of(item) for name, item in cast("Mapping[str, object]", value).items()}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
         return [plain_of(item) for item in cast("Sequence[object]", value)]
-    return _scalar(value)
-
-
-def _scalar(value: object) -> Wire:
     match value:
         case Enum():
             return value.value
