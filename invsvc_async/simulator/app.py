@@ -233,11 +233,6 @@ def _false_answer(step: Step, entry: Entry, clock: Clock) -> web.Response:
     if step.end != "status":
         return replies.answer(200, *replies.UNREADABLE[step.end])
     entry.refused = status < 500 and step.own and step.effect == "none"
-    return _with_status(step, clock)
-
-
-def _with_status(step: Step, clock: Clock) -> web.Response:
-    status = step.status
     if not step.own:
         return replies.gateway_page(status)
     if step.variant == "raw":
