@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar, cast, get_args, get_origin
 
 from msgspec import Raw
 
 from invsvc_async.codec.encode import plain_of
-from invsvc_async.codec.exact_json import EPOCH, holds_broken, is_array, utc
+from invsvc_async.codec.exact_json import EPOCH, holds_broken, utc
 from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of, is_model
 from invsvc_async.errors import FieldError
 from invsvc_async.models.common import Flaws, Model, add_flaws, once, restore
@@ -114,7 +115,7 @@ def _anything(value: object) -> object:
     return value
 
 
-_object, _text = _only(dict), _only(str)
+_object, _array, _text = _only(dict), _only(list), _only(str)
 _SCALARS: dict[Any, Hook] = {str: _text, bool: _only(bool), int: _whole, float: _float}
 _SCALARS |= {Decimal: _decimal, datetime: _time, Any: _anything}
 
@@ -138,10 +139,9 @@ def _tuple_hook(inner: Any) -> Hook:
     each = _each_of(inner)
 
     def items(value: object) -> tuple[Any, ...]:
-        if not is_array(value):
-            raise _expected("an array", value)
+        array = _array(value)
         try:
-            return tuple(each(value))
+            return tuple(each(array))
         except MisfitError as misfit:
             raise MisfitError(f"an element: {misfit}") from None
 
@@ -162,9 +162,7 @@ def _mapping_hook(inner: Any) -> Hook:
 
 def _each_of(inner: Any) -> Callable[[Iterable[object]], list[Any]]:
     """Return a function that converts elements; one that should be an object and is not keeps its place."""
-    if is_model(inner):
-        return lambda values: [structure_item(inner, value) for value in values]
-    hook = _hook_of(inner)
+    hook: Hook = partial(structure_item, inner) if is_model(inner) else _hook_of(inner)
     return lambda values: [hook(value) for value in values]
 
 
