@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeVar, cast, get_args, get_origin
 
 from msgspec import Raw
 
-from invsvc_async.codec.encode import plain_of
+from invsvc_async.codec.encode import unstructure
 from invsvc_async.codec.exact_json import EPOCH, holds_broken, utc
 from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of, is_model
 from invsvc_async.errors import FieldError
@@ -201,6 +201,6 @@ def _fill(made: Any, field: Field, hook: Hook, value: object) -> None:
         add_flaws(made).problems[field.name] = FieldError(f"$.{field.wire}", value, str(misfit))
         return
     setattr(made, field.name, found)
-    if (type(found) is float or type(value) is Decimal) and str(plain_of(found)) != str(value):
+    if (type(found) is float or type(value) is Decimal) and str(unstructure(found)) != str(value):
         # The same number, but it would be encoded with other digits.
         add_flaws(made).spelt[field.name] = found, value

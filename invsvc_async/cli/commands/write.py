@@ -231,12 +231,12 @@ def _print_outcome(outcome: Outcome[Any], *, as_json: bool, story: Path | None) 
     """Print verdict, story and value, write the whole *story* to a file, and return the exit code."""
     with reporting(f"{outcome.intent.operation}: {outcome.verdict}: {outcome.message}"):
         if as_json:
-            from invsvc_async.codec.encode import plain_of
+            from invsvc_async.codec.encode import unstructure
             from invsvc_async.reconcile.outcome import summary
 
             intent = envelope.loads(outcome.intent.to_json().encode())
             lines = outcome.explain().splitlines()
-            emit_json({**summary(outcome, plain_of), "story": lines, "intent": intent})
+            emit_json({**summary(outcome, unstructure), "story": lines, "intent": intent})
         else:
             _print(outcome)
     if story is not None:
