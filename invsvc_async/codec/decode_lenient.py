@@ -33,7 +33,7 @@ Hook: TypeAlias = Callable[[Any], Any]
 _EXACT = Context(prec=40, Emax=40, Emin=-40, traps=[Inexact, InvalidOperation, Overflow])
 
 _WORDS: dict[type[object], str] = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
-_WORDS |= {int: "a whole number", Decimal: "a number", type(None): "null"}
+_WORDS.update({int: "a whole number", Decimal: "a number", type(None): "null"})
 _WORDS[Raw] = "a value that cannot be decoded"
 _USUAL = (str, bool, int, Decimal)  # values of these types are stored as they are, without their hooks
 
@@ -117,7 +117,7 @@ def _anything(value: object) -> object:
 
 _object, _array, _text = _only(dict), _only(list), _only(str)
 _SCALARS: dict[Any, Hook] = {str: _text, bool: _only(bool), int: _whole, float: _float}
-_SCALARS |= {Decimal: _decimal, datetime: _time, Any: _anything}
+_SCALARS.update({Decimal: _decimal, datetime: _time, Any: _anything})
 
 
 @once

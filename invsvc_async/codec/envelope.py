@@ -345,8 +345,8 @@ _MENDED: dict[str, Callable[[object], object]] = {
     "timestamp": _stamp,
     "has_more": lambda value: value is True,
 }
-_MENDED |= dict.fromkeys(("message", "next"), _text)
-_MENDED |= dict.fromkeys(("total_results", "page", "per_page"), _whole)
+_MENDED.update(dict.fromkeys(("message", "next"), _text))
+_MENDED.update(dict.fromkeys(("total_results", "page", "per_page"), _whole))
 
 
 def _is_shallow(value: object, levels: int = 32) -> bool:

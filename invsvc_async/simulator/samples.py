@@ -57,6 +57,8 @@ def sample(
                 found[name] = new_tax_id(state)
             case ["@address"]:
                 found[name] = sample(state, "address")
+            case _:
+                pass
     return Record({**found, **(fields or {})})
 
 
