@@ -61,7 +61,7 @@ class Ledger:
         self.steady = steady
         self.entries: list[Entry] = []
         self.reads: list[Entry] = []
-        self.newest = 0  # the number of the last arrival
+        self.newest: int = 0  # the number of the last arrival
         self._arrived: Counter[str] = Counter()
         self._news = asyncio.Event()
 
