@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar, cast, get_args, get_origin
 
 from msgspec import Raw
 
-from invsvc_async.codec.encode import plain_of
-from invsvc_async.codec.exact_json import EPOCH, holds_broken, is_array, is_object, utc
+from invsvc_async.codec.encode import unstructure
+from invsvc_async.codec.exact_json import EPOCH, holds_broken, utc
 from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of, is_model
 from invsvc_async.errors import FieldError
 from invsvc_async.models.common import Flaws, Model, add_flaws, once, restore
@@ -31,10 +32,9 @@ Hook: TypeAlias = Callable[[Any], Any]
 # Raises if a digit would be lost.  The bounded exponents prevent 1e999999999 from taking minutes as an int.
 _EXACT = Context(prec=40, Emax=40, Emin=-40, traps=[Inexact, InvalidOperation, Overflow])
 
-_WORDS: Mapping[type[object], str] = {
-    dict: "an object", list: "an array", str: "a string", int: "a whole number", Decimal: "a number",
-    bool: "a boolean", type(None): "null", Raw: "a value that cannot be decoded",
-}  # fmt: skip
+_WORDS: dict[type[object], str] = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
+_WORDS.update({int: "a whole number", Decimal: "a number", type(None): "null"})
+_WORDS[Raw] = "a value that cannot be decoded"
 _USUAL = (str, bool, int, Decimal)  # values of these types are stored as they are, without their hooks
 
 
@@ -55,16 +55,15 @@ def _expected(what: str, got: object) -> MisfitError:
     return MisfitError(f"expected {what}, got {_WORDS.get(type(got), 'something else')}")
 
 
-def _text(value: object) -> str:
-    if type(value) is not str:
-        raise _expected("a string", value)
-    return value
+def _only(kind: type[object]) -> Hook:
+    """Return a hook that takes values of *kind* alone."""
 
+    def hook(value: object) -> object:
+        if type(value) is not kind:
+            raise _expected(_WORDS[kind], value)
+        return value
 
-def _boolean(value: object) -> bool:
-    if type(value) is not bool:
-        raise _expected("a boolean", value)
-    return value
+    return hook
 
 
 def _number(value: object) -> int | Decimal:
@@ -116,16 +115,9 @@ def _anything(value: object) -> object:
     return value
 
 
-def _object(value: object) -> dict[str, Any]:
-    if not is_object(value):
-        raise _expected("an object", value)
-    return value
-
-
-_SCALARS: Mapping[Any, Hook] = {
-    str: _text, bool: _boolean, int: _whole, float: _float, Decimal: _decimal, datetime: _time,
-    Any: _anything,
-}  # fmt: skip
+_object, _array, _text = _only(dict), _only(list), _only(str)
+_SCALARS: dict[Any, Hook] = {str: _text, bool: _only(bool), int: _whole, float: _float}
+_SCALARS.update({Decimal: _decimal, datetime: _time, Any: _anything})
 
 
 @once
@@ -147,10 +139,9 @@ def _tuple_hook(inner: Any) -> Hook:
     each = _each_of(inner)
 
     def items(value: object) -> tuple[Any, ...]:
-        if not is_array(value):
-            raise _expected("an array", value)
+        array = _array(value)
         try:
-            return tuple(each(value))
+            return tuple(each(array))
         except MisfitError as misfit:
             raise MisfitError(f"an element: {misfit}") from None
 
@@ -163,7 +154,7 @@ def _mapping_hook(inner: Any) -> Hook:
     each = _each_of(inner)
 
     def members(value: object) -> dict[str, Any]:
-        found = _object(value)
+        found: dict[str, Any] = _object(value)
         return dict(zip(found, each(found.values()), strict=True))
 
     return members
@@ -171,9 +162,7 @@ def _mapping_hook(inner: Any) -> Hook:
 
 def _each_of(inner: Any) -> Callable[[Iterable[object]], list[Any]]:
     """Return a function that converts elements; one that should be an object and is not keeps its place."""
-    if is_model(inner):
-        return lambda values: [structure_item(inner, value) for value in values]
-    hook = _hook_of(inner)
+    hook: Hook = partial(structure_item, inner) if is_model(inner) else _hook_of(inner)
     return lambda values: [hook(value) for value in values]
 
 
@@ -212,6 +201,6 @@ def _fill(made: Any, field: Field, hook: Hook, value: object) -> None:
         add_flaws(made).problems[field.name] = FieldError(f"$.{field.wire}", value, str(misfit))
         return
     setattr(made, field.name, found)
-    if (type(found) is float or type(value) is Decimal) and str(plain_of(found)) != str(value):
+    if (type(found) is float or type(value) is Decimal) and str(unstructure(found)) != str(value):
         # The same number, but it would be encoded with other digits.
         add_flaws(made).spelt[field.name] = found, value

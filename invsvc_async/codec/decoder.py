@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.models.page import Page
 
-__all__ = [
-    "decode", "decode_items", "many", "meta_of", "one", "page_from", "structure", "with_meta",
-]  # fmt: skip
+__all__ = ["decode", "decode_items", "many", "meta_of", "one", "page_from", "structure", "with_meta"]
 
 _BLANK_META: Any = blank_of(Meta)  # Any: its attributes can be assigned
 

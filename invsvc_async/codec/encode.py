@@ -16,23 +16,10 @@ from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET, Flaws, Model, flaws_of, stored_value, wire_names
 from invsvc_async.models.portable import Portable
 
-__all__ = ["enc_hook", "object_of", "plain_of", "unstructure"]
+__all__ = ["enc_hook", "object_of", "unstructure"]
 
 _NO_FLAWS = Flaws()
 _AS_THEY_ARE: frozenset[type[object]] = frozenset({str, int, bool, Decimal, type(None)})
-
-
-def unstructure(model: object) -> Wire:
-    """
-    Return the wire form of *model*, or of plain data that contains models, outcomes, pages or events.
-
-    Absent fields stay absent, and null stays null.  Unknown and invalid fields are returned as received.
-    Times become epoch milliseconds (``int``, or ``Decimal`` if not whole), floats exact numbers.
-
-    Raises:
-        InvalidRequestError: A value cannot be converted, such as a time without a zone.
-    """
-    return plain_of(model)
 
 
 def enc_hook(value: object) -> Raw:
@@ -46,37 +33,41 @@ def enc_hook(value: object) -> Raw:
     """
     if not isinstance(value, Portable):
         raise NotImplementedError(f"{type(value).__name__}: enc_hook cannot encode it")
-    return Raw(dumps(value._to_public(plain_of)))
+    return Raw(dumps(value._to_public(unstructure)))
 
 
-def plain_of(value: object) -> Wire:
-    """Return the wire form of any value that a model may contain."""
-    if type(value) in _AS_THEY_ARE:  # most values; the abstract classes below are slow to check
-        return value
-    if isinstance(value, Model):
-        return object_of(value)
-    if isinstance(value, Portable):
-        return value._to_plain(plain_of)
-    if isinstance(value, Mapping):
-        return {name: plain_of(item) for name, item in cast("Mapping[str, object]", value).items()}
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
-        return [plain_of(item) for item in cast("Sequence[object]", value)]
-    return _scalar(value)
+def unstructure(model: object) -> Wire:
+    """
+    Return the wire form of *model*, or of plain data that contains models, outcomes, pages or events.
 
+    Absent fields stay absent, and null stays null.  Unknown and invalid fields are returned as received.
+    Times become epoch milliseconds (``int``, or ``Decimal`` if not whole), floats exact numbers.
 
-def _scalar(value: object) -> Wire:
-    match value:
+    Raises:
+        InvalidRequestError: A value cannot be converted, such as a time without a zone.
+    """
+    if type(model) in _AS_THEY_ARE:  # most values; the abstract classes below are slow to check
+        return model
+    if isinstance(model, Model):
+        return object_of(model)
+    if isinstance(model, Portable):
+        return model._to_plain(unstructure)
+    if isinstance(model, Mapping):
+        return {name: unstructure(item) for name, item in cast("Mapping[str, object]", model).items()}
+    if isinstance(model, Sequence) and not isinstance(model, (str, bytes, bytearray)):
+        return [unstructure(item) for item in cast("Sequence[object]", model)]
+    match model:
         case Enum():
-            return value.value
+            return model.value
         case None | bool() | str() | int() | Decimal() | Raw():
-            return value
-        case float() if math.isfinite(value):
-            return int(value) if value.is_integer() and abs(value) < 2**53 else Decimal(repr(value))
-        case datetime() if value.tzinfo:
-            microseconds = (value - EPOCH) // timedelta(microseconds=1)
+            return model
+        case float() if math.isfinite(model):
+            return int(model) if model.is_integer() and abs(model) < 2**53 else Decimal(repr(model))
+        case datetime() if model.tzinfo:
+            microseconds = (model - EPOCH) // timedelta(microseconds=1)
             return Decimal(f"{microseconds}E-3") if microseconds % 1000 else microseconds // 1000
         case _:
-            raise InvalidRequestError(f"{type(value).__name__} {value!r:.60}: cannot be converted to JSON")
+            raise InvalidRequestError(f"{type(model).__name__} {model!r:.60}: cannot be converted to JSON")
 
 
 def object_of(model: Model) -> Wire:
@@ -89,7 +80,7 @@ def object_of(model: Model) -> Wire:
         value = stored_value(model, name)
         if value is not UNSET:
             made, raw = flaws.spelt.get(name, (UNSET, None))
-            found[wire] = raw if made == value else plain_of(value)
+            found[wire] = raw if made == value else unstructure(value)
         elif name in flaws.problems:
             found[wire] = flaws.problems[name].raw
     return {**found, **model.extra}

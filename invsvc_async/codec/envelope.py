@@ -84,6 +84,13 @@ _Items = Annotated[list[Raw], msgspec.Meta(max_length=_MOST)]
 @cache
 def _decoder(shape: Shape, *, odd: bool = False) -> Callable[[bytes], Any]:
     """Return the decoder of answers, or of those with further or *odd* members, which may have any type."""
+    if shape is _BARE:
+
+        def decode_bare(content: bytes) -> Any:
+            MEMBERS.decode(content)
+            return _decoder(Shape.STANDARD)(b'{"success":true,"data":%b}' % content)
+
+        return decode_bare
     members: dict[Shape, list[Any]] = {  # what may not be odd
         Shape.LIST: [("data", _Items), ("next", str | None, None), ("has_more", bool, False)],
         Shape.STANDARD: [("data", Raw)],
@@ -182,18 +189,11 @@ def read_success(
     """
     try:
         if shape is _LIST:
-            if _may_be_many(content):
-                _first_items()[1](content)
+            _check_number(content, in_envelope=True)
         else:  # the depth of a list's items is checked when they are decoded
             content.decode()
             if len(content) > SHORT:
                 check_depth(content)
-        if shape is _BARE:
-            MEMBERS.decode(content)
-            request_id = headers.get(_REQUEST_ID)
-            return Envelope(
-                raw=Raw(content), content=content, request_id=request_id, status=status, headers=headers
-            )
         try:
             found = _decoder(shape)(content)
         except ValueError:  # another member, or an odd one
@@ -201,16 +201,14 @@ def read_success(
             found = _decoder(shape, odd=True)(content)
             for name, mended in _MENDED.items():
                 setattr(found, name, mended(getattr(found, name)))
+        if not found.success:
+            raise ValueError("success is false")
     except UNREADABLE as cause:
-        whole = without_halves(content)
-        if whole != content:
+        if (whole := without_halves(content)) != content:
             with suppress(errors.UnreadableResponseError):
                 return read_success(whole, status=status, headers=headers, shape=shape, operation=operation)
-        raise _unreadable(content, cause, status=status, headers=headers, operation=operation) from bare(
-            cause
-        )
-    if not found.success:
-        raise _unreadable(content, "success is false", status=status, headers=headers, operation=operation)
+        error = _unreadable(content, cause, status=status, headers=headers, operation=operation)
+        raise error from bare(cause)
     return Envelope(
         raw=None if found.data == _NOTHING else found.data,
         content=content,
@@ -235,13 +233,14 @@ def split(array: Raw) -> list[Raw]:
         ValueError, RecursionError: It is not an array, or has too many items.
     """
     content = bytes(array)
-    if _may_be_many(content):
-        _first_items()[0](content)
+    _check_number(content)
     return msgspec.json.decode(content, type=_Items)
 
 
-def _may_be_many(content: bytes) -> bool:
-    return len(content) > _LONG and content.count(b",") > _COMMAS
+def _check_number(content: bytes, *, in_envelope: bool = False) -> None:
+    """Raise ValueError if a long list has too many items, before it is split."""
+    if len(content) > _LONG and content.count(b",") > _COMMAS:
+        _first_items()[in_envelope](content)
 
 
 @cache
@@ -258,9 +257,13 @@ def _first_items() -> tuple[Callable[[bytes], object], ...]:
 
 
 def _unreadable(
-    content: bytes, why: object, *,
-    status: int | None = None, headers: Mapping[str, str] | None = None, operation: str | None = None,
-) -> errors.UnreadableResponseError:  # fmt: skip
+    content: bytes,
+    why: object,
+    *,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+    operation: str | None = None,
+) -> errors.UnreadableResponseError:
     answer = f"the answer (HTTP {status})" if status else "the answer"
     kind = (headers or {}).get("Content-Type") or "no content type"
     found = f"{len(content)} bytes, {kind}" if content else "empty"
@@ -290,11 +293,14 @@ def read_error(
     said = body["error"] if own else body
     stamp = _stamp(body.get("timestamp"))
     code, message = _text(said.get("code" if own else "error")), _text(said.get("message"))
+    details = said.get("details") if _is_shallow(said.get("details")) else "nested too deep: see .raw"
+    if is_array(details) and all(isinstance(one, str) for one in details):
+        details = tuple(details)
     return errors.service_error_class(status)(
         status=status,
         code=code,
         message=message,
-        details=_details(said.get("details")),
+        details=details,
         timestamp=None if stamp is None else utc(stamp),
         headers=headers,
         raw=content,
@@ -335,16 +341,12 @@ def _stamp(value: object) -> int | None:
 
 
 # What is made of a member that is not as the specification describes it: it is dropped, unless it is plain.
-_MENDED: Mapping[str, Callable[[object], object]] = {
-    "message": _text, "timestamp": _stamp, "next": _text, "has_more": lambda value: value is True,
-    "total_results": _whole, "page": _whole, "per_page": _whole,
-}  # fmt: skip
-
-
-def _details(value: object) -> object:
-    if not _is_shallow(value):
-        return "nested too deep: see .raw"
-    return tuple(value) if is_array(value) and all(isinstance(one, str) for one in value) else value
+_MENDED: dict[str, Callable[[object], object]] = {
+    "timestamp": _stamp,
+    "has_more": lambda value: value is True,
+}
+_MENDED.update(dict.fromkeys(("message", "next"), _text))
+_MENDED.update(dict.fromkeys(("total_results", "page", "per_page"), _whole))
 
 
 def _is_shallow(value: object, levels: int = 32) -> bool:

@@ -48,13 +48,11 @@ def check_depth(content: bytes | Raw, *, around: int = 0) -> None:
         return
     # On CPython 3.11, `bytes.count` compares each byte, and takes four times as long as `replace`.
     rest = whole.replace(b"{", b"", levels + 1).replace(b"[", b"", levels + 1)
-    if len(whole) - len(rest) > levels and _depth(whole) > levels:
-        raise NestingError
-
-
-def _depth(content: bytes) -> int:
-    if b"\\" in content:
-        content = re.sub(_ESCAPE, b"", content)
-    kept = content.translate(None, _OTHERS).replace(b'""', b"")
+    if len(whole) - len(rest) <= levels:
+        return
+    if b"\\" in whole:
+        whole = re.sub(_ESCAPE, b"", whole)
+    kept = whole.translate(None, _OTHERS).replace(b'""', b"")
     brackets = re.sub(_STRING, b"", kept)
-    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
+    if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > levels:
+        raise NestingError

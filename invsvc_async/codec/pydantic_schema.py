@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_or
 from msgspec import Raw
 from pydantic_core import PydanticCustomError, SchemaSerializer, core_schema
 
-from invsvc_async.codec.encode import plain_of
+from invsvc_async.codec.encode import unstructure
 from invsvc_async.codec.exact_json import Wire, check, exact, is_array, is_object
 from invsvc_async.codec.nesting import DEEPEST
 from invsvc_async.errors import InvalidRequestError
@@ -101,7 +101,9 @@ def _encoder(
         value: Portable, other: core_schema.SerializerFunctionWrapHandler, info: core_schema.SerializationInfo
     ) -> Wire:
         full = is_object(info.context) and info.context.get("full") is True
-        plain = jsonable(value, full=full) if info.mode == "json" else value._to_public(plain_of, full=full)
+        plain = (
+            jsonable(value, full=full) if info.mode == "json" else value._to_public(unstructure, full=full)
+        )
         if info.exclude_none:
             plain = _without_none(source if cls and isinstance(value, cls) else type(value), plain)
         return plain if info.include is None and info.exclude is None else other(plain)
@@ -230,10 +232,10 @@ def _exact(value: Wire, levels: int = DEEPEST) -> Wire:
 def jsonable(value: object, *, full: bool = False) -> Wire:
     """Return the wire form of *value* with numbers that pydantic's encoder writes without loss."""
     if isinstance(value, Model):
-        return _lossless(_declared(type(value), plain_of(value)))
+        return _lossless(_declared(type(value), unstructure(value)))
     if isinstance(value, Portable):
         return _lossless(value._to_public(jsonable, full=full))
-    return _lossless(plain_of(value))
+    return _lossless(unstructure(value))
 
 
 def _declared(hint: Any, plain: Wire) -> Wire:

@@ -62,14 +62,10 @@ async def run_client(
     on_done: Callable[[], None],
 ) -> ClientRun:
     """Run *units* through the client *name* ("ordinary" or "sdk"), *concurrency* at once, and judge it."""
+    url, key = service.base_url, service.api_key
     timeouts = Timeouts(attempt=ATTEMPT_TIMEOUT, connect=ATTEMPT_TIMEOUT)
-    client = Client(
-        service.base_url, ApiKey(service.api_key), timeout=timeouts, reconcile=POLICY,
-        max_concurrency=concurrency,
-    )  # fmt: skip
-    naive = NaiveClient(
-        service.base_url, service.api_key, concurrency=concurrency, attempt_timeout=ATTEMPT_TIMEOUT, seed=seed
-    )
+    client = Client(url, ApiKey(key), timeout=timeouts, reconcile=POLICY, max_concurrency=concurrency)
+    naive = NaiveClient(url, key, concurrency=concurrency, attempt_timeout=ATTEMPT_TIMEOUT, seed=seed)
 
     async def send(step: Step) -> Report:
         """Send *step* as a batch does, with a tag on each create, or as a program without tags."""
@@ -87,11 +83,16 @@ async def run_client(
             answer = await naive.write(request_of(intent, step.key))
         ended = time.monotonic()
         on_done()
-        made = answer.made if step.operation == "webhooks.create" else None
         return Report(
-            key=step.key, asked=Asked.of(intent, home=service.team), verdict=answer.verdict,
-            reason=answer.reason, story=answer.story, made=made, began=began, ended=ended,
-        )  # fmt: skip
+            key=step.key,
+            asked=Asked.of(intent, home=service.team),
+            verdict=answer.verdict,
+            reason=answer.reason,
+            story=answer.story,
+            made=answer.made if step.operation == "webhooks.create" else None,
+            began=began,
+            ended=ended,
+        )
 
     begun = time.monotonic()
     async with client, aclosing(naive):

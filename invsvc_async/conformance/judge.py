@@ -34,7 +34,7 @@ TICK = 0.02  # s: tolerance, since some systems advance the monotonic clock in s
 _NO = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Asked:
     """A requested write as the ledger shows it: ``team`` is where it acts, ``path_id`` what it changes."""
 
@@ -48,9 +48,7 @@ class Asked:
         """Return what *intent* requests; *home* is the team of the credential."""
         path_id = next(reversed(intent.path.values()), None) if intent.path else None
         body = intent.body if intent.has_body else None
-        return cls(
-            operation=intent.operation, path_id=path_id, team=intent.scope.team or home, body=canonical(body)
-        )
+        return cls(intent.operation, path_id, intent.scope.team or home, canonical(body))
 
     @property
     def thing(self) -> tuple[str, str] | None:
@@ -228,7 +226,8 @@ class _Own:
         for each in ledger:
             if each.by != "client" or each.applied_at is None:
                 continue
-            asked, named = _asked_by(each), by_sender.get(each.sender or "")
+            asked = Asked(each.operation, each.path_id, each.team, canonical(each.body))
+            named = by_sender.get(each.sender or "")
             if named is None:
                 rest[asked].append(each)
             elif named.asked == asked:
@@ -236,17 +235,14 @@ class _Own:
             else:
                 self.unasked += 1
         for asked, entries in rest.items():
-            self._share(entries, by_asked.get(asked, []), states)
-
-    def _share(self, entries: list[Entry], equal: list[Report], states: States) -> None:
-        if not equal:
-            self.unasked += len(entries)
-            return
-        if len(equal) > 1:
-            self.shared.update(report.key for report in equal)
-        wanting = sorted(equal, key=lambda report: _need(report, states))
-        for index, each in enumerate(entries):
-            self.effects[wanting[index if index < len(wanting) else 0].key].append(each)
+            wanting = sorted(by_asked.get(asked, []), key=lambda report: _need(report, states))
+            if not wanting:
+                self.unasked += len(entries)
+                continue
+            if len(wanting) > 1:
+                self.shared.update(report.key for report in wanting)
+            for index, each in enumerate(entries):
+                self.effects[wanting[index if index < len(wanting) else 0].key].append(each)
 
 
 def _need(report: Report, states: States) -> int:
@@ -254,12 +250,6 @@ def _need(report: Report, states: States) -> int:
     if report.verdict is Verdict.APPLIED:
         return int(_was_so(report, states))
     return 3 if report.verdict in _NO else 2
-
-
-def _asked_by(entry: Entry) -> Asked:
-    return Asked(
-        operation=entry.operation, path_id=entry.path_id, team=entry.team, body=canonical(entry.body)
-    )
 
 
 def _false(report: Report, own: _Own, states: States, ledger: Iterable[Entry]) -> str | None:
@@ -272,8 +262,11 @@ def _false(report: Report, own: _Own, states: States, ledger: Iterable[Entry]) -
             return f"reported applied, but {report.made} is not what it created"
     if report.verdict in _NO and effects:
         return f"reported {report.verdict}, but the ledger shows its effect"
-    if report.verdict is Verdict.SUPERSEDED and not _has_rival(report, effects, ledger):
-        return "reported superseded, but nobody else changed that thing since the send"
+    if report.verdict is Verdict.SUPERSEDED:
+        since = max(report.began - TICK, min((each.received_at for each in effects), default=-inf))
+        rivals = (each for each in ledger if each.by == "other" and each.target == report.asked.path_id)
+        if not any(since <= effect_at(each) < inf for each in rivals):
+            return "reported superseded, but nobody else changed that thing since the send"
     return None
 
 
@@ -289,14 +282,6 @@ def _was_so(report: Report, states: States) -> bool:
     return any(
         thing is not None and canonical({name: thing.get(name) for name in sent}) == canonical(sent)
         for thing in seen
-    )
-
-
-def _has_rival(report: Report, effects: Iterable[Entry], ledger: Iterable[Entry]) -> bool:
-    since = max(report.began - TICK, min((each.received_at for each in effects), default=-inf))
-    return any(
-        each.by == "other" and each.target == report.asked.path_id and since <= effect_at(each) < inf
-        for each in ledger
     )
 
 

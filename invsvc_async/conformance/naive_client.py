@@ -62,7 +62,7 @@ class NaiveClient:
         await self._session.close()
 
     async def write(self, request: Mapping[str, Wire]) -> Answer:
-        """Send *request*, as ``tasks.request_of`` returns it, up to three times."""
+        """Send *request*, as ``workload.request_of`` returns it, up to three times."""
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(PAUSE * 2 ** (attempt - 1) * (0.5 + self._jitter.random()))

@@ -72,22 +72,22 @@ class Conformance(ClientRun):
 
 @attrs.frozen(kw_only=True)
 class Task:
-    """One write: the line for the client, and its form in the ledger."""
+    """One write: the key under which the client reports it, its line, and its form in the ledger."""
 
+    key: str
     line: WireObject
     asked: Asked
 
-    @property
-    def key(self) -> str:
-        """Key under which the client reports it."""
-        key: str = self.line["key"]
-        return key
-
 
 async def conform(
-    command: Sequence[str], *, writes: int = 400, seed: int = 1, faults: str, concurrency: int = 50,
+    command: Sequence[str],
+    *,
+    writes: int = 400,
+    seed: int = 1,
+    faults: str,
+    concurrency: int = 50,
     timeout: float = 300.0,
-) -> Conformance:  # fmt: skip
+) -> Conformance:
     """
     Run *command* with *writes* writes under *faults* (a fault plan) and judge its reports by the ledger.
 
@@ -104,13 +104,9 @@ async def conform(
         with TemporaryDirectory() as folder:
             file = Path(folder) / "writes.jsonl"
             file.write_bytes(b"".join(envelope.dumps(task.line) + b"\n" for task in work))
-            settings = {
-                "INVSVC_BASE_URL": service.base_url,
-                "INVSVC_API_KEY": service.api_key,
-                "INVSVC_WRITES": str(file),
-                "INVSVC_CONCURRENCY": str(concurrency),
-                "INVSVC_SETTLE": str(SETTLE),
-            }
+            settings = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
+            settings |= {"INVSVC_WRITES": str(file), "INVSVC_CONCURRENCY": str(concurrency)}
+            settings["INVSVC_SETTLE"] = str(SETTLE)
             exit_code, out = await _ran(command, {**os.environ, **settings}, timeout)
         seconds = time.monotonic() - begun
         reports, unreported = read_reports(out, work)
@@ -131,7 +127,7 @@ def tasks(units: Iterable[Unit], *, home: str) -> list[Task]:
             write.close()
             line = {"key": step.key, "after": after, "operation": intent.operation}
             line |= request_of(intent, step.key)
-            found.append(Task(line=line, asked=Asked.of(intent, home=home)))
+            found.append(Task(key=step.key, line=line, asked=Asked.of(intent, home=home)))
             after = step.key
     return found
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Embedded", "Plan", "Record", "Thing", "embedded"]
 
 _ENTRY = tuple(Entry.__dataclass_fields__)
-_RECORD_REQUEST = b"tell\n"
+_LONGEST_LINE = 2**28  # bytes
 
 
 @attrs.frozen(order=True)
@@ -84,7 +84,7 @@ class Embedded:
 
     async def tell(self) -> Record:
         """Wait until no more late effects can land, and return the ledger and the state."""
-        self._ask.write(_RECORD_REQUEST)
+        self._ask.write(b"tell\n")
         ledger: list[Entry] = []
         async for line in self._answers:
             plain = envelope.loads(line)
@@ -98,10 +98,13 @@ class Embedded:
 async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
     """Run the service with *plan* on a free port of the loopback interface until the block ends."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", "from invsvc_async.conformance.service_process import serve; serve()",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=2**28,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, start_new_session=True,
-    )  # fmt: skip
+        *(sys.executable, "-c", "from invsvc_async.conformance.service_process import serve; serve()"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=_LONGEST_LINE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        start_new_session=True,
+    )
     if child.stdin is None or child.stdout is None:  # cannot happen with PIPE; for the type checker
         raise RuntimeError("the embedded service has no streams")
     try:
@@ -137,7 +140,9 @@ def serve() -> None:
 
 
 async def _serve() -> None:
-    requests = await _input()
+    requests = asyncio.StreamReader(limit=_LONGEST_LINE)
+    protocol = asyncio.StreamReaderProtocol(requests)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     service = seeded(envelope.loads(await requests.readline()))
     async with service:
         _print_line({"base_url": service.base_url, "api_key": service.api_key, "team": service.team})
@@ -149,24 +154,14 @@ async def _serve() -> None:
             _print_line({"reads": len(service.ledger.reads), "state": _state(service)})
 
 
-async def _input() -> asyncio.StreamReader:
-    reader = asyncio.StreamReader(limit=2**28)
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
-    return reader
-
-
 def _print_line(plain: object) -> None:
     sys.stdout.buffer.write(envelope.dumps(plain) + b"\n")
     sys.stdout.buffer.flush()
 
 
 def _state(service: Simulator) -> dict[str, Any]:
-    books = [service.book(team=team) for team in service.teams]
-    return {
-        key: thing
-        for book in books
-        for shelf in (book.webhooks, book.journeys)
-        for key, thing in shelf.items.items()
-    }
+    state: dict[str, Any] = {}
+    for team in service.teams:
+        book = service.book(team=team)
+        state |= book.webhooks.items | book.journeys.items
+    return state

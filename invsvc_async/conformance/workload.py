@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from functools import partial
 from itertools import cycle, islice
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -35,14 +36,14 @@ HOME = "team_1"  # team of the embedded service's credential
 BLOCKS_IN_A_TEAM = 5  # each makes at most 10 webhooks; a list shows 100, and a client may leave duplicates
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Step:
     """One write as data; ``tagged``: a create gets a tag."""
 
     key: str
     operation: str
     arguments: WireObject
-    tagged: bool = True
+    tagged: bool = attrs.field(default=True, kw_only=True)
 
 
 Unit = tuple[Step, ...]
@@ -87,38 +88,35 @@ def _block(number: int, seed: int) -> list[Unit]:
 
     def create(key: str, url: str, *, tagged: bool = True) -> Step:
         arguments = {"url": url, "events": ["invoice.created"], "team": team}
-        return Step(key=key, operation="webhooks.create", arguments=arguments, tagged=tagged)
+        return Step(key, "webhooks.create", arguments, tagged=tagged)
 
-    def update(key: str, webhook: str, text: str) -> Step:
-        arguments = {"webhook": webhook, "description": text, "team": team}
-        return Step(key=key, operation="webhooks.update", arguments=arguments)
-
-    def rename(key: str, journey: str, name: str) -> Step:
-        return Step(key=key, operation="journeys.update", arguments={"journey": journey, "name": name})
-
-    def journeys(what: str, count: int) -> Unit:
-        names = values(number, count, f"Reminders {mark}", "Dunning")
+    def journeys(what: str, *names: str) -> Unit:
+        journey = f"jrn_{what}{number}"
         return tuple(
-            rename(f"{what}-{number}.{n}", f"jrn_{what}{number}", name) for n, name in enumerate(names)
+            Step(f"{what}-{number}.{n}", "journeys.update", {"journey": journey, "name": name})
+            for n, name in enumerate(names)
         )
 
-    def webhooks(what: str, count: int) -> Unit:
-        texts = values(number + 1, count, f"changed {mark}", "")
+    def webhooks(what: str, *texts: str) -> Unit:
+        hook = {"webhook": f"wh_{what}{number}", "team": team}
         return tuple(
-            update(f"{what}-{number}.{n}", f"wh_{what}{number}", text) for n, text in enumerate(texts)
+            Step(f"{what}-{number}.{n}", "webhooks.update", {**hook, "description": text})
+            for n, text in enumerate(texts)
         )
 
+    names = partial(values, number, mark=f"Reminders {mark}", first="Dunning")
+    texts = partial(values, number + 1, mark=f"changed {mark}", first="")
     equal = f"https://equal.example/{mark}"
     gone = {"webhook": f"wh_gone{number}", "team": team}
     return [
         (create(f"create-{number}", f"https://receiver.example/{mark}"),),
-        (update(f"update-{number}", f"wh_update{number}", f"changed {mark}"),),
-        (Step(key=f"delete-{number}", operation="webhooks.delete", arguments=gone),),
-        (rename(f"journey-{number}", f"jrn_alone{number}", f"Dunning {mark}"),),
-        journeys("three", 3),
-        webhooks("two", 2),
-        journeys("pair", 2),
-        webhooks("triple", 3),
+        webhooks("update", f"changed {mark}"),
+        (Step(f"delete-{number}", "webhooks.delete", gone),),
+        journeys("alone", f"Dunning {mark}"),
+        journeys("three", *names(3)),
+        webhooks("two", *texts(2)),
+        journeys("pair", *names(2)),
+        webhooks("triple", *texts(3)),
         (
             create(f"equal-{number}.0", equal, tagged=number % 4 == 2),
             create(f"equal-{number}.1", respelt(equal) if number % 2 else equal, tagged=number % 4 == 2),

@@ -212,15 +212,15 @@ class Model(Portable):
 
     def _held(self) -> tuple[object, ...]:
         """Return what comparisons use: values, and for broken fields what was received instead."""
-        return tuple(self._held_in(name) for name in wire_names(type(self)))
-
-    def _held_in(self, name: str) -> object:
-        value = stored_value(self, name)
-        if value is not UNSET:
-            return value
-        if problem := self._problem(name):
-            return problem.why, problem.raw
-        return None if name in _nullable(type(self)) else UNSET
+        held: list[object] = []
+        for name in wire_names(type(self)):
+            value = stored_value(self, name)
+            if value is UNSET and (problem := self._problem(name)):
+                value = problem.why, problem.raw
+            elif value is UNSET and name in _nullable(type(self)):
+                value = None
+            held.append(value)
+        return tuple(held)
 
     def _unknown(self) -> Mapping[str, Any]:
         """Return the unknown fields: read from the wire form at first use, which is then released."""
@@ -263,9 +263,7 @@ class Model(Portable):
         return hash((type(self), self._held()))
 
     def __repr__(self) -> str:
-        shown = (field.name for field in self._attrs if field.repr)
-        held = ((name, stored_value(self, name)) for name in shown)
-        return f"{type(self).__name__}({', '.join(f'{name}={it!r}' for name, it in held if it is not UNSET)})"
+        return f"{type(self).__name__}({', '.join(f'{name}={it!r}' for name, it in self.__rich_repr__())})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         extra = dict(self.extra)  # first, because this releases the wire form

@@ -11,10 +11,8 @@ import attrs
 
 from invsvc_async.models.common import ABSENT, Model
 
-__all__ = [
-    "DbtableConnection", "DbtableScope", "DbtableTables", "DbtableWebhooks", "SheetConnection",
-    "SheetMapping", "SyncSummary", "SyncTotals",
-]  # fmt: skip
+__all__ = ["DbtableConnection", "DbtableScope", "DbtableTables", "DbtableWebhooks", "SheetConnection"]
+__all__ += ["SheetMapping", "SyncSummary", "SyncTotals"]
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)

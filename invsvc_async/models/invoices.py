@@ -13,10 +13,8 @@ import attrs
 from invsvc_async.models.common import ABSENT, Model
 from invsvc_async.models.teams import Address
 
-__all__ = [
-    "Customer", "DownloadPackage", "DownloadRequest", "Efos", "Invoice", "InvoiceItem", "InvoiceStamp",
-    "InvoiceStatus", "RelatedDocuments",
-]  # fmt: skip
+__all__ = ["Customer", "DownloadPackage", "DownloadRequest", "Efos", "Invoice", "InvoiceItem", "InvoiceStamp"]
+__all__ += ["InvoiceStatus", "RelatedDocuments"]
 
 
 class InvoiceStatus(StrEnum):

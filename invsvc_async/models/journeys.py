@@ -11,10 +11,8 @@ import attrs
 
 from invsvc_async.models.common import ABSENT, Model, wire
 
-__all__ = [
-    "ClonedFrom", "Edge", "Journey", "JourneyGraph", "JourneyOrigin", "JourneyStats", "JourneyStatus", "Node",
-    "NodeData", "PausedReason", "Position", "Viewport",
-]  # fmt: skip
+__all__ = ["ClonedFrom", "Edge", "Journey", "JourneyGraph", "JourneyOrigin", "JourneyStats", "JourneyStatus"]
+__all__ += ["Node", "NodeData", "PausedReason", "Position", "Viewport"]
 
 
 class JourneyStatus(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, get_type_hints, overload
 
 import attrs
 
@@ -109,9 +109,7 @@ class Page(Items[T_co]):
     @classmethod
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
         item: Any = next(iter(arguments), Any)
-        return {
-            "success": (bool, False), "data": (tuple[item, ...], True), "next": (str | None, False),
-            "has_more": (bool, False), "total_results": (int | None, False), "page": (int | None, False),
-            "per_page": (int | None, False), "message": (str | None, False),
-            "timestamp": (datetime | None, False),
-        }  # fmt: skip
+        types = get_type_hints(cls)
+        beside = ("next", "has_more", "total_results", "page", "per_page", "message", "timestamp")
+        around = {"success": (bool, False), "data": (tuple[item, ...], True)}
+        return around | {name: (types[name], False) for name in beside}

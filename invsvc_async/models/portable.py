@@ -99,9 +99,9 @@ class Portable:
         Raises:
             InvalidRequestError: A value has no wire form, such as a time without a zone.
         """
-        from invsvc_async.codec.encode import plain_of
+        from invsvc_async.codec.encode import unstructure
 
-        return self._to_plain(plain_of)
+        return self._to_plain(unstructure)
 
     def to_json(self) -> str:
         """
@@ -222,11 +222,11 @@ P = TypeVar("P", bound=Portable)
 
 
 def _from_dict(cls: type[P], arguments: tuple[Any, ...], plain: object) -> P:
-    from invsvc_async.codec.encode import plain_of
+    from invsvc_async.codec.encode import unstructure
     from invsvc_async.codec.exact_json import check
 
     try:
-        copied = plain_of(plain) if isinstance(plain, Mapping) else plain
+        copied = unstructure(plain) if isinstance(plain, Mapping) else plain
     except RecursionError:
         raise InvalidRequestError(f"{cls.__name__}: is nested too deeply") from None
     check(copied)

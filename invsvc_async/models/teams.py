@@ -11,10 +11,8 @@ import attrs
 
 from invsvc_async.models.common import ABSENT, Model
 
-__all__ = [
-    "Address", "Brand", "EmailSettings", "Integration", "Member", "Periodicity", "Preferences", "SatState",
-    "Team", "TeamSettings", "User",
-]  # fmt: skip
+__all__ = ["Address", "Brand", "EmailSettings", "Integration", "Member", "Periodicity", "Preferences"]
+__all__ += ["SatState", "Team", "TeamSettings", "User"]
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)

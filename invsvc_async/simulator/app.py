@@ -102,7 +102,9 @@ class Application:
         exchange = self._note(route, request, raw)
         ended = partial(self._end, exchange.entry)
         try:
-            response = await self._play(self._next_step(route), request, exchange)
+            steps = self.scripts.get(route.operation)
+            step = steps.popleft() if steps else self._plan().draw(self._chance, route)
+            response = await self._play(step or PASS, request, exchange)
         except BaseException:
             ended()
             raise
@@ -143,17 +145,13 @@ class Application:
                 refused = error
         return Exchange(route, Call(self._state, caller, request.match_info, query, body), entry, refused)
 
-    def _next_step(self, route: Route) -> Step:
-        steps = self.scripts.get(route.operation)
-        if steps:
-            return steps.popleft()
-        return self._plan().draw(self._chance, route.operation, write=route.write) or PASS
-
     async def _play(self, step: Step, request: web.Request, exchange: Exchange) -> web.StreamResponse:
         if step is not PASS:
             exchange.entry.fault = step.words
         if self.latency or step.wait:
-            await self._work(step.wait)
+            self._await_effect(asyncio.current_task())
+            async with self.places or nullcontext():
+                await asyncio.sleep(self.latency + step.wait)
         if step.effect == "late":
             self._apply_later(step.late, exchange)
         elif step.effect == "now":
@@ -198,11 +196,6 @@ class Application:
             asyncio.get_running_loop().call_later(pause, close_if_idle)
         return whole
 
-    async def _work(self, more: float) -> None:
-        self._await_effect(asyncio.current_task())
-        async with self.places or nullcontext():
-            await asyncio.sleep(self.latency + more)
-
     def _apply_later(self, seconds: float, exchange: Exchange) -> None:
         async def land() -> None:
             await asyncio.sleep(seconds)
@@ -240,11 +233,6 @@ def _false_answer(step: Step, entry: Entry, clock: Clock) -> web.Response:
     if step.end != "status":
         return replies.answer(200, *replies.UNREADABLE[step.end])
     entry.refused = status < 500 and step.own and step.effect == "none"
-    return _with_status(step, clock)
-
-
-def _with_status(step: Step, clock: Clock) -> web.Response:
-    status = step.status
     if not step.own:
         return replies.gateway_page(status)
     if step.variant == "raw":

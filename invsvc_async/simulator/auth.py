@@ -21,14 +21,14 @@ RANK: dict[Role, int] = {"viewer": 0, "editor": 1, "admin": 2}
 MODULES = frozenset({"payments"})
 UNAUTHORIZED = "Unauthorized"
 EXPIRED, REVOKED = "Access token has expired. Please refresh your token.", "Access token has been revoked"
-# What a credential gets that is not active any more: status, message, and OAuth's error.
-ENDED: dict[tuple[str, str], tuple[int, str, str | None]] = {
-    ("key", "revoked"): (403, "La llave fue revocada", None),
-    ("key", "expired"): (401, UNAUTHORIZED, None),
-    ("oauth", "revoked"): (401, REVOKED, "token_revoked"),
-    ("oauth", "expired"): (401, EXPIRED, "token_expired"),
-    ("person", "revoked"): (401, REVOKED, None),
-    ("person", "expired"): (401, EXPIRED, None),
+# What a credential gets that is not active any more: status, message, and more members of the body.
+ENDED: dict[tuple[str, str], tuple[int, str, dict[str, str]]] = {
+    ("key", "revoked"): (403, "La llave fue revocada", {"details": "Invalid API Key"}),
+    ("key", "expired"): (401, UNAUTHORIZED, {}),
+    ("oauth", "revoked"): (401, REVOKED, {"error": "token_revoked"}),
+    ("oauth", "expired"): (401, EXPIRED, {"error": "token_expired"}),
+    ("person", "revoked"): (401, REVOKED, {}),
+    ("person", "expired"): (401, EXPIRED, {}),
 }
 
 
@@ -73,11 +73,13 @@ class Keyring:
     def issue(self, credential: Credential) -> str:
         """Make a token for *credential*: a JWT for keys and persons, opaque text for OAuth."""
         number = f"{self.state.random.getrandbits(128):032x}"
-        if credential.kind == "oauth":
-            token = f"oat_{number}"
-        else:
+        token = f"oat_{number}"
+        if credential.kind != "oauth":
             claims = {"sub": credential.user, "livemode": credential.livemode, "jti": number}
-            token = _jwt(claims if credential.team is None else {"team": credential.team, **claims})
+            own = {} if credential.team is None else {"team": credential.team}
+            texts = (json_text({"alg": "HS256", "typ": "JWT"}), json_text(own | claims), number)
+            parts = (base64.urlsafe_b64encode(each.encode()).rstrip(b"=") for each in texts)
+            token = b".".join(parts).decode()
         self.issued[token] = credential
         return token
 
@@ -91,8 +93,8 @@ class Keyring:
         """
         credential = self._credential(header)
         if credential.standing != "active":
-            status, message, error = ENDED[credential.kind, credential.standing]
-            raise _denied(status, message, error=error, details="Invalid API Key" if status == 403 else None)
+            status, message, more = ENDED[credential.kind, credential.standing]
+            raise _denied(status, message, **more)
         selected = self._selected_team(credential, team)
         if not self.state.accounts[selected].api_access:
             raise _denied(403, "The plan does not include API access")
@@ -129,17 +131,7 @@ class Keyring:
         return team
 
 
-def _denied(status: int, message: str, *, error: str | None = None, details: str | None = None) -> Refusal:
-    body: dict[str, Json] = {"message": message}
-    if error is not None:
-        body |= {"error": error, "error_description": message}
-    if details is not None:
-        body["details"] = details
-    return Refusal(status, body)
-
-
-def _jwt(claims: dict[str, Json]) -> str:
-    header = {"alg": "HS256", "typ": "JWT"}
-    signature = f"{claims['jti']}".encode()
-    parts = (json_text(header).encode(), json_text(claims).encode(), signature)
-    return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
+def _denied(status: int, message: str, **more: str) -> Refusal:
+    if "error" in more:
+        more["error_description"] = message
+    return Refusal(status, {"message": message, **more})

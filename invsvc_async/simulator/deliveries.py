@@ -18,9 +18,9 @@ import aiohttp
 
 from invsvc_async.simulator import samples
 from invsvc_async.simulator.json_records import Json, Record, is_array, is_object, json_text
+from invsvc_async.simulator.state import seeded
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Mapping
 
     from invsvc_async.simulator.calls import Answer
@@ -84,7 +84,7 @@ class Post:
     def __init__(
         self,
         state: State,
-        chance: random.Random,
+        seed: int,
         plan: Callable[[], Faults],
         *,
         backoff: float,
@@ -93,7 +93,7 @@ class Post:
     ) -> None:
         self.sent: list[Delivery] = []
         self._most = most
-        self._state, self._chance, self._plan = state, chance, plan
+        self._state, self._chance, self._plan = state, seeded(seed, "deliveries"), plan
         self._backoff = backoff
         self._timeout = aiohttp.ClientTimeout(total=attempt_timeout)
         self._session: aiohttp.ClientSession | None = None
@@ -132,11 +132,10 @@ class Post:
             if hook["status"] != "active" or event not in hook["events"]:
                 continue
             version: Version = book.delivery_versions.get(known_as, "v1")
-            body = body_of(self._state, event, book, version=version, webhook=known_as, resource=resource)
+            body = body_of(self._state, event, book, version, known_as, resource=resource)
             secret, headers = book.secrets.get(known_as), book.delivery_headers.get(known_as)
-            started.append(
-                self._start(self.prepare(event, body, hook["url"], secret=secret, headers=headers))
-            )
+            delivery = self.prepare(event, body, hook["url"], secret=secret, headers=headers)
+            started.append(self._start(delivery))
         return started
 
     def on_effect(self, operation: str, book: Book, answer: Answer) -> None:
@@ -172,7 +171,13 @@ class Post:
         if self._most is not None:
             del self.sent[: -self._most]
         for _ in range(delivery.copies):
-            await self._send_one(delivery)
+            for number in range(1 if delivery.event in SIGNED else delivery.most):
+                if number:
+                    await asyncio.sleep(self._backoff * min(2 ** (number - 1), LONGEST_BACKOFF))
+                attempt = await self._attempt(delivery)
+                delivery.attempts.append(attempt)
+                if attempt.status is not None and attempt.status not in RETRIED and attempt.status < 500:
+                    break
         return delivery
 
     def _start(self, delivery: Delivery) -> asyncio.Task[Delivery]:
@@ -200,15 +205,6 @@ class Post:
         task.add_done_callback(lambda task: self._under_way.pop(task, None))
         return task
 
-    async def _send_one(self, delivery: Delivery) -> None:
-        for number in range(1 if delivery.event in SIGNED else delivery.most):
-            if number:
-                await asyncio.sleep(self._backoff * min(2 ** (number - 1), LONGEST_BACKOFF))
-            attempt = await self._attempt(delivery)
-            delivery.attempts.append(attempt)
-            if attempt.status is not None and attempt.status not in RETRIED and attempt.status < 500:
-                return
-
     async def _attempt(self, delivery: Delivery) -> Attempt:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=self._timeout)
@@ -226,9 +222,16 @@ class Post:
 
 
 def body_of(
-    state: State, event: str, book: Book, *, version: Version, webhook: str,
-    resource: Mapping[str, Json] | None = None, test: bool = False, connected_team: str | None = None,
-) -> dict[str, Json]:  # fmt: skip
+    state: State,
+    event: str,
+    book: Book,
+    version: Version,
+    webhook: str,
+    *,
+    resource: Mapping[str, Json] | None = None,
+    test: bool = False,
+    connected_team: str | None = None,
+) -> dict[str, Json]:
     """Make the body of one delivery about *resource*.  For a signed event, that is fields of ``data``."""
     marked = {"test": True} if test else {}
     if event in SIGNED:
@@ -289,18 +292,18 @@ def _made_up(state: State, event: str, book: Book) -> Record:
         return samples.new_invoice(state, book, {"status": status, "metadata": {"order_id": 17}})
     if kind == "customer":
         return samples.new_client(state, book)
-    fields = {"status": event.rpartition(".")[2], "created_at": state.clock.now_ms()}
-    return samples.sample("event", book, fields, id=state.new_id(f"{kind}_"))
+    status = event.rpartition(".")[2]
+    return samples.sample(state, "event", book, id=state.new_id(f"{kind}_"), status=status)
 
 
 def _signed(state: State, event: str, book: Book, fields: Mapping[str, Json]) -> dict[str, Json]:
     if event == "sat.invoice.synced":
         uuid, issuer, receiver = state.new_folio(), samples.new_tax_id(state), samples.new_tax_id(state)
-        data = samples.sample(event, uuid=uuid, team=book.team) | {
+        data = samples.sample(state, event, uuid=uuid, team=book.team) | {
             "issuer": {"rfc": issuer, "name": "ACEROS DEL NORTE"},
             "receiver": {"rfc": receiver, "name": "EMPRESA DE EJEMPLO"},
         }
     else:
-        data = samples.sample(event, id=state.new_id("batch_"), livemode=book.livemode)
+        data = samples.sample(state, event, id=state.new_id("batch_"), livemode=book.livemode)
     known_as, created = f"evt_{state.random.getrandbits(64):016x}", state.clock.now_ms() // 1000
     return {"id": known_as, "event": event, "created_at": created, "data": data | dict(fields)}

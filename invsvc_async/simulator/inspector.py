@@ -14,25 +14,25 @@ from heapq import merge
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator.faults import KINDS, Faults, digits
+from invsvc_async.simulator.faults import Faults, digits
 from invsvc_async.simulator.json_records import json_text, read_json
 from invsvc_async.simulator.loopback_page import answering, local, mount_page
-from invsvc_async.simulator.operations import BY_OPERATION
+from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aiohttp import web
 
-    from invsvc_async.simulator.deliveries import Delivery
     from invsvc_async.simulator.json_records import Json
-    from invsvc_async.simulator.ledger import Entry
+    from invsvc_async.simulator.ledger import Ledger
     from invsvc_async.simulator.service import Simulator
 
 PATH = "/_inspect/"
 SHOWN = 1000  # most recent arrivals that one answer has
 DELIVERIES = 100  # most recent deliveries that one answer has
 BODY = 2000  # characters of a request's body
+SHOWN_OF_ENTRY = ("number", "operation", "team", "late", "fault", "answered", "refused", "by")
 
 
 def mount(app: web.Application, service: Simulator, *, is_open: Callable[[], bool]) -> None:
@@ -43,7 +43,7 @@ def mount(app: web.Application, service: Simulator, *, is_open: Callable[[], boo
         first = query.get("from", "1")
         if not first.isdecimal():
             raise ValueError("from: must be the number of an arrival")
-        return _data(service, int(first), start)
+        return {"arrivals": _arrivals(service.ledger, int(first), start), **_summary(service, start)}
 
     mount_page(app, PATH, ("invsvc_async.simulator", "inspector.html"), data, is_open=is_open)
 
@@ -92,36 +92,33 @@ def plan_text(plan: Faults) -> str:
     return ",".join(parts)
 
 
-def _data(service: Simulator, first: int, start: float) -> dict[str, Json]:
-    """Return the arrivals from number *first* on, the last deliveries and the settings, as JSON."""
+def _summary(service: Simulator, start: float) -> dict[str, Json]:
+    """Return the last deliveries, the totals and the settings, as JSON."""
     ledger = service.ledger
-    newest = max((each[-1].number for each in (ledger.entries, ledger.reads) if each), default=0)
-    first = max(first, newest - SHOWN + 1)
-    writes, reads = (
-        each[bisect_left(each, first, key=attrgetter("number")) :] for each in (ledger.entries, ledger.reads)
-    )
-    written = {id(entry) for entry in writes}
-    found = merge(writes, reads, key=attrgetter("number"))
+    sent = len(service.deliveries)
     return {
         "admin": "admin_url" in service.pages,
         "base_url": service.base_url,
         "now": _since(start, ledger.steady()),
         "faults": plan_text(service.faults),
-        "kinds": list(KINDS),
         "scripts": {name: [step.words for step in steps] for name, steps in service.scripts.items() if steps},
         "operations": [{"name": each.operation, "write": each.write} for each in BY_OPERATION.values()],
-        "newest": newest,
+        "newest": ledger.newest,
         "totals": {
             "writes": len(ledger.entries),
             "reads": len(ledger.reads),
-            "effects": sum(entry.applied_at is not None for entry in ledger.entries),
-            "deliveries": len(service.deliveries),
+            "effects": len(ledger.effects()),
+            "deliveries": sent,
         },
-        "arrivals": [_arrival(entry, start, write=id(entry) in written) for entry in found],
         "deliveries": [
-            _delivery(number, each, start)
-            for number, each in enumerate(service.deliveries, 1)
-            if number > len(service.deliveries) - DELIVERIES
+            {
+                "number": number,
+                "event": each.event,
+                "url": each.url,
+                "delivered": each.delivered,
+                "attempts": [{**asdict(one), "at": _since(start, one.at)} for one in each.attempts],
+            }
+            for number, each in enumerate(service.deliveries[-DELIVERIES:], max(sent - DELIVERIES, 0) + 1)
         ],
     }
 
@@ -130,40 +127,27 @@ def _since(start: float, at: float | None) -> float | None:
     return None if at is None else round(at - start, 4)
 
 
-def _arrival(entry: Entry, start: float, *, write: bool) -> dict[str, Json]:
-    body = json_text(entry.body) if entry.body is not None else ""
-    return {
-        "number": entry.number,
-        "operation": entry.operation,
-        "write": _write_of(entry, body) if write else None,
-        "thing": entry.target or entry.path_id,
-        "team": entry.team,
-        "query": "&".join(f"{name}={value}" for name, value in (entry.query or {}).items()),
-        "body": body[:BODY] + "…" * (len(body) > BODY),
-        "at": _since(start, entry.received_at), "ended": _since(start, entry.ended_at),
-        "applied": _since(start, entry.applied_at),
-        "late": entry.late, "fault": entry.fault,
-        "answered": entry.answered, "refused": entry.refused, "by": entry.by,
-    }  # fmt: skip
+def _arrivals(ledger: Ledger, first: int, start: float) -> list[Json]:
+    """
+    Return the arrivals from number *first* on, as JSON.
 
-
-def _write_of(entry: Entry, body: str) -> str:
-    """Return a name that the attempts of one write share: that of its sender, or one of its content."""
-    if entry.sender is not None:
-        return entry.sender
-    content = "\n".join((entry.operation, entry.team or "", entry.path_id or "", body))
-    return hashlib.sha256(content.encode(errors="replace")).hexdigest()[:8]
-
-
-def _delivery(number: int, delivery: Delivery, start: float) -> dict[str, Json]:
-    return {
-        "number": number,
-        "event": delivery.event,
-        "url": delivery.url,
-        "copies": delivery.copies,
-        "delivered": delivery.delivered,
-        "attempts": [
-            {"at": _since(start, each.at), "status": each.status, "error": each.error}
-            for each in delivery.attempts
-        ],
-    }
+    The attempts of one write share a name in ``write``: that of their sender, or one of their content.
+    """
+    by_number = attrgetter("number")
+    first = max(first, ledger.newest - SHOWN + 1)
+    parts = [each[bisect_left(each, first, key=by_number) :] for each in (ledger.entries, ledger.reads)]
+    found: list[Json] = []
+    for entry in merge(*parts, key=by_number):
+        body = json_text(entry.body) if entry.body is not None else ""
+        content = "\n".join((entry.operation, entry.team or "", entry.path_id or "", body))
+        name = entry.sender or hashlib.sha256(content.encode(errors="replace")).hexdigest()[:8]
+        times = {"at": entry.received_at, "ended": entry.ended_at, "applied": entry.applied_at}
+        about = {
+            "write": name if BY_OPERATION.get(entry.operation, UNKNOWN).write else None,
+            "thing": entry.target or entry.path_id,
+            "query": "&".join(f"{name}={value}" for name, value in (entry.query or {}).items()),
+            "body": body[:BODY] + "…" * (len(body) > BODY),
+        }
+        shown = {name: getattr(entry, name) for name in SHOWN_OF_ENTRY}
+        found.append(shown | about | {name: _since(start, at) for name, at in times.items()})
+    return found

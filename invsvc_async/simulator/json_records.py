@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
-from json.encoder import encode_basestring_ascii as quoted
+from itertools import accumulate
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 Json = Any  # what JSON can hold; a recursive alias would have to be narrowed at every key
 
@@ -44,47 +45,22 @@ def is_array(value: Json) -> TypeGuard[Sequence[Json]]:
     return isinstance(value, list | tuple)
 
 
-class _HoldsDecimal(Exception):  # noqa: N818 - a signal between two functions, never an error
-    pass
+_MARK = f"number {token_hex(8)} "  # before the digits of a Decimal; no text from outside begins with it
+_MARKED = re.compile(f'"{_MARK}([^"]*)"')
 
 
-def _refuse(value: object) -> NoReturn:
+def _digits(value: object) -> str:
     if isinstance(value, Decimal):
-        raise _HoldsDecimal
+        return f"{_MARK}{value}"
     raise TypeError(f"not JSON: {value!r}")
 
 
-# The standard encoder is fast, but cannot write a Decimal as a number.  Values with one take the slow path.
-_encode = json.JSONEncoder(separators=(",", ":"), default=_refuse, allow_nan=False).encode
+_encode = json.JSONEncoder(separators=(",", ":"), default=_digits, allow_nan=False).encode
 
 
 def json_text(value: Json) -> str:
     """Encode *value* as compact JSON in ASCII.  A Decimal becomes a number with the same digits."""
-    try:
-        return _encode(value)
-    except _HoldsDecimal:
-        return "".join(_pieces(value))
-
-
-def _pieces(value: Json) -> Iterator[str]:
-    if isinstance(value, Decimal):
-        yield str(value)
-    elif is_object(value):
-        before = "{"
-        for key, item in value.items():
-            yield f"{before}{quoted(key)}:"
-            yield from _pieces(item)
-            before = ","
-        yield "}" if value else "{}"
-    elif is_array(value):
-        before = "["
-        for item in value:
-            yield before
-            yield from _pieces(item)
-            before = ","
-        yield "]" if value else "[]"
-    else:
-        yield _encode(value)
+    return _MARKED.sub(r"\1", _encode(value))  # the standard encoder cannot write a Decimal as a number
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -106,13 +82,7 @@ def read_json(text: bytes) -> Json:
     """
     decoded = text.decode()
     if decoded.count("[") + decoded.count("{") > _DEEPEST:
-        _check_depth(decoded)
-    return _decode(decoded)
-
-
-def _check_depth(text: str) -> None:
-    level = 0
-    for token in _TOKEN.finditer(text):
-        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
-        if level > _DEEPEST:
+        steps = ({"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0) for token in _TOKEN.finditer(decoded))
+        if max(accumulate(steps)) > _DEEPEST:
             raise ValueError("nested too deeply")
+    return _decode(decoded)

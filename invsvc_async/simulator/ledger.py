@@ -7,7 +7,6 @@ Tests judge verdicts by it, so the client under test must not see it.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -62,7 +61,7 @@ class Ledger:
         self.steady = steady
         self.entries: list[Entry] = []
         self.reads: list[Entry] = []
-        self._numbers = itertools.count(1)
+        self.newest: int = 0  # the number of the last arrival
         self._arrived: Counter[str] = Counter()
         self._news = asyncio.Event()
 
@@ -86,7 +85,8 @@ class Ledger:
 
     def add(self, entry: Entry, *, write: bool) -> None:
         """Record a request that has been read completely, or a change by somebody else."""
-        entry.number, entry.received_at = next(self._numbers), self.steady()
+        self.newest += 1
+        entry.number, entry.received_at = self.newest, self.steady()
         (self.entries if write else self.reads).append(entry)
         if entry.by == "client":
             self._arrived[entry.operation] += 1

@@ -138,17 +138,19 @@ def local(handler: Handler) -> Handler:
 
 def is_loopback(address: str | None) -> bool:
     """Return whether *address* is of the loopback interface."""
-    try:
-        found = ipaddress.ip_address(address or "")
-    except ValueError:
-        return False
+    found = _ip(address or "")
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_loopback
+    return found is not None and (mapped or found).is_loopback
 
 
 def _refusal(host: str, origin: str | None, site: str | None) -> str | None:
     """Return why a request may come from another site's page, or None."""
-    if not _is_local(host):
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        name = ""
+    # No other site, and no search list of a network, can make one of these its own.
+    if name != "localhost" and _ip(name) is None:
         return f"Host: {host!r} may be another site's name. Use localhost or an IP address."
     # A browser always sends Origin with a POST from a page; "null" is that of a page without a site.
     if (origin is not None and origin != f"http://{host}") or site in {"cross-site", "same-site"}:
@@ -156,14 +158,8 @@ def _refusal(host: str, origin: str | None, site: str | None) -> str | None:
     return None
 
 
-def _is_local(host: str) -> bool:
-    """Return whether no other site and no search list of a network can make a Host header's name its own."""
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        name = urlsplit(f"//{host}").hostname or ""
+        return ipaddress.ip_address(text)
     except ValueError:
-        return False
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return name == "localhost"
-    return True
+        return None

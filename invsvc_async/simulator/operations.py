@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.simulator import samples, validate
 from invsvc_async.simulator.calls import Answer, Call
-from invsvc_async.simulator.json_records import Json, Record, json_text, read_json
+from invsvc_async.simulator.json_records import Json, Record, json_text
 from invsvc_async.simulator.validate import Query
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def update_journey(call: Call) -> Answer:
         raise call.refusal(409, "resource_conflict", "An archived journey cannot be changed")
     changes = {name: value for name, value in body.items() if value is not None or name == "description"}
     changes["last_updated"] = call.state.clock.now_ms()
-    journey = call.book.journeys.put(journey["id"], journey.with_changes(changes))
+    journey = call.book.journeys.change(journey["id"], changes)
     return call.success(journey, target=journey["id"])
 
 
@@ -141,14 +141,14 @@ def _invoices(call: Call, kind: str, wanted: dict[tuple[str, ...], str]) -> Answ
         return invoice["client"]["name"] if name_first else invoice["created_at"], invoice["uuid"]
 
     rows = sorted(filter(shown, call.rows(call.book.invoices).values()), key=place, reverse=descending)
-    start = (page - 1) * limit if is_numbered else _start(call, rows)
-    data, more = rows[start : start + limit], start + limit < len(rows)
-    counts: dict[str, Json] = {"has_more": more, "total_results": len(rows)}
+    pages: dict[str, Json] = {"total_results": len(rows)}
     if is_numbered:
-        pages = {**counts, "page": page, "per_page": limit}
+        end = page * limit
+        data, pages = rows[end - limit : end], {**pages, "has_more": end < len(rows)}
+        pages |= {"page": page, "per_page": limit}
     else:
-        last = base64.urlsafe_b64encode(json_text([data[-1]["uuid"]]).encode()).decode() if more else None
-        pages = {"next": last, **counts}
+        data, pages["next"] = _part(call, rows, "uuid", limit)
+        pages["has_more"] = pages["next"] is not None
     found = {"success": True, "message": "Invoices found", "data": data, **pages}
     return Answer({**found, "timestamp": call.state.clock.now_ms()})
 
@@ -163,15 +163,17 @@ def _text_at(invoice: Record, path: tuple[str, ...]) -> str | None:
     return value if isinstance(value, str) else json_text(value)
 
 
-def _start(call: Call, rows: list[Record]) -> int:
-    name = call.state.names["cursor"]
-    if (cursor := call.query.get(name)) is None:
-        return 0
+def _part(call: Call, rows: list[Record], key: str, limit: int) -> tuple[list[Record], str | None]:
+    """Return the rows after the call's cursor, and the cursor of what follows them, if anything does."""
+    ids, name = [row[key] for row in rows], call.state.names["cursor"]
+    cursor = call.query.get(name)
     try:
-        (last,) = read_json(base64.urlsafe_b64decode(cursor))
-        return next(index for index, row in enumerate(rows) if row["uuid"] == last) + 1
-    except (ValueError, TypeError, StopIteration):
+        start = 0 if cursor is None else ids.index(base64.urlsafe_b64decode(cursor).decode()) + 1
+    except ValueError:
         raise call.invalid([f"{name}: is not a cursor of this list"]) from None
+    end = start + limit
+    following = base64.urlsafe_b64encode(ids[end - 1].encode()).decode() if end < len(rows) else None
+    return rows[start:end], following
 
 
 @_route("invoices.download_status", "GET", "/invoices/download/status/{request_id}")
@@ -247,7 +249,7 @@ def dbtable_webhooks(call: Call) -> Answer:
     livemode, manages = call.caller.livemode, call.caller.credential.role == "admin"
     mappings = call.state.book(team, livemode=livemode).mappings
     rows = [row for row in mappings if wanted is None or row["state"] == wanted]
-    about = samples.sample("mappings", scope=scope, livemode=livemode, can_manage=manages)
+    about = samples.sample(call.state, "mappings", scope=scope, livemode=livemode, can_manage=manages)
     return call.success({**_listing(call, rows, limit), **about})
 
 
@@ -263,14 +265,8 @@ def dbtable_tables(call: Call) -> Answer:
 
 
 def _listing(call: Call, rows: list[Record], limit: int) -> dict[str, Json]:
-    ids, name = [row["id"] for row in rows], call.state.names["cursor"]
-    cursor = call.query.get(name)
-    if cursor is not None and cursor not in ids:
-        raise call.invalid([f"{name}: is not a cursor of this list"])
-    start = 0 if cursor is None else ids.index(cursor) + 1
-    more = start + limit < len(rows)
-    following = ids[start + limit - 1] if more else None
-    page = {"data": rows[start : start + limit], "has_more": more, "next_cursor": following}
+    data, following = _part(call, rows, "id", limit)
+    page = {"data": data, "has_more": following is not None, "next_cursor": following}
     return {**page, "provider_environment": "production"}
 
 
@@ -325,7 +321,7 @@ def save_mapping(call: Call) -> Answer:
     connection = call.found(call.book.sheets, "connection", "Spreadsheet connection")
     mapping = {**connection["mapping"], "fields": body["fields"]}
     changes = {"mapping": mapping, "enabled": False, "last_activity_at": call.state.clock.now_ms()}
-    connection = call.book.sheets.put("connection", connection.with_changes(changes))
+    connection = call.book.sheets.change("connection", changes)
     message, target = "Mapping saved; the connection is paused", connection["spreadsheet_id"]
     return call.success({"connection": connection}, message, target=target)
 
@@ -362,8 +358,8 @@ def create_webhook(call: Call) -> Answer:
     """Make a webhook.  Only this answer shows its secret."""
     body, state = call.checked(validate.WEBHOOK_CREATE), call.state
     fields = {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
-    hook = Record({"id": state.new_id("wh_"), **fields, "status": body.get("status", "active"),
-                   "owner": call.caller.credential.user, "created_at": state.clock.now_ms()})  # fmt: skip
+    made = {"owner": call.caller.credential.user, "created_at": state.clock.now_ms()}
+    hook = Record({"id": state.new_id("wh_"), "status": "active", **fields, **made})
     call.book.webhooks.put(hook.id, hook)
     secret = call.book.secrets[hook.id] = state.new_id("whsec_")
     message = "Webhook created. Store the secret now: it is not shown again."
@@ -376,7 +372,7 @@ def update_webhook(call: Call) -> Answer:
     body = call.checked(validate.WEBHOOK_UPDATE)
     hook = call.found(call.book.webhooks, call.path["id"], "Webhook")
     changes = {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
-    hook = call.book.webhooks.put(hook.id, hook.with_changes(changes))
+    hook = call.book.webhooks.change(hook.id, changes)
     return call.success(hook, "Webhook updated", target=hook.id)
 
 

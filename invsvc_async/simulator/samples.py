@@ -1,7 +1,8 @@
 """
 Made-up records in the form of the specification.
 
-``samples.json`` has their fields; what is null there and differs from record to record is filled in here.
+``samples.json`` has their fields, and marks for a new id (``@id PREFIX``), a time (``@day DAYS``, from
+today), an address and a tax id.  What is null there and differs from record to record is filled in here.
 They resemble no real person, company or account, and are the same for the same seed.
 """
 
@@ -37,11 +38,28 @@ def _forms() -> dict[str, dict[str, Json]]:
 
 
 def sample(
-    kind: str, book: Book | None = None, fields: Mapping[str, Json] | None = None, **own: Json
+    state: State,
+    kind: str,
+    book: Book | None = None,
+    fields: Mapping[str, Json] | None = None,
+    **own: Json,
 ) -> Record:
     """Make a record as in ``samples.json``, of the team and mode of *book*, with *own* and then *fields*."""
-    scope = {} if book is None else {"livemode": book.livemode, "team": book.team}
-    return Record({**_forms()[kind], **scope, **own, **(fields or {})})
+    own |= {} if book is None else {"livemode": book.livemode, "team": book.team}
+    now, found = state.clock.now_ms(), {**_forms()[kind], **own}
+    for name, value in found.items():
+        match value.split() if isinstance(value, str) and name not in own else ():
+            case ["@id", prefix]:
+                found[name] = state.new_id(prefix)
+            case ["@day", days]:
+                found[name] = now + int(days) * DAY
+            case ["@tax_id"]:
+                found[name] = new_tax_id(state)
+            case ["@address"]:
+                found[name] = sample(state, "address")
+            case _:
+                pass
+    return Record({**found, **(fields or {})})
 
 
 def new_tax_id(state: State) -> str:
@@ -54,16 +72,7 @@ def new_tax_id(state: State) -> str:
 def new_client(state: State, book: Book) -> Record:
     """Make the customer of an invoice."""
     name = state.random.choice(COMPANIES)
-    return sample(
-        "client",
-        book,
-        id=state.new_id("cli_"),
-        name=name,
-        legal_name=name.upper(),
-        tax_id=new_tax_id(state),
-        address=sample("address"),
-        created_at=state.clock.now_ms() - 90 * DAY,
-    )
+    return sample(state, "client", book, name=name, legal_name=name.upper())
 
 
 def new_team(
@@ -79,15 +88,12 @@ def new_team(
     team_id = str(fields.get("id") or state.new_id("team_"))
     now = state.clock.now_ms()
     team = sample(
+        state,
         "team",
         id=team_id,
-        address=sample("address"),
         owner=owner,
-        tax_id=new_tax_id(state),
-        created_at=now,
         members=[{"id": owner, "email": "ana@example.com", "role": "admin"}],
         sat={"completed": True, "connected_at": now, "csd_expires_at": now + 1000 * DAY},
-        credit_period_start=now - 5 * DAY,
     )
     known: dict[str, Json] = {n: value for n, value in fields.items() if n in team and n != "owner"}
     known |= {name: {**team[name], **known[name]} for name in ("address", "brand") if name in known}
@@ -102,14 +108,6 @@ def new_team(
     return team.with_changes(known)
 
 
-def new_user(state: State, fields: Mapping[str, Json]) -> Record:
-    """Make a user."""
-    joined = state.clock.now_ms() - 400 * DAY
-    return sample(
-        "user", fields=fields, id=state.new_id("usr_"), created_at=joined, address=sample("address")
-    )
-
-
 def new_invoice(state: State, book: Book, fields: Mapping[str, Json]) -> Record:
     """Make an invoice, of type E by default.  Type P has zero totals and no payment codes."""
     number = len(book.invoices.items) + 1
@@ -119,6 +117,7 @@ def new_invoice(state: State, book: Book, fields: Mapping[str, Json]) -> Record:
     price = Decimal(state.random.randint(100, 10**8)).scaleb(-2) if is_plain else AWKWARD[number - 1]
     folio = state.new_folio()
     invoice = sample(
+        state,
         "invoice",
         book,
         uuid=folio,
@@ -131,7 +130,7 @@ def new_invoice(state: State, book: Book, fields: Mapping[str, Json]) -> Record:
         folio_number=number,
         invoice_type=kind,
         use="G02" if is_egress else "CP01",
-        items=[sample("item", id=state.new_id("item_"), unit_price=price)],
+        items=[sample(state, "item", unit_price=price)],
         metadata={"order": f"A-{number}"},
         stamp={"sello": base64.b64encode(folio.encode()).decode(), "stamp_at": created + 1500},
         verification_url=f"https://verify.example/?id={folio}",
@@ -148,17 +147,11 @@ def new_invoice(state: State, book: Book, fields: Mapping[str, Json]) -> Record:
     return invoice.with_changes(fields)
 
 
-def new_journey(state: State, book: Book, fields: Mapping[str, Json]) -> Record:
-    """Make a draft journey with a small graph."""
-    created = state.clock.now_ms() - 10 * DAY
-    return sample("journey", book, fields, id=state.new_id("jrn_"), created_at=created, last_updated=created)
-
-
 def new_link(state: State, book: Book, fields: Mapping[str, Json]) -> Record:
     """Make a reusable payment link."""
-    now = state.clock.now_ms()
     link_id = str(fields.get("id") or state.new_id("plink"))
     return sample(
+        state,
         "link",
         fields=fields,
         id=link_id,
@@ -166,21 +159,15 @@ def new_link(state: State, book: Book, fields: Mapping[str, Json]) -> Record:
         livemode=book.livemode,
         url=f"https://pay.example/{link_id}",
         short_url=f"https://p.example/{link_id[-6:]}",
-        created_at=now - DAY,
-        updated_at=now,
         automations=[{"type": "invoice", "from": "payment_link", "ref": link_id, "action": "create"}],
     )
 
 
 def new_download(state: State, fields: Mapping[str, Json]) -> Record:
     """Make a completed download request of one package."""
-    return sample(
-        "download",
-        fields=fields,
-        id=state.new_id("dl_"),
-        request_id=str(uuid.UUID(int=state.random.getrandbits(128), version=4)),
-        packages=[{"id": state.new_id("pkg_"), "index": 1}],
-    )
+    request = str(uuid.UUID(int=state.random.getrandbits(128), version=4))
+    packages = [{"id": state.new_id("pkg_"), "index": 1}]
+    return sample(state, "download", fields=fields, request_id=request, packages=packages)
 
 
 def new_package(name: str) -> bytes:
@@ -198,20 +185,3 @@ def new_files(name: str) -> list[Record]:
         Record({"content": base64.b64encode(content).decode(), "filename": f"{name}.{ending}", "type": media})
         for ending, media, content in kinds
     ]
-
-
-def new_connection(state: State, book: Book) -> Record:
-    """Make a spreadsheet import connection."""
-    now = state.clock.now_ms()
-    counts = ("read", "claimed", "imported", "adopted", "failed", "review", "skipped", "remaining")
-    return sample(
-        "connection",
-        spreadsheet_id=state.new_id("sheet_"),
-        livemode=book.livemode,
-        connected_at=now - 30 * DAY,
-        last_sync_at=now - DAY,
-        last_polled_at=now,
-        last_activity_at=now - DAY,
-        last_sync_summary=dict.fromkeys(counts, 3),
-        last_activity_summary=dict.fromkeys(counts, 1),
-    )

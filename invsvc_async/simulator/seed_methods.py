@@ -60,7 +60,9 @@ class Seeding:
 
     def seed_user(self, **fields: Json) -> Record:
         """Make a user of the default team."""
-        return self._state.users.seed(samples.new_user(self._state, {"teams": [self.team], **fields}))
+        return self._state.users.seed(
+            samples.sample(self._state, "user", fields={"teams": [self.team], **fields})
+        )
 
     def seed_webhook(
         self,
@@ -97,9 +99,9 @@ class Seeding:
     ) -> Record:
         """Make a journey, by default a draft.  *published* has the fields that differ in its snapshot."""
         book = self.book(team=team, livemode=livemode)
-        journey = samples.new_journey(self._state, book, fields)
+        journey = samples.sample(self._state, "journey", book, fields)
         if journey["status"] != "draft":
-            book.published[journey.id] = journey.with_changes(dict(published or {}))
+            book.published[journey.id] = journey.with_changes(published or {})
         return book.journeys.seed(journey)
 
     def seed_invoice(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
@@ -165,9 +167,9 @@ class Seeding:
     ) -> Record:
         """Change a journey as somebody else would, and its `last_updated` unless *fields* has one."""
         book = self.book(team=team, livemode=livemode)
-        _note(self.ledger, "journeys.update", book, journey_id, fields)
+        self._note("journeys.update", book, journey_id, fields)
         changes = {"last_updated": self._state.clock.now_ms(), **fields}
-        journey = book.journeys.put(journey_id, book.journeys.items[journey_id].with_changes(changes))
+        journey = book.journeys.change(journey_id, changes)
         if journey["status"] != "draft":
             book.published.setdefault(journey_id, journey)
         return journey
@@ -177,24 +179,21 @@ class Seeding:
     ) -> Record:
         """Change a webhook as somebody else would."""
         book = self.book(team=team, livemode=livemode)
-        _note(self.ledger, "webhooks.update", book, webhook_id, fields)
-        return book.webhooks.put(webhook_id, book.webhooks.items[webhook_id].with_changes(fields))
+        self._note("webhooks.update", book, webhook_id, fields)
+        return book.webhooks.change(webhook_id, fields)
 
     def remove_webhook(self, webhook_id: str, *, team: str | None = None, livemode: bool = True) -> None:
         """Delete a webhook as somebody else would."""
         book = self.book(team=team, livemode=livemode)
-        _note(self.ledger, "webhooks.delete", book, webhook_id, None)
+        self._note("webhooks.delete", book, webhook_id, None)
         book.webhooks.remove(webhook_id)
 
-
-def _note(ledger: Ledger, operation: str, book: Book, target: str, body: Json) -> None:
-    """Record that somebody else changed *target*, immediately and without a request."""
-    now = ledger.steady()
-    entry = Entry(
-        operation=operation, path_id=target, body=body, team=book.team, livemode=book.livemode,
-        applied_at=now, ended_at=now, by="other", target=target,
-    )  # fmt: skip
-    ledger.add(entry, write=True)
+    def _note(self, operation: str, book: Book, target: str, body: Json) -> None:
+        """Record that somebody else changed *target*, immediately and without a request."""
+        entry = Entry(operation=operation, path_id=target, target=target, body=body, by="other")
+        entry.team, entry.livemode = book.team, book.livemode
+        entry.applied_at = entry.ended_at = self.ledger.steady()
+        self.ledger.add(entry, write=True)
 
 
 def seed_all(service: Seeding, state: State) -> None:
@@ -214,7 +213,7 @@ def seed_all(service: Seeding, state: State) -> None:
         book = service.book(livemode=livemode)
         # The specification lists no fields, so it has only the ids by which it is read.
         book.reminders[REMINDER] = Record(zip(("payment_id", "operation_id"), REMINDER, strict=True))
-        book.sheets.seed(Record(samples.new_connection(state, book), key="connection"), "key")
+        book.sheets.seed(samples.sample(state, "connection", livemode=livemode, key="connection"), "key")
         book.mappings.append(Record(id="map_1", base_id="base_1", state="active"))
     service.seed_base(
         "base_1", [{"id": "tbl_1", "name": "Pagos", "fields": [{"id": "fld_1", "name": "Monto"}]}]

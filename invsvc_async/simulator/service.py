@@ -21,7 +21,7 @@ from invsvc_async.simulator.faults import Faults, check_seconds, parse_for
 from invsvc_async.simulator.ledger import Ledger
 from invsvc_async.simulator.operations import BY_OPERATION
 from invsvc_async.simulator.seed_methods import Seeding, seed_all
-from invsvc_async.simulator.state import Clock, State, seeded
+from invsvc_async.simulator.state import Clock, State
 from invsvc_async.simulator.validate import EVENTS
 
 if TYPE_CHECKING:
@@ -34,20 +34,10 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.state import Version
 
 JourneyReads = Literal["draft", "published", "off"]
+_AS_IT_IS = "limit order_by order created_after created_before client_id client_tax_id page"
 NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "limit": "limit",
-        "cursor": "next",
-        "order_by": "order_by",
-        "order": "order",
-        "created_after": "created_after",
-        "created_before": "created_before",
-        "client_id": "client_id",
-        "client_tax_id": "client_tax_id",
-        "page": "page",
-        "dbtable_limit": "limit",
-        "dbtable_state": "state",
-    }
+    {name: name for name in _AS_IT_IS.split()}
+    | {"cursor": "next", "dbtable_limit": "limit", "dbtable_state": "state"}
 )
 MAX_BODY = 32 * 1024 * 1024  # bytes of a request
 PATIENCE = 0.2  # seconds that running exchanges get at the end
@@ -105,24 +95,21 @@ class Simulator(Seeding):
         check_seconds("delivery_backoff", delivery_backoff)
         check_seconds("delivery_timeout", delivery_timeout)
         _check_choices(names or (), at_once, journey_reads, deliveries_kept)
+        clock = clock or Clock()
         self.base_url: str = ""
         self.faults: Faults = faults or Faults.none()
         """The current plan; assign another one to start or end an outage."""
-        clock = clock or Clock()
         self.ledger: Ledger = Ledger(clock.steady)
         self.team: str = "team_1"
-        self._state = State(
-            seed=seed, names={**NAMES, **(names or {})}, journey_reads=journey_reads, clock=clock
-        )
+        names = {**NAMES, **(names or {})}
+        self._state = State(seed=seed, names=names, journey_reads=journey_reads, clock=clock)
         self._keyring = Keyring(self._state)
         self._app = Application(self._state, self._keyring, self.ledger, lambda: self.faults, seed=seed)
         self._app.latency = latency
         self.scripts: Mapping[str, Iterable[Step]] = self._app.scripts
         """The steps that wait for their arrivals, by operation."""
-        self._post = Post(
-            self._state, seeded(seed, "deliveries"), lambda: self.faults,
-            backoff=delivery_backoff, attempt_timeout=delivery_timeout, most=deliveries_kept,
-        )  # fmt: skip
+        timing = {"backoff": delivery_backoff, "attempt_timeout": delivery_timeout}
+        self._post = Post(self._state, seed, lambda: self.faults, most=deliveries_kept, **timing)
         if deliver:
             self._app.on_effect = self._post.on_effect
         self._at_once, self._host, self._port, self._admin, self._ssl = at_once, host, port, admin, ssl
@@ -219,10 +206,10 @@ class Simulator(Seeding):
             if event not in EVENTS:
                 raise ValueError(f"unknown event {event!r}; expected one of {', '.join(EVENTS)}")
             name, book = event, self._state.book(team, livemode=livemode)
+            kind = (event, book, version, webhook)
             body: Mapping[str, Json] = body_of(
-                self._state, event, book, version=version, webhook=webhook, resource=resource, test=test,
-                connected_team=connected_team,
-            )  # fmt: skip
+                self._state, *kind, resource=resource, test=test, connected_team=connected_team
+            )
         else:
             name, body = str(event.get("type") or event.get("event")), event
         for path, value in (changes or {}).items():

@@ -18,6 +18,8 @@ from invsvc_async.simulator.json_records import Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from invsvc_async.simulator.json_records import Json
+
 Version = Literal["v1", "v1.1", "v2"]
 PAST_KEPT = 60.0  # seconds for which past states are kept for stale reads
 
@@ -64,6 +66,10 @@ class Shelf:
         self._remember(key)
         self.items[key] = record
         return record
+
+    def change(self, key: str, changes: Mapping[str, Json]) -> Record:
+        """Store the record with *changes* now."""
+        return self.put(key, self.items[key].with_changes(changes))
 
     def remove(self, key: str) -> None:
         """Remove the record now."""

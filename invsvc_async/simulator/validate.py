@@ -39,16 +39,12 @@ EVENTS = tuple(
 
 def text(low: int = 0, high: int | None = None) -> Check:
     """Expect a string of *low* to *high* characters."""
-
-    def check(value: Json, path: str) -> Iterator[str]:
-        if not isinstance(value, str):
-            yield f"{path}: must be a string"
-        elif len(value) < low:
-            yield f"{path}: must have at least {low} characters"
-        elif high is not None and len(value) > high:
-            yield f"{path}: must have at most {high} characters"
-
-    return check
+    bounds = f" of at least {low} characters" if low else ""
+    if high is not None:
+        bounds = f" of {low} to {high} characters"
+    return expect(
+        f"a string{bounds}", lambda value: isinstance(value, str) and low <= len(value) <= (high or inf)
+    )
 
 
 def expect(words: str, holds: Callable[[Json], bool]) -> Check:

@@ -179,14 +179,15 @@ def accepted(clock, data):
 @pytest.fixture
 def accepting(monkeypatch):
     """Make the service answer 202 where its script says 499."""
-    answered = app._with_status
+    answered = app._false_answer
 
-    def with_status(step, clock):
+    def false_answer(step, entry, clock):
         if step.status != 499:
-            return answered(step, clock)
+            return answered(step, entry, clock)
+        entry.answered = 202
         return accepted(clock, {"id": "wh_soon", "url": URL, "status": "active"})
 
-    monkeypatch.setattr(app, "_with_status", with_status)
+    monkeypatch.setattr(app, "_false_answer", false_answer)
 
 
 @pytest.mark.usefixtures("accepting")
@@ -227,7 +228,7 @@ async def test_secret_in_the_answer_of_an_accepted_create(service, client, monke
     """If the webhook that was read is the one of the answer, its secret is known."""
     made = {}
     service._app.on_effect = lambda _operation, _book, answer: made.update(answer.body["data"])
-    monkeypatch.setattr(app, "_with_status", lambda _step, clock: accepted(clock, made))
+    monkeypatch.setattr(app, "_false_answer", lambda _step, _entry, clock: accepted(clock, made))
     service.script("webhooks.create", "apply, then 499")
     outcome = await create(client).outcome()
 

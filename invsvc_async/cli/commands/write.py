@@ -214,12 +214,12 @@ def _print_outcome(outcome: Outcome[Any], how: _How) -> int:
     """Print verdict, story and value, write the whole story to a file, and return the exit code."""
     with reporting(f"{outcome.intent.operation}: {outcome.verdict}: {outcome.message}"):
         if how.json_:
-            from invsvc_async.codec.encode import plain_of
+            from invsvc_async.codec.encode import unstructure
             from invsvc_async.reconcile.outcome import summary
 
             intent = envelope.loads(outcome.intent.to_json().encode())
             lines = outcome.explain().splitlines()
-            emit_json({**summary(outcome, plain_of), "story": lines, "intent": intent})
+            emit_json({**summary(outcome, unstructure), "story": lines, "intent": intent})
         else:
             _print(outcome)
     if how.story is not None:
