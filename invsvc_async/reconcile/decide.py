@@ -31,11 +31,10 @@ may have been (``_held_back``). ``Closed`` ends everything at once, with what is
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from invsvc_async.reconcile.facts import kind_of
+from invsvc_async.reconcile.attempts import kind_of
 from invsvc_async.reconcile.findings import find, is_evidence, is_unique, no_such_read
 from invsvc_async.reconcile.history import (
     Absent,
@@ -61,11 +60,9 @@ from invsvc_async.settings import JOURNEY_READER, READ_TIME, SHORTEST_RESEND
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
-    from invsvc_async.reconcile.history import Basis, Cause, Decision, ErrorFacts, History
-    from invsvc_async.reconcile.kinds import Kind
-    from invsvc_async.settings import Timeouts
+    from invsvc_async.reconcile.history import Basis, Cause, Decision, ErrorFacts
 
-__all__ = ["ANSWERED", "PROOF_LASTS", "READ_TIME", "answered_at_once", "decide", "sent_at_once"]
+__all__ = ["PROOF_LASTS", "READ_TIME", "decide"]
 
 NOT_SENT_TRIES = 3  # retries of a request that never left
 PROOF_LASTS = 5.0  # s: for so long after its end, a read that shows absence allows a re-send
@@ -76,36 +73,6 @@ READ_PAUSES = (0.5, 1.0, 2.0, 4.0, 5.0)  # s between settling reads; the last on
 LIMITED_PAUSE = 0.1  # s: minimum wait before a rate-limited write is sent again; doubled each time
 
 _ANSWERED_AGAIN = "the service answered so to a re-send"
-ANSWERED = Done(
-    verdict=Verdict.APPLIED, reason="the service answered so", evidence=Evidence(basis="answered")
-)
-
-
-# --- The common case: a write is sent, and answered with a success.  No facts are gathered for it.
-
-
-def sent_at_once(
-    kind: Kind, timeouts: Timeouts, *, has_baseline: bool, knows_clock: bool, never_listed: bool
-) -> Send | None:
-    """Return the first send of a write that needs no read before it; ``None``: call ``decide``."""
-    if not knows_clock or never_listed or (kind.needs_baseline and not has_baseline):
-        return None
-    return _first_send(min(timeouts.attempt, timeouts.call))
-
-
-@lru_cache(maxsize=64)
-def _first_send(attempt_timeout: float) -> Send:
-    return Send(attempt_timeout=attempt_timeout)
-
-
-def answered_at_once(history: History) -> Done | None:
-    """Return APPLIED if the first send was answered with a success; ``None``: call ``decide``."""
-    if len(history) != 1 or not isinstance(history[0], Attempt) or history[0].value is not None:
-        return None
-    return ANSWERED if kind_of(history[0]) == "applied" else None
-
-
-# --- All other cases
 
 
 def decide(known: Known) -> Decision:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 from propcache.api import cached_property
 
+from invsvc_async.reconcile.attempts import kind_of, refusal_of
 from invsvc_async.reconcile.compare import is_time
 from invsvc_async.reconcile.history import Attempt, Bounds, Closed, End, Reading, Resumed, Tick
 from invsvc_async.reconcile.intent import Sent, SentEnd, revised
@@ -35,37 +36,10 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.attempts import AttemptKind
     from invsvc_async.reconcile.history import ErrorFacts, Event, History, Send
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ReconcilePolicy
-
-AttemptKind = Literal["applied", "not applied", "echo", "short", "long"]
-
-
-def kind_of(attempt: Attempt) -> AttemptKind:
-    """
-    Classify an attempt: a definite yes or no, or ambiguous with a short or a long settle window.
-
-    An "echo" is a 404, 409 or 410.  It is a definite no, but after a re-send the first send may have caused
-    it.  A refusal that is in neither form of the service's is ambiguous: it may have come after the write.
-    """
-    status = attempt.status
-    if attempt.end is End.NOT_SENT:
-        return "not applied"
-    if attempt.end is End.ANSWERED and status is not None:
-        if 200 <= status < 300:
-            return "applied" if attempt.readable and status != 202 else "long"
-        if 400 <= status < 500 and status != 408 and (attempt.own_envelope or attempt.of_authentication):
-            return "echo" if status in (404, 409, 410) else "not applied"
-        if status == 500 and attempt.own_envelope:
-            return "short"
-    return "long"
-
-
-def refusal_of(attempt: Attempt) -> Attempt | None:
-    """Return *attempt* if it was refused, perhaps after a send took effect: only absence makes it final."""
-    refused = attempt.end is End.ANSWERED and 400 <= (attempt.status or 0) < 500 and attempt.status != 408
-    return attempt if refused and kind_of(attempt) in ("echo", "long") else None
 
 
 def began_at(history: History, event: Reading) -> float:

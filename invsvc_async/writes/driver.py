@@ -24,7 +24,8 @@ import attrs
 from msgspec.structs import replace
 
 from invsvc_async.errors import ConfigurationError, InvsvcError
-from invsvc_async.reconcile.decide import ANSWERED, answered_at_once, decide
+from invsvc_async.reconcile.attempts import ANSWERED, answered_at_once
+from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.enums import NO_EFFECT
 from invsvc_async.reconcile.facts import Known, began_at, stored
 from invsvc_async.reconcile.findings import no_such_read

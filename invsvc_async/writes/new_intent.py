@@ -16,7 +16,7 @@ import attrs
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
 from invsvc_async.models.common import Model
-from invsvc_async.reconcile.decide import sent_at_once
+from invsvc_async.reconcile.attempts import sent_at_once
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Resumed
