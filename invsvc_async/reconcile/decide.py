@@ -125,7 +125,7 @@ def _first(known: Known) -> Decision:
     last = known.attempts[-1] if known.attempts else None
     if last is None:
         return _before_first(known)
-    if kind_of(last) == "applied":
+    if known.kinds[-1] == "applied":
         return done(known, Verdict.APPLIED, "the service answered so", "answered", value=last.value)
     if last.end is End.NOT_SENT:
         return _never_left(known)
@@ -138,7 +138,10 @@ def _first(known: Known) -> Decision:
         and last.error is not None
         and last.error.code == "rate_limit_exceeded"
     ):
-        return _limited(known, last, last.retry_after)
+        refusals = sum(each.status == 429 for each in known.attempts)
+        pause = max(last.retry_after, LIMITED_PAUSE * 2 ** (refusals - 1))
+        deadline = known.attempts[0].started + known.policy.deadline
+        return _after_pause(known, pause, deadline) or refused(known, last)
     return refused(known, last)
 
 
@@ -173,7 +176,10 @@ def _send(known: Known) -> Send:
 
 def _never_left(known: Known) -> Decision:
     tries = sum(each.end is End.NOT_SENT for each in known.attempts)
-    out_of_time = known.attempts[0].started + known.intent.timeouts.call - _spent_before(known)
+    before = takewhile(lambda event: not isinstance(event, Attempt), known.history)
+    reads = [event for event in before if isinstance(event, Reading)]
+    spent = reads[-1].ended - reads[0].started if reads else 0.0
+    out_of_time = known.attempts[0].started + known.intent.timeouts.call - spent
     if tries > NOT_SENT_TRIES:
         reason = f"the request never left this machine, in {tries} attempts"
         return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="never left")
@@ -187,20 +193,6 @@ def _never_left(known: Known) -> Decision:
         return Send(attempt_timeout=min(usual, left))
     reason = "the request never left this machine before the call's timeout"
     return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="never left")
-
-
-def _spent_before(known: Known) -> float:
-    """Return how many seconds the reads before the first send took."""
-    before = takewhile(lambda event: not isinstance(event, Attempt), known.history)
-    reads = [event for event in before if isinstance(event, Reading)]
-    return reads[-1].ended - reads[0].started if reads else 0.0
-
-
-def _limited(known: Known, last: Attempt, retry_after: float) -> Decision:
-    refusals = sum(each.status == 429 for each in known.attempts)
-    pause = max(retry_after, LIMITED_PAUSE * 2 ** (refusals - 1))
-    deadline = known.attempts[0].started + known.policy.deadline
-    return _after_pause(known, pause, deadline) or refused(known, last)
 
 
 def _after_pause(known: Known, pause: float, deadline: float) -> Wait | Send | None:
@@ -246,8 +238,7 @@ def _answered(known: Known) -> Decision | None:
     """Return the verdict if the answer to a re-send is conclusive, even if its awaiter was cancelled then."""
     if not known.attempts:
         return None
-    last = known.attempts[-1]
-    kind = kind_of(last)
+    last, kind = known.attempts[-1], known.kinds[-1]
     if kind == "applied" and not _needs_audit(known):
         return done(known, Verdict.APPLIED, _ANSWERED_AGAIN, "answered", value=last.value)
     if kind == "not applied" and last.end is End.ANSWERED:

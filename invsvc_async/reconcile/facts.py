@@ -106,6 +106,11 @@ class Known:
         return [event for event in self.history if isinstance(event, Attempt)]
 
     @cached_property
+    def kinds(self) -> list[AttemptKind]:
+        """What each of ``attempts`` proves."""
+        return [kind_of(attempt) for attempt in self.attempts]
+
+    @cached_property
     def bounds(self) -> Bounds | None:
         """
         Clock bounds from all answers of this process, those before the first send included.
@@ -178,8 +183,7 @@ class Known:
     def sends(self) -> list[Sending]:
         """All sends that may have had an effect, first to last."""
         found = list(self.carried)
-        for attempt in self.attempts:
-            kind = kind_of(attempt)
+        for attempt, kind in zip(self.attempts, self.kinds, strict=True):
             if kind not in ("not applied", "echo"):
                 found.append(self._sending(attempt, kind))
         return found
@@ -226,15 +230,15 @@ class Known:
     @cached_property
     def in_doubt(self) -> bool:
         """Whether any send was ambiguous."""
-        return bool(self.carried) or any(kind_of(attempt) in ("short", "long") for attempt in self.attempts)
+        return bool(self.carried) or any(kind in ("short", "long") for kind in self.kinds)
 
     @cached_property
     def resends(self) -> int:
         """The number of re-sends after an ambiguous send.  Retries after a definite "no" do not count."""
         resends, in_doubt = 0, bool(self.carried)
-        for attempt in self.attempts:
+        for attempt, kind in zip(self.attempts, self.kinds, strict=True):
             resends += in_doubt and attempt.end is not End.NOT_SENT
-            in_doubt = in_doubt or kind_of(attempt) in ("short", "long")
+            in_doubt = in_doubt or kind in ("short", "long")
         return resends
 
     @property
@@ -255,7 +259,8 @@ class Known:
         """The local time by which a verdict is due."""
         if self.resumed is not None:
             return self.resumed.at + self.policy.deadline
-        first = next(each for each in self.attempts if kind_of(each) in ("short", "long"))
+        judged = zip(self.attempts, self.kinds, strict=True)
+        first = next(attempt for attempt, kind in judged if kind in ("short", "long"))
         return first.ended + self.policy.deadline
 
     @cached_property
@@ -291,16 +296,14 @@ class Known:
         for event in self.history:
             if isinstance(event, Attempt):
                 break
-            if isinstance(event, Reading) and (shown := self._shown_state(event)) is not None:
-                before = shown, None if self.bounds is None else event.ended + self.bounds.high
+            if not isinstance(event, Reading):
+                continue
+            at = None if self.bounds is None else event.ended + self.bounds.high
+            if event.status == 200 and isinstance(event.seen, dict):
+                before = {name: value for name, value in event.seen.items() if name != "secret"}, at
+            elif event.status == 404 and event.own_envelope and self.kind.needs_baseline:
+                before = {}, at
         return before
-
-    def _shown_state(self, reading: Reading) -> dict[str, Wire] | None:
-        if reading.status == 200 and isinstance(reading.seen, dict):
-            return {name: value for name, value in reading.seen.items() if name != "secret"}
-        if reading.status == 404 and reading.own_envelope and self.kind.needs_baseline:
-            return {}
-        return None
 
     @cached_property
     def current_from(self) -> float:
