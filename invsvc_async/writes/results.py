@@ -142,22 +142,22 @@ class Result(msgspec.Struct, Generic[T], eq=False):
                 made, at = getattr(value, "id", ""), getattr(value, "created_at", None)
                 writes.learn_created(line, made, None if at is None else milliseconds(at))
             return
-        always = () if kind.deletes else kind.always  # an answer may show only a part of a webhook
-        if kind.shown_by is None or value is None or None in [getattr(value, each, None) for each in always]:
+        is_known = kind.shown_by is not None and value is not None
+        if is_known and kind.always and not kind.deletes:  # an answer may show only a part of a webhook
+            is_known = all(getattr(value, each, None) is not None for each in kind.always)
+        if not is_known:
             writes.forget_state(line)
-        else:
-            shown: Wire = {} if kind.deletes else envelope.raw
-            weight, started, ended = len(exchange.answer), exchange.started, exchange.ended
-            writes.learn_state(
-                spec.request.team,
-                line,
-                shown,
-                started,
-                ended,
-                stamp=envelope.stamp,
-                weight=weight,
-                written=True,
-            )
+            return
+        writes.learn_state(
+            spec.request.team,
+            line,
+            {} if kind.deletes else envelope.raw,
+            exchange.started,
+            exchange.ended,
+            stamp=envelope.stamp,
+            weight=len(exchange.answer),
+            written=True,
+        )
 
     # --- the value
 
@@ -170,7 +170,12 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         if done.verdict is not _APPLIED:
             return done, None
         if self.value is not None:
-            return self._with_duplicates(done) if done.evidence.duplicates else done, self.value
+            if done.evidence.duplicates:  # all things found, except the one of the answer
+                ours, found = getattr(self.value, "id", None), (done.value, *done.evidence.duplicates)
+                others = [each for each in found if not (isinstance(each, dict) and each.get("id") == ours)]
+                evidence = attrs.evolve(done.evidence, duplicates=tuple(others))
+                done = attrs.evolve(done, evidence=evidence)
+            return done, self.value
         if isinstance(done.value, dict):
             return done, self._of_state(done.value)
         if done.value is None and not kind.answer_shows_thing:
@@ -184,13 +189,6 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             shown if state is seen and shown is not None else state
         )
         return made
-
-    def _with_duplicates(self, done: Done) -> Done:
-        """Return *done* with all things found, except the one of the answer, as duplicates."""
-        ours = getattr(self.value, "id", None)
-        found = (done.value, *(done.evidence.duplicates or ()))
-        others = tuple(each for each in found if not (isinstance(each, dict) and each.get("id") == ours))
-        return attrs.evolve(done, evidence=attrs.evolve(done.evidence, duplicates=others))
 
     def claim(self, done: Done, identity: str) -> None:
         """Note which things this create made. A unique tag proves that, but may be edited away later."""
