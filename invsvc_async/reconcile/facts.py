@@ -232,6 +232,11 @@ class Known:
         """Whether any send was ambiguous."""
         return bool(self.carried) or any(kind in ("short", "long") for kind in self.kinds)
 
+    @property
+    def never_left(self) -> bool:
+        """Whether no byte of an attempt of this process has left."""
+        return all(attempt.end is End.NOT_SENT for attempt in self.attempts)
+
     @cached_property
     def resends(self) -> int:
         """The number of re-sends after an ambiguous send.  Retries after a definite "no" do not count."""

@@ -194,15 +194,12 @@ class Driver(Generic[T]):
             self._use_known_verdict(known)
         return first
 
-    def _never_left(self) -> bool:
-        return all(each.end is End.NOT_SENT for each in self._known().attempts)
-
     def _go_on(self) -> Send | None:
         """Go on after a cancelled await. If nothing was sent, learn what other writes did meanwhile."""
         first = None
         if self._begin is None and not self._known().sends:
             start = new_start(self.spec, self.thing.line, self.intent)
-            if self._never_left():  # what it read before its first send is read again
+            if self._known().never_left:  # what it read before its first send is read again
                 self.history, self._call_ends = start.history, None
             self._intent, self._gathered, first = start.intent, None, start.first
         if self.history:
@@ -212,7 +209,7 @@ class Driver(Generic[T]):
     def _is_up_to_date(self, latest: Intent | None) -> bool:
         """Return whether neither another run sent this write meanwhile nor a newer write was sent."""
         if latest is None:
-            return not self._was_in_doubt() and self.intent.identity not in self.session.writes.ended
+            return not self._known().in_doubt and self.intent.identity not in self.session.writes.ended
         return latest.newest is not False and len(latest.sent) <= len(self.current_intent().sent)
 
     def _use_known_verdict(self, known: Outcome[Any] | None) -> None:
@@ -236,9 +233,6 @@ class Driver(Generic[T]):
         """Use *outcome*, which another run found or which says more, as that of this run."""
         self.result.keep(outcome)
         self._intent = outcome.started_as
-
-    def _was_in_doubt(self) -> bool:
-        return bool(self.history) and self._known().in_doubt
 
     async def _loop(self, at_once: Send | Done | None) -> Done:
         session = self.session
@@ -288,7 +282,7 @@ class Driver(Generic[T]):
         session, spec, thing = self.session, self.spec, self.thing
         options, started = spec.options, session.clock.now()
         deadline = asyncio.get_running_loop().time() + send.attempt_timeout
-        if self._call_ends is not None and self._never_left():
+        if self._call_ends is not None and self._known().never_left:
             deadline = min(deadline, self._call_ends)
         try:
             if session.credential.ready is None and spec.request.operation.credentials:
@@ -423,7 +417,7 @@ class Driver(Generic[T]):
         own = self._note_end()
         if done.verdict in NO_EFFECT and self._users_before is not None:
             self.thing.did_nothing(own, self._users_before)
-        if self._takes_up or self._was_in_doubt():
+        if self._takes_up or self._known().in_doubt:
             self.session.writes.keep_ended(own, self.outcome())
 
     def _note_end(self) -> str:
@@ -431,7 +425,7 @@ class Driver(Generic[T]):
         own, writes = self.intent.identity, self.session.writes
         if self.thing.users == ("",):
             self.thing.users = (own,)
-        if self.thing.line is not None and self._was_in_doubt():
+        if self.thing.line is not None and self._known().in_doubt:
             writes.close(self.thing.line, own, self._known().free_at)
         return own
 
@@ -466,7 +460,7 @@ class Driver(Generic[T]):
     # --- reporting
 
     def _report(self, decision: Decision) -> None:
-        noted = decision is not ANSWERED and self._was_in_doubt()
+        noted = decision is not ANSWERED and self._known().in_doubt
         if not noted and self.session.on_decision is None and not log.isEnabledFor(logging.DEBUG):
             return
         kind, reason, verdict = _words(decision)
