@@ -133,7 +133,8 @@ def normal_url(url: str) -> str:
     except ValueError:
         return url
     host = _ascii_host((parts.hostname or "").rstrip("."))
-    login = _login(parts.netloc.rpartition("@")[0])
+    login = ":".join(quote(unquote(part), safe="") for part in parts.netloc.rpartition("@")[0].split(":", 1))
+    login = login.rstrip(":")  # an empty password is the same as none
     place = f"{login}@{host}" if login else host
     if port is not None and port != _PORTS.get(parts.scheme):
         place = f"{place}:{port}"
@@ -159,12 +160,6 @@ def _decoded(label: re.Match[str]) -> str:
     with suppress(UnicodeError):
         return label[1].encode().decode("punycode")
     return label[0]
-
-
-def _login(text: str) -> str:
-    """Return user and password, each with all escapes.  An empty password is the same as none."""
-    parts = [quote(unquote(part), safe="") for part in text.split(":", 1)]
-    return ":".join(parts).rstrip(":")
 
 
 def _ascii_host(host: str) -> str:

@@ -31,11 +31,10 @@ may have been (``_held_back``). ``Closed`` ends everything at once, with what is
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from invsvc_async.reconcile.facts import kind_of
+from invsvc_async.reconcile.attempts import kind_of
 from invsvc_async.reconcile.findings import find, is_evidence, is_unique, no_such_read
 from invsvc_async.reconcile.history import (
     Absent,
@@ -61,11 +60,9 @@ from invsvc_async.settings import JOURNEY_READER, READ_TIME, SHORTEST_RESEND
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
-    from invsvc_async.reconcile.history import Basis, Cause, Decision, ErrorFacts, History
-    from invsvc_async.reconcile.kinds import Kind
-    from invsvc_async.settings import Timeouts
+    from invsvc_async.reconcile.history import Basis, Cause, Decision, ErrorFacts
 
-__all__ = ["ANSWERED", "PROOF_LASTS", "READ_TIME", "answered_at_once", "decide", "sent_at_once"]
+__all__ = ["PROOF_LASTS", "READ_TIME", "decide"]
 
 NOT_SENT_TRIES = 3  # retries of a request that never left
 PROOF_LASTS = 5.0  # s: for so long after its end, a read that shows absence allows a re-send
@@ -76,36 +73,6 @@ READ_PAUSES = (0.5, 1.0, 2.0, 4.0, 5.0)  # s between settling reads; the last on
 LIMITED_PAUSE = 0.1  # s: minimum wait before a rate-limited write is sent again; doubled each time
 
 _ANSWERED_AGAIN = "the service answered so to a re-send"
-ANSWERED = Done(
-    verdict=Verdict.APPLIED, reason="the service answered so", evidence=Evidence(basis="answered")
-)
-
-
-# --- The common case: a write is sent, and answered with a success.  No facts are gathered for it.
-
-
-def sent_at_once(
-    kind: Kind, timeouts: Timeouts, *, has_baseline: bool, knows_clock: bool, never_listed: bool
-) -> Send | None:
-    """Return the first send of a write that needs no read before it; ``None``: call ``decide``."""
-    if not knows_clock or never_listed or (kind.needs_baseline and not has_baseline):
-        return None
-    return _first_send(min(timeouts.attempt, timeouts.call))
-
-
-@lru_cache(maxsize=64)
-def _first_send(attempt_timeout: float) -> Send:
-    return Send(attempt_timeout=attempt_timeout)
-
-
-def answered_at_once(history: History) -> Done | None:
-    """Return APPLIED if the first send was answered with a success; ``None``: call ``decide``."""
-    if len(history) != 1 or not isinstance(history[0], Attempt) or history[0].value is not None:
-        return None
-    return ANSWERED if kind_of(history[0]) == "applied" else None
-
-
-# --- All other cases
 
 
 def decide(known: Known) -> Decision:
@@ -158,7 +125,7 @@ def _first(known: Known) -> Decision:
     last = known.attempts[-1] if known.attempts else None
     if last is None:
         return _before_first(known)
-    if kind_of(last) == "applied":
+    if known.kinds[-1] == "applied":
         return done(known, Verdict.APPLIED, "the service answered so", "answered", value=last.value)
     if last.end is End.NOT_SENT:
         return _never_left(known)
@@ -171,7 +138,10 @@ def _first(known: Known) -> Decision:
         and last.error is not None
         and last.error.code == "rate_limit_exceeded"
     ):
-        return _limited(known, last, last.retry_after)
+        refusals = sum(each.status == 429 for each in known.attempts)
+        pause = max(last.retry_after, LIMITED_PAUSE * 2 ** (refusals - 1))
+        deadline = known.attempts[0].started + known.policy.deadline
+        return _after_pause(known, pause, deadline) or refused(known, last)
     return refused(known, last)
 
 
@@ -206,7 +176,10 @@ def _send(known: Known) -> Send:
 
 def _never_left(known: Known) -> Decision:
     tries = sum(each.end is End.NOT_SENT for each in known.attempts)
-    out_of_time = known.attempts[0].started + known.intent.timeouts.call - _spent_before(known)
+    before = takewhile(lambda event: not isinstance(event, Attempt), known.history)
+    reads = [event for event in before if isinstance(event, Reading)]
+    spent = reads[-1].ended - reads[0].started if reads else 0.0
+    out_of_time = known.attempts[0].started + known.intent.timeouts.call - spent
     if tries > NOT_SENT_TRIES:
         reason = f"the request never left this machine, in {tries} attempts"
         return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="never left")
@@ -220,20 +193,6 @@ def _never_left(known: Known) -> Decision:
         return Send(attempt_timeout=min(usual, left))
     reason = "the request never left this machine before the call's timeout"
     return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="never left")
-
-
-def _spent_before(known: Known) -> float:
-    """Return how many seconds the reads before the first send took."""
-    before = takewhile(lambda event: not isinstance(event, Attempt), known.history)
-    reads = [event for event in before if isinstance(event, Reading)]
-    return reads[-1].ended - reads[0].started if reads else 0.0
-
-
-def _limited(known: Known, last: Attempt, retry_after: float) -> Decision:
-    refusals = sum(each.status == 429 for each in known.attempts)
-    pause = max(retry_after, LIMITED_PAUSE * 2 ** (refusals - 1))
-    deadline = known.attempts[0].started + known.policy.deadline
-    return _after_pause(known, pause, deadline) or refused(known, last)
 
 
 def _after_pause(known: Known, pause: float, deadline: float) -> Wait | Send | None:
@@ -279,8 +238,7 @@ def _answered(known: Known) -> Decision | None:
     """Return the verdict if the answer to a re-send is conclusive, even if its awaiter was cancelled then."""
     if not known.attempts:
         return None
-    last = known.attempts[-1]
-    kind = kind_of(last)
+    last, kind = known.attempts[-1], known.kinds[-1]
     if kind == "applied" and not _needs_audit(known):
         return done(known, Verdict.APPLIED, _ANSWERED_AGAIN, "answered", value=last.value)
     if kind == "not applied" and last.end is End.ANSWERED:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 from propcache.api import cached_property
 
+from invsvc_async.reconcile.attempts import kind_of, refusal_of
 from invsvc_async.reconcile.compare import is_time
 from invsvc_async.reconcile.history import Attempt, Bounds, Closed, End, Reading, Resumed, Tick
 from invsvc_async.reconcile.intent import Sent, SentEnd, revised
@@ -35,37 +36,10 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.attempts import AttemptKind
     from invsvc_async.reconcile.history import ErrorFacts, Event, History, Send
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ReconcilePolicy
-
-AttemptKind = Literal["applied", "not applied", "echo", "short", "long"]
-
-
-def kind_of(attempt: Attempt) -> AttemptKind:
-    """
-    Classify an attempt: a definite yes or no, or ambiguous with a short or a long settle window.
-
-    An "echo" is a 404, 409 or 410.  It is a definite no, but after a re-send the first send may have caused
-    it.  A refusal that is in neither form of the service's is ambiguous: it may have come after the write.
-    """
-    status = attempt.status
-    if attempt.end is End.NOT_SENT:
-        return "not applied"
-    if attempt.end is End.ANSWERED and status is not None:
-        if 200 <= status < 300:
-            return "applied" if attempt.readable and status != 202 else "long"
-        if 400 <= status < 500 and status != 408 and (attempt.own_envelope or attempt.of_authentication):
-            return "echo" if status in (404, 409, 410) else "not applied"
-        if status == 500 and attempt.own_envelope:
-            return "short"
-    return "long"
-
-
-def refusal_of(attempt: Attempt) -> Attempt | None:
-    """Return *attempt* if it was refused, perhaps after a send took effect: only absence makes it final."""
-    refused = attempt.end is End.ANSWERED and 400 <= (attempt.status or 0) < 500 and attempt.status != 408
-    return attempt if refused and kind_of(attempt) in ("echo", "long") else None
 
 
 def began_at(history: History, event: Reading) -> float:
@@ -130,6 +104,11 @@ class Known:
     def attempts(self) -> list[Attempt]:
         """The attempts of this process."""
         return [event for event in self.history if isinstance(event, Attempt)]
+
+    @cached_property
+    def kinds(self) -> list[AttemptKind]:
+        """What each of ``attempts`` proves."""
+        return [kind_of(attempt) for attempt in self.attempts]
 
     @cached_property
     def bounds(self) -> Bounds | None:
@@ -204,8 +183,7 @@ class Known:
     def sends(self) -> list[Sending]:
         """All sends that may have had an effect, first to last."""
         found = list(self.carried)
-        for attempt in self.attempts:
-            kind = kind_of(attempt)
+        for attempt, kind in zip(self.attempts, self.kinds, strict=True):
             if kind not in ("not applied", "echo"):
                 found.append(self._sending(attempt, kind))
         return found
@@ -252,15 +230,20 @@ class Known:
     @cached_property
     def in_doubt(self) -> bool:
         """Whether any send was ambiguous."""
-        return bool(self.carried) or any(kind_of(attempt) in ("short", "long") for attempt in self.attempts)
+        return bool(self.carried) or any(kind in ("short", "long") for kind in self.kinds)
+
+    @property
+    def never_left(self) -> bool:
+        """Whether no byte of an attempt of this process has left."""
+        return all(attempt.end is End.NOT_SENT for attempt in self.attempts)
 
     @cached_property
     def resends(self) -> int:
         """The number of re-sends after an ambiguous send.  Retries after a definite "no" do not count."""
         resends, in_doubt = 0, bool(self.carried)
-        for attempt in self.attempts:
+        for attempt, kind in zip(self.attempts, self.kinds, strict=True):
             resends += in_doubt and attempt.end is not End.NOT_SENT
-            in_doubt = in_doubt or kind_of(attempt) in ("short", "long")
+            in_doubt = in_doubt or kind in ("short", "long")
         return resends
 
     @property
@@ -281,7 +264,8 @@ class Known:
         """The local time by which a verdict is due."""
         if self.resumed is not None:
             return self.resumed.at + self.policy.deadline
-        first = next(each for each in self.attempts if kind_of(each) in ("short", "long"))
+        judged = zip(self.attempts, self.kinds, strict=True)
+        first = next(attempt for attempt, kind in judged if kind in ("short", "long"))
         return first.ended + self.policy.deadline
 
     @cached_property
@@ -317,16 +301,14 @@ class Known:
         for event in self.history:
             if isinstance(event, Attempt):
                 break
-            if isinstance(event, Reading) and (shown := self._shown_state(event)) is not None:
-                before = shown, None if self.bounds is None else event.ended + self.bounds.high
+            if not isinstance(event, Reading):
+                continue
+            at = None if self.bounds is None else event.ended + self.bounds.high
+            if event.status == 200 and isinstance(event.seen, dict):
+                before = {name: value for name, value in event.seen.items() if name != "secret"}, at
+            elif event.status == 404 and event.own_envelope and self.kind.needs_baseline:
+                before = {}, at
         return before
-
-    def _shown_state(self, reading: Reading) -> dict[str, Wire] | None:
-        if reading.status == 200 and isinstance(reading.seen, dict):
-            return {name: value for name, value in reading.seen.items() if name != "secret"}
-        if reading.status == 404 and reading.own_envelope and self.kind.needs_baseline:
-            return {}
-        return None
 
     @cached_property
     def current_from(self) -> float:

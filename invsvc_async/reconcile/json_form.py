@@ -37,11 +37,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Event, Finding
 
-__all__ = [
-    "SCHEMA", "check_version", "error_of", "event_from_wire", "event_to_wire", "intent_from_json",
-    "intent_to_json", "misfit", "parsed", "plain_error", "structured", "unstructured",
-]  # fmt: skip
-
 T = TypeVar("T")
 
 SCHEMA = 1

@@ -125,9 +125,12 @@ _NO_INTENT = (
     'context={"full": True}.'
 )
 _PLAIN_TYPES: dict[str, tuple[type, ...]] = {  # of the members that are given to the class as they are
-    "message": (str,), "attempts": (int,), "resends": (int,), "secret": (str, type(None)),
+    "message": (str,),
+    "attempts": (int,),
+    "resends": (int,),
+    "secret": (str, type(None)),
     "livemode": (bool, type(None)),
-}  # fmt: skip
+}
 
 
 @attrs.frozen(kw_only=True)

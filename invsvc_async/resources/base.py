@@ -17,7 +17,7 @@ from invsvc_async.reads import retry
 from invsvc_async.reads.pages import Pages
 from invsvc_async.reads.resume_token import Position
 from invsvc_async.reconcile.compare import names_another
-from invsvc_async.reconcile.kinds import kind_of_write
+from invsvc_async.reconcile.kinds import KINDS
 from invsvc_async.settings import CallOptions, is_number
 from invsvc_async.transport.session import Request
 from invsvc_async.writes.new_intent import line_of_thing, new_tag
@@ -210,7 +210,7 @@ class Resource:
         spec = WriteSpec(
             options=self._view,
             request=request,
-            kind=kind_of_write(request.operation),
+            kind=KINDS[request.operation.write_kind or ""],
             policy=self._view.reconcile,
             tag=tag or None,
             baseline=known,

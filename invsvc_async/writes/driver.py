@@ -24,7 +24,8 @@ import attrs
 from msgspec.structs import replace
 
 from invsvc_async.errors import ConfigurationError, InvsvcError
-from invsvc_async.reconcile.decide import ANSWERED, answered_at_once, decide
+from invsvc_async.reconcile.attempts import ANSWERED, answered_at_once
+from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.enums import NO_EFFECT
 from invsvc_async.reconcile.facts import Known, began_at, stored
 from invsvc_async.reconcile.findings import no_such_read
@@ -47,12 +48,11 @@ from invsvc_async.transport.transport import CLOSED
 from invsvc_async.writes.new_intent import (
     close_lines_of_leftovers,
     intent_of,
-    line_of,
     new_start,
     tagged_body,
     taken_up,
+    thing_of,
 )
-from invsvc_async.writes.register import Thing
 from invsvc_async.writes.results import Result
 from invsvc_async.writes.state_reads import StateReader
 
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.journal import WriteJournal
     from invsvc_async.writes.new_intent import Start
+    from invsvc_async.writes.register import Thing
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Driver", "new_run"]
@@ -84,7 +85,7 @@ class Driver(Generic[T]):
     before it left. By default it is a first run. *takes_up* is whether another run may have sent it.
     """
 
-    thing: Thing  # that of its line, while it has its turn
+    thing: Thing  # the record of its line
     history: History = ()
     _begun = False
     _gathered: Known | None = None
@@ -100,19 +101,14 @@ class Driver(Generic[T]):
         begin: Callable[[Any], Start] | None = None,  # Any: an intent, or what makes it
         takes_up: bool = False,
     ) -> None:
-        session = spec.options.session
         self.spec = spec
-        self.session: ClientState = session
-        self.journal: WriteJournal | None = spec.options.journal or session.writes.journal
+        self.session: ClientState = spec.options.session
+        self.journal: WriteJournal | None = spec.options.journal or self.session.writes.journal
         self.verdicts: WriteJournal | None = self.journal  # where its verdict is stored
         self._intent = intent
-        line = line_of(spec.request, spec.request.team, spec.tag)
-        if line is None and (takes_up or spec.reader is not None):  # its runs could all send it
-            line = f"key {self.intent.identity}"
-        self.line: str | None = line
         self._begin = begin
         self._takes_up = takes_up  # its intent is kept, whatever happens
-        self.result: Result[T] = Result(spec, line)
+        self.result: Result[T] = Result(spec)
 
     @property
     def intent(self) -> Intent:
@@ -132,7 +128,7 @@ class Driver(Generic[T]):
         return on_call(self.spec.request, self._drive(), begun)
 
     async def _drive(self) -> None:
-        session, line = self.session, self.line
+        session = self.session
         writes, session.runs[self] = session.writes, asyncio.current_task()
         try:
             if self._takes_up:
@@ -140,80 +136,80 @@ class Driver(Generic[T]):
             if writes.journal is not None and writes.leftovers is None:
                 await close_lines_of_leftovers(session, writes.journal)
             known = writes.ended.get(self.intent.identity) if self._takes_up or self.history else None
-            self.thing = Thing() if line is None else writes.thing(line)
-            if line is not None and not self.thing.enter():  # another write runs, or has closed the line
-                await self._wait_for_turn(line)
+            thing = self.thing = thing_of(self.spec)
+            if thing.line is None and (self._takes_up or self.spec.reader is not None):
+                thing = self.thing = writes.thing(f"key {self.intent.identity}")  # all runs could send it
+            if not thing.enter():  # another write runs, or has closed the line
+                owner = self.intent.identity if self._takes_up or self.history else None
+                try:
+                    await writes.turn(thing, owner, session.pause)
+                except BaseException:
+                    self._leave_untouched()
+                    raise
             try:
-                first = self._start(known)
+                if self._begun or self._begin is not None:
+                    first = self._start(known)
+                else:  # by far the most
+                    self._begun = True
+                    self._intent, _, first = new_start(self.spec, thing.line, self._intent)
                 if self.result.done is None:  # no other run has found the verdict
                     await self._conclude(await self._loop(first))
             except BaseException:
                 self._shelve()
                 raise
             finally:
-                if line is not None:
-                    writes.leave(line, self.thing)
+                writes.leave(thing)
         finally:
             session.runs.pop(self, None)
             if session.closed and not session.runs:
                 session.idle.set()
 
-    async def _wait_for_turn(self, line: str) -> None:
-        """Wait. If that is cancelled, an intent that was taken up stays in ``client.unsettled``."""
-        writes = self.session.writes
-        owner = self.intent.identity if self._takes_up or self.history else None
-        try:
-            await writes.turn(line, self.thing, owner, self.session.pause)
-        except BaseException:
-            if self._takes_up:
-                intent, latest = self.intent, writes.opened(self.intent.identity)
-                if latest is None or len(latest.sent) < len(intent.sent):
-                    # Whether it is the newest to its thing was known where it was stored, and only then.
-                    latest = attrs.evolve(intent, newest=(latest or intent).newest and None)
-                self.session.leave_unsettled(latest, line)
-            raise
+    def _leave_untouched(self) -> None:
+        """Keep an intent that was taken up in ``client.unsettled``, because its run had no turn."""
+        if not self._takes_up:
+            return
+        writes, intent = self.session.writes, self.intent
+        latest = writes.opened(intent.identity)
+        if latest is None or len(latest.sent) < len(intent.sent):
+            # Whether it is the newest to its thing was known where it was stored, and only then.
+            latest = attrs.evolve(intent, newest=(latest or intent).newest and None)
+        self.session.leave_unsettled(latest, self.thing.line)
 
     def _start(self, known: Outcome[Any] | None) -> Send | None:
         """
-        Start, or go on after a cancelled await. *known* was its outcome when this run was asked for.
+        Start where another run left it, or go on after a cancelled await.
 
-        Return the first send, if it needs no decision.
+        *known* was its outcome when this run was asked for. Return the first send, if it needs no decision.
         """
         if not self._begun:
             self._begun = True
-            begin = self._begin
-            start = new_start(self.spec, self.line, self._intent) if begin is None else begin(self._intent)
-        else:
-            latest = self.session.writes.opened(self.intent.identity)
-            if self._is_up_to_date(latest):
-                first = None
-                if self._begin is None and not self._known().sends:
-                    first = self._look_around()
-                if self.history:
-                    self.history = (*self.history, Tick(self.session.clock.now()))
-                return first
-            # Meanwhile a later write was sent, or another run of this client sent it or found the verdict.
+            assert self._begin is not None  # `_drive` starts the others
+            start = self._begin(self._intent)
+        elif self._is_up_to_date(latest := self.session.writes.opened(self.intent.identity)):
+            return self._go_on()
+        else:  # meanwhile a later write was sent, or another run of this client sent it or has the verdict
             start = taken_up(self.session, latest or self.current_intent())
         self._intent, self.history, first = start
         if self.history:
             self._use_known_verdict(known)
         return first
 
-    def _never_left(self) -> bool:
-        return all(each.end is End.NOT_SENT for each in self._known().attempts)
-
-    def _look_around(self) -> Send | None:
-        """Learn what other writes did since a run that was cancelled before anything was sent."""
-        start = new_start(self.spec, self.line, self.intent)
-        if self._never_left():  # what it read before its first send is read again
-            self.history, self._call_ends = start.history, None
-        self._intent, self._gathered = start.intent, None
-        return start.first
+    def _go_on(self) -> Send | None:
+        """Go on after a cancelled await. If nothing was sent, learn what other writes did meanwhile."""
+        first = None
+        if self._begin is None and not self._known().sends:
+            start = new_start(self.spec, self.thing.line, self.intent)
+            if self._known().never_left:  # what it read before its first send is read again
+                self.history, self._call_ends = start.history, None
+            self._intent, self._gathered, first = start.intent, None, start.first
+        if self.history:
+            self.history = (*self.history, Tick(self.session.clock.now()))
+        return first
 
     def _is_up_to_date(self, latest: Intent | None) -> bool:
         """Return whether neither another run sent this write meanwhile nor a newer write was sent."""
         if latest is None:
-            return not self._was_in_doubt() and self.intent.identity not in self.session.writes.ended
+            return not self._known().in_doubt and self.intent.identity not in self.session.writes.ended
         return latest.newest is not False and len(latest.sent) <= len(self.current_intent().sent)
 
     def _use_known_verdict(self, known: Outcome[Any] | None) -> None:
@@ -238,14 +234,10 @@ class Driver(Generic[T]):
         self.result.keep(outcome)
         self._intent = outcome.started_as
 
-    def _was_in_doubt(self) -> bool:
-        return bool(self.history) and self._known().in_doubt
-
-    async def _loop(self, first: Send | None) -> Done:
+    async def _loop(self, at_once: Send | Done | None) -> Done:
         session = self.session
         while True:
-            at_once = answered_at_once(self.history) if self.history else first
-            decision = at_once or decide(self._known())
+            decision: Decision = at_once or decide(self._known())
             if session.closed and not isinstance(decision, Done):
                 if not self.history:  # it may have waited until now, and is not to be stored as sent
                     raise ConfigurationError(CLOSED)
@@ -255,9 +247,11 @@ class Driver(Generic[T]):
                 self._report(decision)
             if isinstance(decision, Done):
                 return decision
+            at_once = None
             try:
                 if isinstance(decision, Send):
                     await self._send(decision)
+                    at_once = answered_at_once(self.history)
                     continue
                 if isinstance(decision, Read):
                     with session.until_closed():
@@ -288,7 +282,7 @@ class Driver(Generic[T]):
         session, spec, thing = self.session, self.spec, self.thing
         options, started = spec.options, session.clock.now()
         deadline = asyncio.get_running_loop().time() + send.attempt_timeout
-        if self._call_ends is not None and self._never_left():
+        if self._call_ends is not None and self._known().never_left:
             deadline = min(deadline, self._call_ends)
         try:
             if session.credential.ready is None and spec.request.operation.credentials:
@@ -312,7 +306,7 @@ class Driver(Generic[T]):
         finally:
             self._leaving = None
             if exchange.end is not None:
-                attempt = self.result.attempt(exchange, send, lambda: self.intent.identity)
+                attempt = self.result.attempt(exchange, send, thing.line, lambda: self.intent.identity)
                 self.history = (*self.history, attempt)
             if overtaken and exchange.end in (None, End.NOT_SENT) and not self._known().sends:
                 self.session.writes.revise(*overtaken)  # as they were: no byte of this write left
@@ -423,7 +417,7 @@ class Driver(Generic[T]):
         own = self._note_end()
         if done.verdict in NO_EFFECT and self._users_before is not None:
             self.thing.did_nothing(own, self._users_before)
-        if self._takes_up or self._was_in_doubt():
+        if self._takes_up or self._known().in_doubt:
             self.session.writes.keep_ended(own, self.outcome())
 
     def _note_end(self) -> str:
@@ -431,16 +425,17 @@ class Driver(Generic[T]):
         own, writes = self.intent.identity, self.session.writes
         if self.thing.users == ("",):
             self.thing.users = (own,)
-        if self.line is not None and self._was_in_doubt():
-            writes.close(self.line, own, self._known().free_at)
+        if self.thing.line is not None and self._known().in_doubt:
+            writes.close(self.thing.line, own, self._known().free_at)
         return own
 
     def _leave_open(self, intent: Intent) -> None:
         """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""
-        if self.line is not None and self.spec.kind.needs_baseline:
-            self.session.writes.forget_state(self.line)
+        line = self.thing.line
+        if line is not None and self.spec.kind.needs_baseline:
+            self.session.writes.forget_state(line)
         in_journal = self.verdicts is not None and self.verdicts is self.session.writes.journal
-        self.session.leave_unsettled(intent, self.line, in_journal=in_journal)
+        self.session.leave_unsettled(intent, line, in_journal=in_journal)
 
     def outcome(self) -> Outcome[T]:
         """Return the outcome. There must be a verdict."""
@@ -465,7 +460,7 @@ class Driver(Generic[T]):
     # --- reporting
 
     def _report(self, decision: Decision) -> None:
-        noted = decision is not ANSWERED and self._was_in_doubt()
+        noted = decision is not ANSWERED and self._known().in_doubt
         if not noted and self.session.on_decision is None and not log.isEnabledFor(logging.DEBUG):
             return
         kind, reason, verdict = _words(decision)

@@ -16,7 +16,7 @@ import attrs
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
 from invsvc_async.models.common import Model
-from invsvc_async.reconcile.decide import sent_at_once
+from invsvc_async.reconcile.attempts import sent_at_once
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Resumed
@@ -25,7 +25,7 @@ from invsvc_async.reconcile.kinds import KINDS, kind_of_write
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
 from invsvc_async.settings import CallOptions
 from invsvc_async.transport.session import Request
-from invsvc_async.writes.register import milliseconds, sound, version_of
+from invsvc_async.writes.register import Thing, milliseconds, sound, version_of
 from invsvc_async.writes.spec import WriteSpec
 
 if TYPE_CHECKING:
@@ -39,12 +39,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions, ClientState
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.register import LastState, Listed, UrlIds
-
-__all__ = [
-    "Before", "Start", "before", "close_lines_of_leftovers", "intent_of", "line_of", "line_of_alike",
-    "line_of_thing", "new_start", "new_tag", "request_of", "spec_of_intent", "tag_of", "tagged_body",
-    "taken_up", "with_before", "with_reader",
-]  # fmt: skip
 
 _SHORT = 500  # characters of a line: in UTF-8, four times as many fit into an index of PostgreSQL
 
@@ -83,6 +77,13 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     else:
         return line_of_thing(operation, *request.path.values())
     return _shortened(line)
+
+
+def thing_of(spec: WriteSpec) -> Thing:
+    """Return the record of the line of a write, or a record of its own if it is in none."""
+    request = spec.request
+    line = line_of(request, request.team, spec.tag)
+    return Thing() if line is None else spec.options.session.writes.thing(line)
 
 
 def line_of_alike(kind: Kind, fields: Wire) -> str | None:

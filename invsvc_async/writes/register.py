@@ -46,11 +46,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.journal import Journal
 
-__all__ = [
-    "LastState", "Listed", "OpenWrite", "Thing", "UrlIds", "WriteRegister", "milliseconds", "sound",
-    "version_of",
-]  # fmt: skip
-
 log: logging.Logger = logging.getLogger("invsvc_async")
 
 MOST_BYTES = 24 * 2**20  # of all records together
@@ -151,8 +146,13 @@ class Listed(Struct):
 
 
 class Thing(Struct, eq=False):
-    """The record of one line. See the top of this file."""
+    """
+    The record of *line*. See the top of this file.
 
+    ``line`` is ``None`` for a write that no other can be mistaken for: its record is its own.
+    """
+
+    line: str | None = None
     held: bool = False  # a write runs, or was handed the line
     waiters: deque[asyncio.Future[None]] | None = None
     closed_until: dict[str, float] | None = None  # local s, by the write that closed it
@@ -222,7 +222,7 @@ class WriteRegister(Struct, eq=False):
         """Return the record of *line*. Only one that is in use is sure to stay."""
         thing = self._things.get(line)
         if thing is None:
-            thing = self._things[line] = Thing()
+            thing = self._things[line] = Thing(line)
             self._grow(OWN_BYTES)
         else:
             self._things.move_to_end(line)
@@ -261,11 +261,9 @@ class WriteRegister(Struct, eq=False):
 
     # --- the queue
 
-    async def turn(
-        self, line: str, thing: Thing, owner: str | None, pause: Callable[[float], Awaitable[bool]]
-    ) -> None:
+    async def turn(self, thing: Thing, owner: str | None, pause: Callable[[float], Awaitable[bool]]) -> None:
         """
-        Wait until *thing*, of *line*, is free and open, and begin.
+        Wait until *thing* is free and open, and begin.
 
         *owner* does not wait for what it closed itself. *pause* waits for some seconds, and returns
         ``False`` if the client was closed meanwhile.
@@ -279,19 +277,21 @@ class WriteRegister(Struct, eq=False):
                 await waiter
             except BaseException:
                 if waiter.done() and not waiter.cancelled():  # it was handed over: pass it on
-                    self.leave(line, thing)
+                    self.leave(thing)
                 elif waiter in thing.waiters:
                     thing.waiters.remove(waiter)
                 raise
         thing.held = True
         try:
-            while (left := thing.opens_at(owner) - self.clock.now()) > 0 and await pause(left):
-                pass
+            while thing.closed_until:
+                left = thing.opens_at(owner) - self.clock.now()
+                if left <= 0 or not await pause(left):
+                    break
         except BaseException:
-            self.leave(line, thing)
+            self.leave(thing)
             raise
 
-    def leave(self, line: str, thing: Thing) -> None:
+    def leave(self, thing: Thing) -> None:
         """End the turn of a write. The next is the one that has waited longest."""
         while thing.waiters:
             waiter = thing.waiters.popleft()
@@ -302,8 +302,8 @@ class WriteRegister(Struct, eq=False):
         if thing.closed_until and thing.opens_at(None) <= self.clock.now():
             thing.closed_until = None
         is_blank = thing.last is None and thing.ids is None
-        if is_blank and not (thing.users or thing.open or thing.closed_until):
-            del self._things[line]
+        if thing.line and is_blank and not (thing.users or thing.open or thing.closed_until):
+            del self._things[thing.line]
             self._bytes -= OWN_BYTES
 
     def close(self, line: str, owner: str, until: float) -> None:

@@ -47,9 +47,9 @@ _APPLIED = Verdict.APPLIED  # cheaper than access through the class
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 
-class Result(Generic[T]):
+class Result(msgspec.Struct, Generic[T], eq=False):
     """
-    What the requests of one write, in *line*, were answered, and its end.
+    What the requests of one write were answered, and its end.
 
     ``value`` is that of a readable answer, ``accepted`` that of a 202, which only says that the write will be
     done, and ``error`` the one of the last attempt that failed. ``read`` is what the last read of the state
@@ -57,6 +57,7 @@ class Result(Generic[T]):
     one.
     """
 
+    spec: WriteSpec
     value: T | None = None
     accepted: T | None = None
     error: InvsvcError | None = None
@@ -65,10 +66,6 @@ class Result(Generic[T]):
     found: T | None = None
     outcome: Outcome[T] | None = None  # made when it is asked for
 
-    def __init__(self, spec: WriteSpec, line: str | None) -> None:
-        self._spec = spec
-        self._line = line
-
     # --- answers
 
     def not_sent(self, error: InvsvcError, started: float, ended: float) -> Attempt:
@@ -76,12 +73,14 @@ class Result(Generic[T]):
         self.error = error
         return Attempt(started=started, ended=ended, end=End.NOT_SENT, error=facts_of(error))
 
-    def attempt(self, exchange: Exchange, send: Send, identity: Callable[[], str]) -> Attempt:
-        """Return how an attempt of the write with that *identity* ended. Keep its value, or its error."""
+    def attempt(
+        self, exchange: Exchange, send: Send, line: str | None, identity: Callable[[], str]
+    ) -> Attempt:
+        """Return how an attempt of the write, in *line*, ended. Keep its value, or its error."""
         assert exchange.end is not None
         readable, own, of_authentication, stamp, retry_after = False, False, False, None, None
         failure: InvsvcError | None = None
-        spec = self._spec
+        spec = self.spec
         request, session = spec.request, spec.options.session
         try:
             envelope = spec.options.opened(request, exchange)
@@ -96,8 +95,8 @@ class Result(Generic[T]):
                 self.accepted = value
             else:
                 self.value = value
-                if self._line is not None:
-                    self._learn(self._line, exchange, envelope)
+                if line is not None:
+                    self._learn(line, exchange, envelope)
         except ServiceError as error:
             failure, stamp, own, retry_after = error, stamp_of(error), error.own_envelope, error.retry_after
             of_authentication = error.of_authentication
@@ -122,7 +121,7 @@ class Result(Generic[T]):
 
     def _check_own(self, made: object, envelope: Envelope, identity: Callable[[], str]) -> None:
         """Raise ``UnreadableResponseError`` if what the answer to a create shows is another's, by its URL."""
-        spec = self._spec
+        spec = self.spec
         name, normal = spec.kind.found_by or "", spec.kind.normal
         shown, wanted = getattr(made, name, None), spec.request.body[name]
         if not isinstance(shown, str) or shown == wanted or normal(shown) == normal(wanted):
@@ -136,68 +135,66 @@ class Result(Generic[T]):
 
     def _learn(self, line: str, exchange: Exchange, envelope: Envelope) -> None:
         """Keep what the answer showed, for the writes that follow."""
-        spec, value = self._spec, self.value
+        spec, value = self.spec, self.value
         kind, writes = spec.kind, spec.options.session.writes
         if kind.creates:
             if not is_unique(spec.tag):
                 made, at = getattr(value, "id", ""), getattr(value, "created_at", None)
                 writes.learn_created(line, made, None if at is None else milliseconds(at))
             return
-        always = () if kind.deletes else kind.always  # an answer may show only a part of a webhook
-        if kind.shown_by is None or value is None or None in [getattr(value, each, None) for each in always]:
+        is_known = kind.shown_by is not None and value is not None
+        if is_known and kind.always and not kind.deletes:  # an answer may show only a part of a webhook
+            is_known = all(getattr(value, each, None) is not None for each in kind.always)
+        if not is_known:
             writes.forget_state(line)
-        else:
-            shown: Wire = {} if kind.deletes else envelope.raw
-            weight, started, ended = len(exchange.answer), exchange.started, exchange.ended
-            writes.learn_state(
-                spec.request.team,
-                line,
-                shown,
-                started,
-                ended,
-                stamp=envelope.stamp,
-                weight=weight,
-                written=True,
-            )
+            return
+        writes.learn_state(
+            spec.request.team,
+            line,
+            {} if kind.deletes else envelope.raw,
+            exchange.started,
+            exchange.ended,
+            stamp=envelope.stamp,
+            weight=len(exchange.answer),
+            written=True,
+        )
 
     # --- the value
 
     async def conclude(self, done: Done, look: Callable[[str], Awaitable[Reading]]) -> tuple[Done, T | None]:
         """Return the verdict, with all else that was made, and the value. *look* reads what no answer had."""
-        kind = self._spec.kind
+        kind = self.spec.kind
         if self.value is None and kind.creates:
             found = (done.value or {}).get("id")
             self.value = self.accepted if getattr(self.accepted, "id", "") == found else None
         if done.verdict is not _APPLIED:
             return done, None
         if self.value is not None:
-            return self._with_duplicates(done) if done.evidence.duplicates else done, self.value
+            if done.evidence.duplicates:  # all things found, except the one of the answer
+                ours, found = getattr(self.value, "id", None), (done.value, *done.evidence.duplicates)
+                others = [each for each in found if not (isinstance(each, dict) and each.get("id") == ours)]
+                evidence = attrs.evolve(done.evidence, duplicates=tuple(others))
+                done = attrs.evolve(done, evidence=evidence)
+            return done, self.value
         if isinstance(done.value, dict):
             return done, self._of_state(done.value)
         if done.value is None and not kind.answer_shows_thing:
-            state = (await look(str(self._spec.request.operation.reader))).seen
-            return done, self._of_state(state or dict(self._spec.request.path))
+            state = (await look(str(self.spec.request.operation.reader))).seen
+            return done, self._of_state(state or dict(self.spec.request.path))
         return done, cast("T | None", done.value)  # a user-supplied reader decides what it is
 
     def _of_state(self, state: Wire) -> T:
         seen, shown = self.read
-        made: T = result_of(self._spec.request.operation).of_state(
+        made: T = result_of(self.spec.request.operation).of_state(
             shown if state is seen and shown is not None else state
         )
         return made
 
-    def _with_duplicates(self, done: Done) -> Done:
-        """Return *done* with all things found, except the one of the answer, as duplicates."""
-        ours = getattr(self.value, "id", None)
-        found = (done.value, *(done.evidence.duplicates or ()))
-        others = tuple(each for each in found if not (isinstance(each, dict) and each.get("id") == ours))
-        return attrs.evolve(done, evidence=attrs.evolve(done.evidence, duplicates=others))
-
     def claim(self, done: Done, identity: str) -> None:
         """Note which things this create made. A unique tag proves that, but may be edited away later."""
         found = [done.value, *(done.evidence.duplicates or ())]
-        answered, writes = getattr(self.value, "id", None), self._spec.options.session.writes
-        tagged = is_unique(self._spec.tag)
+        answered, writes = getattr(self.value, "id", None), self.spec.options.session.writes
+        tagged = is_unique(self.spec.tag)
         if isinstance(answered, str):
             writes.claim(answered, identity, is_certain=True, has_unique_tag=tagged)
         for each in found:
@@ -228,14 +225,14 @@ class Result(Generic[T]):
             verdict=done.verdict, message=done.reason, evidence=done.evidence, value=value,
             error=error, attempts=len(known.attempts), resends=known.resends,
             secret=secret, history=known.history,
-            started_as=known.intent, livemode=self._spec.options.session.livemode,
+            started_as=known.intent, livemode=self.spec.options.session.livemode,
         )  # fmt: skip
         return cast("Outcome[T]", outcome)
 
     async def pass_secret_on(self, known: Callable[[], Known], done: Done, found: T | None, key: str) -> None:
         """Pass the secret on to the hook of the client; what has the journal of a run has its own hook."""
-        hook = self._spec.options.session.on_secret
-        if hook is not None and self._spec.options.journal is None:
+        hook = self.spec.options.session.on_secret
+        if hook is not None and self.spec.options.journal is None:
             self.outcome = await secret_passed_on(self.made(known(), done, found), key, hook)
 
 

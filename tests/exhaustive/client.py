@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.reconcile.facts import kind_of
+from invsvc_async.reconcile.attempts import kind_of
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Attempt, Reading, Resumed
 from invsvc_async.reconcile.kinds import kind_of_write

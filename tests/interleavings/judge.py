@@ -84,8 +84,8 @@ def _go_through(writes: WriteRegister, line: str) -> None:
 
     clock, writes.clock = writes.clock, HandClock(10 * START)  # after all windows
     with contextlib.suppress(StopIteration):
-        writes.turn(line, writes.thing(line), None, pause).send(None)
-    writes.leave(line, writes.thing(line))
+        writes.turn(writes.thing(line), None, pause).send(None)
+    writes.leave(writes.thing(line))
     writes.clock = clock
 
 

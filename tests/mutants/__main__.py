@@ -24,7 +24,8 @@ LEAST = 90.0  # % of the mutants of each part that must be noticed
 
 PARTS = {
     "rules": tuple(
-        f"reconcile/{name}.py" for name in ("decide", "findings", "facts", "server_clock", "compare")
+        f"reconcile/{name}.py"
+        for name in ("attempts", "decide", "findings", "facts", "server_clock", "compare")
     ),
     "transport": (
         "transport/send_gate.py",

@@ -8,7 +8,8 @@ import attrs
 import pytest
 
 from invsvc_async.api.operations import TABLE, Kind
-from invsvc_async.reconcile.decide import answered_at_once, decide, sent_at_once
+from invsvc_async.reconcile.attempts import answered_at_once, sent_at_once
+from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Attempt, Bounds, Done, End, Reading, Send, Tick, Verdict
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope

@@ -50,7 +50,7 @@ async def settle_down():
 
 
 def waiting(lines, line, *, owner=None, pause=never):
-    return asyncio.create_task(lines.turn(line, lines.thing(line), owner, pause))
+    return asyncio.create_task(lines.turn(lines.thing(line), owner, pause))
 
 
 # --- whose turn it is
@@ -63,7 +63,7 @@ async def test_free_lock():
     assert lines.thing("a").enter()
     assert not lines.thing("a").enter()
     assert lines.thing("b").enter()
-    lines.leave("a", lines.thing("a"))
+    lines.leave(lines.thing("a"))
     assert len(lines.things()) == 1
     assert lines.thing("a").enter()
 
@@ -74,7 +74,7 @@ async def test_waiters_are_served_in_order():
     lines.thing("a").enter()
 
     async def one(name):
-        await lines.turn("a", lines.thing("a"), None, never)
+        await lines.turn(lines.thing("a"), None, never)
         served.append(name)
 
     tasks = []
@@ -82,11 +82,11 @@ async def test_waiters_are_served_in_order():
         tasks.append(asyncio.create_task(one(name)))
         await settle_down()
     for expected in ("b", "bc", "bcd"):
-        lines.leave("a", lines.thing("a"))
+        lines.leave(lines.thing("a"))
         assert not lines.thing("a").enter(), "it is handed over before the waiter runs"
         await settle_down()
         assert "".join(served) == expected
-    lines.leave("a", lines.thing("a"))
+    lines.leave(lines.thing("a"))
     assert len(lines.things()) == 0
 
 
@@ -99,10 +99,10 @@ async def test_waiter_that_is_cancelled_while_it_waits():
     gone.cancel()
     await settle_down()
     assert len(lines.thing("a").waiters) == 1
-    lines.leave("a", lines.thing("a"))
+    lines.leave(lines.thing("a"))
 
     await asyncio.wait_for(stays, 30)
-    lines.leave("a", lines.thing("a"))
+    lines.leave(lines.thing("a"))
     assert gone.cancelled()
     assert len(lines.things()) == 0
 
@@ -113,12 +113,12 @@ async def test_waiter_that_is_cancelled_as_the_lock_is_handed_over():
     lines.thing("a").enter()
     gone, stays = waiting(lines, "a"), waiting(lines, "a")
     await settle_down()
-    lines.leave("a", lines.thing("a"))
+    lines.leave(lines.thing("a"))
     gone.cancel()
 
     await asyncio.wait_for(stays, 30)
     assert gone.cancelled()
-    lines.leave("a", lines.thing("a"))
+    lines.leave(lines.thing("a"))
     assert len(lines.things()) == 0
 
 
@@ -128,7 +128,7 @@ async def test_last_waiter_that_is_cancelled_as_the_lock_is_handed_over():
     lines.thing("a").enter()
     gone = waiting(lines, "a")
     await settle_down()
-    lines.leave("a", lines.thing("a"))
+    lines.leave(lines.thing("a"))
     gone.cancel()
     await settle_down()
 
@@ -147,13 +147,13 @@ async def test_closed_lock():
 
     lines.thing("a").enter()
     lines.close("a", "first", clock.now() + 4)
-    lines.leave("a", lines.thing("a"))
+    lines.leave(lines.thing("a"))
     assert not lines.thing("a").enter()
     assert lines.opens_at("a") == clock.now() + 4
-    await lines.turn("a", lines.thing("a"), None, pause)
+    await lines.turn(lines.thing("a"), None, pause)
 
     assert paused == [4]
-    lines.leave("a", lines.thing("a"))
+    lines.leave(lines.thing("a"))
     assert len(lines.things()) == 0
 
 
@@ -167,10 +167,10 @@ async def test_closed_lock_and_its_owner():
         return True
 
     lines.close("a", "first", clock.now() + 4)
-    await lines.turn("a", lines.thing("a"), "first", never)
+    await lines.turn(lines.thing("a"), "first", never)
     lines.close("a", "second", clock.now() + 2)
-    lines.leave("a", lines.thing("a"))
-    await lines.turn("a", lines.thing("a"), "first", pause)
+    lines.leave(lines.thing("a"))
+    await lines.turn(lines.thing("a"), "first", pause)
 
     assert paused == [2]
 
@@ -203,7 +203,7 @@ async def test_lock_that_is_closed_while_somebody_waits():
     waiter = waiting(lines, "a", pause=interrupted)
     await settle_down()
     lines.close("a", "first", clock.now() + 4)
-    lines.leave("a", lines.thing("a"))
+    lines.leave(lines.thing("a"))
     await asyncio.wait_for(waiter, 30)
 
     assert paused == [4]
@@ -221,7 +221,7 @@ async def test_lock_that_is_closed_for_longer_during_a_pause():
         return True
 
     lines.close("a", "first", clock.now() + 4)
-    await lines.turn("a", lines.thing("a"), None, pause)
+    await lines.turn(lines.thing("a"), None, pause)
 
     assert paused == [4, 3]
 

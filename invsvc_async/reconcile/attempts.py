@@ -1,0 +1,71 @@
+"""
+What one attempt proves, and what to do about the most common writes: sent at once, answered with a success.
+
+No facts are gathered for those.  What is returned for them is what ``decide`` would return.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+from invsvc_async.reconcile.history import Attempt, Done, End, Evidence, Send, Verdict
+
+if TYPE_CHECKING:
+    from invsvc_async.reconcile.history import History
+    from invsvc_async.reconcile.kinds import Kind
+    from invsvc_async.settings import Timeouts
+
+__all__ = ["ANSWERED", "AttemptKind", "answered_at_once", "kind_of", "refusal_of", "sent_at_once"]
+
+AttemptKind = Literal["applied", "not applied", "echo", "short", "long"]
+ANSWERED = Done(
+    verdict=Verdict.APPLIED, reason="the service answered so", evidence=Evidence(basis="answered")
+)
+
+
+def kind_of(attempt: Attempt) -> AttemptKind:
+    """
+    Classify an attempt: a definite yes or no, or ambiguous with a short or a long settle window.
+
+    An "echo" is a 404, 409 or 410.  It is a definite no, but after a re-send the first send may have caused
+    it.  A refusal that is in neither form of the service's is ambiguous: it may have come after the write.
+    """
+    status = attempt.status
+    if attempt.end is End.NOT_SENT:
+        return "not applied"
+    if attempt.end is End.ANSWERED and status is not None:
+        if 200 <= status < 300:
+            return "applied" if attempt.readable and status != 202 else "long"
+        if 400 <= status < 500 and status != 408 and (attempt.own_envelope or attempt.of_authentication):
+            return "echo" if status in (404, 409, 410) else "not applied"
+        if status == 500 and attempt.own_envelope:
+            return "short"
+    return "long"
+
+
+def refusal_of(attempt: Attempt) -> Attempt | None:
+    """Return *attempt* if it was refused, perhaps after a send took effect: only absence makes it final."""
+    refused = attempt.end is End.ANSWERED and 400 <= (attempt.status or 0) < 500 and attempt.status != 408
+    return attempt if refused and kind_of(attempt) in ("echo", "long") else None
+
+
+def sent_at_once(
+    kind: Kind, timeouts: Timeouts, *, has_baseline: bool, knows_clock: bool, never_listed: bool
+) -> Send | None:
+    """Return the first send of a write that needs no read before it; ``None``: call ``decide``."""
+    if not knows_clock or never_listed or (kind.needs_baseline and not has_baseline):
+        return None
+    return _first_send(min(timeouts.attempt, timeouts.call))
+
+
+@lru_cache(maxsize=64)
+def _first_send(attempt_timeout: float) -> Send:
+    return Send(attempt_timeout=attempt_timeout)
+
+
+def answered_at_once(history: History) -> Done | None:
+    """Return APPLIED if the first send was answered with a success; ``None``: call ``decide``."""
+    if len(history) != 1 or not isinstance(history[0], Attempt) or history[0].value is not None:
+        return None
+    return ANSWERED if kind_of(history[0]) == "applied" else None
