@@ -8,10 +8,9 @@ import re
 from functools import partial
 from hashlib import blake2b
 from random import randrange
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
-import attrs
 from msgspec.structs import astuple
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
@@ -21,12 +20,11 @@ from invsvc_async.durable.facts import note_fact
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import SETTLED, PlaceError, place_of, wrong_with_place
 from invsvc_async.durable.scripts import COMMONS
-from invsvc_async.durable.tables import check_lanes, create, flags_in, keep
+from invsvc_async.durable.tables import check, create, flags_in, keep
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.dialect import PostgresDialect
 from invsvc_async.storage.postgres_pool import AT_ONCE, AWAY, DURABLY, PATIENCE, Pool
-from invsvc_async.storage.table_version import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.tables import Opening
     from invsvc_async.storage.dialect import Cell, Connection, Script
     from invsvc_async.transport.session import ClientState
 
@@ -123,8 +122,7 @@ INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 
 """
 
 
-@attrs.define(eq=False)
-class _Given:
+class _Given(NamedTuple):
     """An entry to be stored, if *lane* is still owned."""
 
     entry: Entry
@@ -135,25 +133,19 @@ class _Given:
 
 class PostgresStore(Pool):
     """
-    The store of *kind* (``"batch"``, ``"outbox"`` or ``"journal"``) in the database at *address*.
-
-    A new one has so many *lanes*, and with *counted*, it counts its entries.
+    The store in the database at *address*.
 
     The address has besides PostgreSQL's own settings the name of one of several stores and, in seconds, how
     long a process that gives no sign of life counts as living: ``?outbox=NAME&silence=10``.
 
     A batch is known by its name.  Of a journal or outbox, each base URL has one of its own.
 
-    With *it*, what errors advise to run, each credential has a store of its own, which is only used in its
-    place: in another one it is refused, unless it is *restored*, which marks it as one that may lack sends,
-    or *moved*, which accepts it as complete.  Without, all credentials share it, and another place is logged
-    and marks it.
+    If errors advise to run something, each credential has a store of its own. Otherwise all share one.
     """
 
-    def __init__(
-        self, address: str, kind: str, *, it: str | None = None, lanes: int = 0, counted: bool = False,
-        create: bool = True, reading: bool = False, restored: bool = False, moved: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, address: str, how: Opening) -> None:
+        self._how, self._kind, self._it = how, how.kind, how.it
+        kind = how.kind
         parts = split(address, f"the {kind}'s address")
         query = dict(parse_qsl(parts.query))
         self.silence: float
@@ -161,12 +153,12 @@ class PostgresStore(Pool):
         plain = urlunsplit(parts._replace(query=urlencode(query)))
         patience = _TO_WRITE if kind == "journal" else PATIENCE
         super().__init__(plain, f"the {kind}'s database", size=6, patience=patience)  # one of them listens
-        self._kind, self._it, self._create, self._reading = kind, it, create and not reading, reading
-        self.lanes: int = lanes
-        self.part: int | None = randrange(_PARTS) if counted else None
+        self._create = how.create and not how.reading
+        self.lanes: int = how.lanes
+        self.part: int | None = randrange(_PARTS) if how.counted else None
         if not self._create:  # it is looked at
             self.to_open = AT_ONCE
-        self._restored, self._moved = restored, moved  # until the place is checked: they are about one start
+        self._restored, self._moved = how.restored, how.moved  # until the place is checked
         self._place: dict[str, str] | None = None  # once it is checked
         self.schema: str = ""  # once it is open
         self.marks: int = 0
@@ -184,7 +176,7 @@ class PostgresStore(Pool):
             raise ConfigurationError(f"{self._kind}: belongs to no client. Pass it to one.")
         prepare = partial(self._prepare, session=session, same_mode=same_mode)
         await self.connect(prepare, application_name=f"invsvc {self._kind}")
-        if not self._reading and self._kind != "outbox":  # which does so before it sends
+        if not self._how.reading and self._kind != "outbox":  # which does so before it sends
             try:
                 await self.check_place()
             except BaseException:
@@ -213,12 +205,8 @@ class PostgresStore(Pool):
                 raise self._none_here("")
             if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
                 await connection.execute(f"CREATE SCHEMA {self.schema}")
-            counted = self.part is not None
-            await self._dialect.run(connection, create(lanes=self.lanes, counted=counted, **facts))
-        text = f"SELECT value FROM {self.schema}.facts WHERE name = 'schema'"
-        check_version(self._name, await connection.fetchval(text))
-        text = f"SELECT count(*) FROM {self.schema}.lanes"
-        check_lanes(self._name, await connection.fetchval(text), self.lanes)
+            await self._dialect.run(connection, create(self._how, **facts))
+        await self._dialect.run(connection, check(self._name, self._how, self._kind))
         if mine is not None:
             await connection.execute(_CREDENTIAL.format(schema=self.schema), f"credential {mine}")
 
@@ -238,7 +226,7 @@ class PostgresStore(Pool):
         schema = self._own_schema(base_url, session.credential.fingerprint(base_url) or "")
         dialect = _dialect_in(schema, self.part, self._kind)
         yield f"CREATE SCHEMA {schema}"
-        for text, values in create(lanes=self.lanes, counted=False, kind=self._kind, base_url=base_url):
+        for text, values in create(self._how, kind=self._kind, base_url=base_url):
             if "{sqlite}" not in text:
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):
@@ -489,12 +477,9 @@ class PostgresStore(Pool):
             stored.update((key, 0) for (key,) in await self.rows(text, *values))
         if sent := [each for each in given if each.entry.seq]:
             rows = [
-                (
-                    each.entry.seq, each.entry.key, each.lane.number, each.lane.token, each.entry.taker,
-                    *columns_of(each.entry),
-                )
-                for each in sent
-            ]  # fmt: skip
+                (entry.seq, entry.key, lane.number, lane.token, entry.taker, *columns_of(entry))
+                for entry, lane, *_ in sent
+            ]
             lanes = list({each.lane.number for each in sent})
             left = [(each.entry.seq, *astuple(each.left)) for each in sent if each.left is not None]
             text = _PUT[self.part is not None, bool(left)]

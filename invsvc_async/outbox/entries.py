@@ -45,6 +45,10 @@ class NewWrite(Entry, kw_only=True):
             intent=packed.text,
         )
 
+    def columns(self) -> tuple[Cell, ...]:
+        """Return what both databases store of it."""
+        return self.key, self.thing, self.digest, self.operation, self.intent
+
 
 class OutboxEntries(Entries, ABC):
     """

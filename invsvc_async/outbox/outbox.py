@@ -131,10 +131,8 @@ class Outbox:
         Raises:
             ConfigurationError: A setting cannot work.
         """
-        store = outbox_at(
-            path, options_of(client).session, same_mode=same_mode, create=create, restored=restored,
-            moved=moved, reading=reading,
-        )  # fmt: skip
+        how = {"create": create, "restored": restored, "moved": moved, "reading": reading}
+        store = outbox_at(path, options_of(client).session, same_mode=same_mode, **how)
         sending = Sending(
             client=client, concurrency=concurrency, rate=rate, tag=tag, on_secret=on_secret,
             same_mode=same_mode,

@@ -22,6 +22,7 @@ from invsvc_async import ApiKey, Client
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.sqlite_store import SqliteStore
+from invsvc_async.durable.tables import Opening
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.interleavings.execution import BASE
@@ -187,10 +188,10 @@ class Server:
     def __init__(self, kind: str) -> None:
         self.bridge = _Bridge()
         self.kind, self.address = kind, database().at(**{kind: "walk", "silence": SILENCE})
-        self.settings: dict[str, Any] = {}
+        self.how = Opening(kind)
         if kind == "batch":
-            self.settings = {"it": "the batch", "lanes": LANES, "counted": True}
-        first = self._first = PostgresStore(self.address, kind, **self.settings)
+            self.how = Opening(kind, LANES, counted=True, it="the batch")
+        first = self._first = PostgresStore(self.address, self.how)
         session = None if kind == "batch" else Client(BASE, ApiKey("abcdefghij"))._view.session
         self.bridge.run(first.open_for(session, same_mode=False))
         self.schema = first.schema
@@ -237,7 +238,7 @@ class ScriptedPostgres(PostgresStore):
     """The journal of one worker: each transaction is a step, whose reply may be slow."""
 
     def __init__(self, stage: BatchStage, ears: list[Callable[[str], None]], run: str, at: Server) -> None:
-        super().__init__(at.address, at.kind, **at.settings)
+        super().__init__(at.address, at.how)
         self._stage, self._ears, self._run, self._server = stage, ears, run, at
 
     async def open_for(self, *_: Any, **__: Any) -> None:
