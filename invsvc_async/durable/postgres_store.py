@@ -14,11 +14,10 @@ from urllib.parse import parse_qsl, urlencode, urlunsplit
 from msgspec.structs import astuple
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.durable import restored
 from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, columns_of, entry_in
-from invsvc_async.durable.facts import note_fact
+from invsvc_async.durable.facts import FIND, SET
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.restored import SETTLED, PlaceError, place_of, wrong_with_place
+from invsvc_async.durable.restored import SETTLED, PlaceError, mark_restored, place_of, wrong_with_place
 from invsvc_async.durable.scripts import COMMONS
 from invsvc_async.durable.tables import check, create, flags_in, keep
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -230,7 +229,10 @@ class PostgresStore(Pool):
             if "{sqlite}" not in text:
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):
-                    statement = statement.replace(f"${number}::", f"{_literal(array)}::")
+                    texts = (
+                        "NULL" if text is None else "'{}'".format(text.replace("'", "''")) for text in array
+                    )
+                    statement = statement.replace(f"${number}::", f"ARRAY[{', '.join(texts)}]::")
                 yield statement
 
     def find(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str | None]:
@@ -278,17 +280,16 @@ class PostgresStore(Pool):
         # Once it ends, the next one may find an older copy of the database.
         connection.add_termination_listener(lambda _: self._stored_commons.clear())
         await super().connected(connection)
-        place = await self._place_now(connection) if self._place is not None else {}
-        if self._place is None or wrong_with_place(self._place, place) is None:
+        if (before := self._place) is None:
+            return
+        place = await self._dialect.run(connection, place_of())
+        if wrong_with_place(before, place) is None:
             return
         if self._it is not None:
-            self._is_there(self._place, place)
+            self._is_there(before, place)
         self._stored_commons.clear()
         async with connection.transaction(isolation="read_committed"):
-            self._place = await self._checked_place(connection)
-
-    async def _place_now(self, connection: Connection) -> dict[str, str]:
-        return await place_of(connection, f"{self.schema}.entries")
+            self._place = await self._dialect.run(connection, self._checked_place())
 
     async def check_place(self) -> None:
         """
@@ -299,10 +300,10 @@ class PostgresStore(Pool):
             JournalError: The database stayed away.
         """
         try:
-            self._place = await self.ask(self._checked_place)
+            self._place = await self.run(self._checked_place)
         except PlaceError:
             if self._kind == "outbox":  # what is enqueued from now on cannot have been sent
-                await self.rows(_NOTE_LAST, await self.ask(self._note))
+                await self.rows(_NOTE_LAST, _note(await self.run(place_of)))
             raise
         if self._restored or self._moved:
             await self.rows("DELETE FROM {s}facts WHERE name LIKE $1", f"{_NOTED}%")
@@ -312,25 +313,18 @@ class PostgresStore(Pool):
         """Note that nothing is sent any more."""
         self._place = None
 
-    async def _checked_place(self, connection: Connection) -> dict[str, str]:
-        place = await self._place_now(connection)
-        run = partial(self._dialect.run, connection)
-        text = "SELECT name, value FROM {s}facts WHERE name LIKE 'place %' {update}"
-        found = await connection.fetch(*self._dialect.translated(text, ()))
+    def _checked_place(self) -> Script[dict[str, str]]:
+        place = yield from place_of()
+        found = yield "SELECT name, value FROM {s}facts WHERE name LIKE 'place %' {update}", ()
         before = {name.removeprefix("place "): value for name, value in found}
         is_copy = self._restored or not (self._moved or self._is_there(before, place))
         for name, value in place.items():
-            await run(note_fact(f"place {name}", value))
+            yield SET, (f"place {name}", value)
         if is_copy:
             self.marks += 1
-            text = f"SELECT value FROM {self.schema}.facts WHERE name = $1"
-            noted = await connection.fetchval(text, await self._note(connection))
-            await run(restored.mark_restored(None if noted is None else int(noted)))
+            noted = yield FIND, (_note(place),)
+            yield from mark_restored(int(noted[0][0]) if noted else None)
         return place
-
-    async def _note(self, connection: Connection) -> str:
-        """Return the name of the note of the last entry that may have been sent before this place."""
-        return f"{_NOTED}{sorted((await self._place_now(connection)).items())}"
 
     def _is_there(self, before: dict[str, str], place: dict[str, str]) -> bool:
         """Return whether *place* is the one *before*; raise if it is not, and people must be asked."""
@@ -495,9 +489,9 @@ class PostgresStore(Pool):
             self._stored_commons.update(number for number, _ in fresh)
 
 
-def _literal(array: list[str | None]) -> str:
-    texts = ("NULL" if text is None else "'{}'".format(text.replace("'", "''")) for text in array)
-    return f"ARRAY[{', '.join(texts)}]"
+def _note(place: dict[str, str]) -> str:
+    """Return the name of the note of the last entry that may have been sent before this *place*."""
+    return f"{_NOTED}{sorted(place.items())}"
 
 
 def _dialect_in(schema: str, part: int | None, kind: str) -> PostgresDialect:

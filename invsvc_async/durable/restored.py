@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from invsvc_async.durable.tables import Opening
-    from invsvc_async.storage.dialect import Connection, Script
+    from invsvc_async.storage.dialect import Script
 
 __all__ = ["FACT", "IS_OPEN", "SETTLED", "Mark", "close_restored", "last_of", "mark_restored"]
 __all__ += ["Epoch", "PlaceError", "Standing", "fact", "place_of", "wrong_with", "wrong_with_place"]
@@ -47,9 +47,10 @@ SELECT max(done_at) FROM (SELECT done_at FROM {s}entries ORDER BY seq DESC LIMIT
 """
 _PLACE: Final = """
 SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
-    to_regclass($1)::oid::text AS entries
+    to_regclass('{s}entries')::oid::text AS entries
 """
 _SYSTEM: Final = "SELECT system_identifier::text FROM pg_control_system()"
+_MAY_ASK: Final = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
 SETTLED: Final = (
     "%s. Its open writes are settled as if they had been sent again since. What was written after the copy "
     "was made is not in it: look for those writes in your own records."
@@ -108,22 +109,22 @@ def wrong_with_place(before: Mapping[str, str], place: Mapping[str, str]) -> str
     return None
 
 
-async def place_of(connection: Connection, entries: str) -> dict[str, str]:
+def place_of() -> Script[dict[str, str]]:
     """
-    Return the place of the table *entries*.
+    Return the place of a store in PostgreSQL.
 
     Raises:
         ConnectionError: The server is a standby, or still recovers, so its timeline is not decided.
     """
-    place = dict(await connection.fetchrow(_PLACE, entries))
-    if place["timeline"] is None:
+    [(timeline, entries)] = yield _PLACE, ()
+    if timeline is None:
         raise ConnectionError("it is a standby, or still recovers")
-    may_ask = await connection.fetchval("SELECT has_function_privilege('pg_control_system()', 'EXECUTE')")
-    if may_ask:
-        place["system"] = await connection.fetchval(_SYSTEM)
-    return {
-        name: value for name, value in place.items() if value is not None
-    }  # without a table: statements fail
+    place = {"timeline": timeline}
+    if entries is not None:  # otherwise statements fail
+        place["entries"] = entries
+    if (yield _MAY_ASK, ())[0][0]:
+        [(place["system"],)] = yield _SYSTEM, ()
+    return place
 
 
 # --- of a file

@@ -310,9 +310,7 @@ class Outbox:
         options_of(self._client).session.transport.check_loop()
         self._dispatching = True
         send = partial(self._send, grace)
-        tasks = [
-            asyncio.create_task(self._steadily("nothing is sent", send)),
-        ]
+        tasks = [asyncio.create_task(self._steadily("nothing is sent", send))]
         if self._store.is_shared:
             tasks.append(asyncio.create_task(self._tell()))
         if on_result is not None:

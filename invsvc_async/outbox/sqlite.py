@@ -117,22 +117,18 @@ class SqliteOutbox(OutboxEntries):
             await self.facts.check_client(
                 self._session, "outbox", same_mode=self._same_mode, reading=self._how.reading
             )
-            await self._open_table()
+            name = f"outbox {self._path}"
+            same = SameFile(self._path.resolve(), name, "all that use it")
+            connect = partial(_connected, self._path, name, reading=self._how.reading)
+            writer = Writer(name, connect, check=same.check)
+            await writer.start()
+            same.remember()
+            self._writer = writer
             if not self._how.reading:
                 await self._belongs_together()
         except BaseException:
             await self.aclose()
             raise
-
-    async def _open_table(self) -> None:
-        name = f"outbox {self._path}"
-        same = SameFile(self._path.resolve(), name, "all that use it")
-        writer = Writer(
-            name, partial(_connected, self._path, name, reading=self._how.reading), check=same.check
-        )
-        await writer.start()
-        same.remember()
-        self._writer = writer
 
     async def _belongs_together(self) -> None:
         """Check that the journal is the one that has moved rows of this file."""
