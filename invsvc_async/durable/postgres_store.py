@@ -256,9 +256,7 @@ class PostgresStore(Pool):
                     return str(schema)
                 others.append(schema)
         if same_mode and len(others) > 1:
-            text = (
-                _CREDENTIAL.format(schema="SCHEMA").partition(" ON ")[0].replace("$1", f"'credential {mine}'")
-            )
+            text = f"INSERT INTO SCHEMA.facts (name, value) VALUES ('credential {mine}', '')"
             raise JournalError(
                 f"{self._name}: several credentials have an {self._kind} here, perhaps of other teams, and "
                 f"same_mode does not say which one is continued. Find its schema among {', '.join(others)}, "

@@ -12,8 +12,8 @@ from invsvc_async.outbox.entries import OutboxEntries, not_there
 if TYPE_CHECKING:
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.outbox.caller_connections import Database
-    from invsvc_async.outbox.entries import NewWrite
-    from invsvc_async.storage.dialect import Cell, Script
+    from invsvc_async.outbox.entries import NewWrite, Statement
+    from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["PostgresOutbox"]
@@ -65,11 +65,9 @@ class PostgresOutbox(OutboxEntries):
         yield _COMMON.format(schema=schema), (new.common, new.common_text)
         return schema
 
-    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Cell, ...]]:
+    def _statements(self, place: str, new: NewWrite) -> tuple[Statement, Statement]:
         lane = self.lane_of(new.key, new.thing)
         text = _INSERT.format(schema=place, lock=_NO_LOCK if new.thing is None else _LOCK)
         turn = int.from_bytes(blake2b(f"{place} {new.thing}".encode(), digest_size=8).digest(), signed=True)
-        return text, (place, str(lane), lane, *new.columns(), new.common, turn)
-
-    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Cell, ...]]:
-        return f"SELECT digest FROM {place}.entries WHERE key = CAST($1 AS text)", (key,)
+        find = f"SELECT digest FROM {place}.entries WHERE key = CAST($1 AS text)"
+        return (text, (place, str(lane), lane, *new.columns(), new.common, turn)), (find, (new.key,))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.tables import Opening
     from invsvc_async.outbox.caller_connections import Database
-    from invsvc_async.outbox.entries import NewWrite
+    from invsvc_async.outbox.entries import NewWrite, Statement
     from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
@@ -207,12 +207,10 @@ class SqliteOutbox(OutboxEntries):
             raise not_there(session)
         return session.base_url
 
-    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Cell, ...]]:
+    def _statements(self, place: str, new: NewWrite) -> tuple[Statement, Statement]:
         # SQLite has one writer at a time, so the numbers are in the order of the commits.
-        return _INSERT, (place, *new.columns(), new.common, new.common_text)
-
-    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Cell, ...]]:
-        return _DIGEST, (place, key)
+        insert = _INSERT, (place, *new.columns(), new.common, new.common_text)
+        return insert, (_DIGEST, (place, new.key))
 
     # --- sending
 
