@@ -59,6 +59,7 @@ _IN_USE = {
     "The commands list and show, and Outbox.open(…, reading=True), work beside it."
 }
 _IN_USE_OTHERWISE = "Wait for that process, stop it, or use another path."
+_GONE = "was dropped, or is done. Nothing is sent for it."
 _LOOK_EVERY = 10_000  # steps of SQLite, a millisecond, between looks whether the opening was given up
 # The lock of the file shows that whoever had it before is dead.
 _FREE = "UPDATE lanes SET owner = NULL"
@@ -319,9 +320,7 @@ class SqliteStore:
     def _store_group(
         self, connection: sqlite3.Connection, values: list[tuple[Entry, Lane, Left | None]]
     ) -> list[LostLaneError | None]:
-        last = {
-            (entry.key, entry.seq): (entry, lane, left) for entry, lane, left in values
-        }  # the later counts
+        last = {(each[0].key, each[0].seq): each for each in values}  # the later counts
         new = [(entry, lane) for entry, lane, _ in last.values() if not entry.seq]
         sent = [(entry, left) for entry, _, left in last.values() if entry.seq]
         lost: set[tuple[str, int]] = set()
@@ -343,12 +342,8 @@ class SqliteStore:
         self._sends += sum(
             entry.state is State.SENDING and name not in lost for name, (entry, *_) in last.items()
         )
-        return [
-            LostLaneError(f"entry {entry.key!r} was dropped, or is done. Nothing is sent for it.")
-            if (entry.key, entry.seq) in lost
-            else None
-            for entry, *_ in values
-        ]
+        gone = {name: LostLaneError(f"entry {name[0]!r} {_GONE}") for name in lost}
+        return [gone.get((entry.key, entry.seq)) for entry, *_ in values]
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
         """Repeat beside the file how many sends a group has stored."""
