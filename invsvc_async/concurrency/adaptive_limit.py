@@ -69,6 +69,7 @@ class AdaptiveLimit:
         self._begun: OrderedDict[object, float] = OrderedDict()  # requests that count, the oldest first
         self._hanging: set[object] = set()  # the others
         self._latency: float | None = None  # a running mean of logarithms
+        self._patience = self._SOONEST  # s after which a request in flight does not count any more
         self._answered = -inf  # when the latest request that was answered began
 
     # --- requests in flight
@@ -90,8 +91,7 @@ class AdaptiveLimit:
 
     def next_hangs_at(self) -> float:
         """Return when the next request in flight stops counting."""
-        usual = 0.0 if self._latency is None else exp(self._latency)
-        return next(iter(self._begun.values()), inf) + max(self._SOONEST, self._HANGS * usual)
+        return next(iter(self._begun.values()), inf) + self._patience
 
     # --- what answers show
 
@@ -114,6 +114,7 @@ class AdaptiveLimit:
         latency = log(max(ended - started, 1e-6))
         before = latency if self._latency is None else self._latency
         self._latency = before + self._NEWEST * (latency - before)
+        self._patience = max(self._SOONEST, self._HANGS * exp(self._latency))
         if started < self._since:
             return  # it was made under another size
         # A round has the requests that began in an interval: counting those that end favours quick ones.
