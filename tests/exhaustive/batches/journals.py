@@ -120,8 +120,8 @@ class FileJournal:
 
     def entries(self, _run: str, *, restored: bool) -> BatchEntries:
         """Return what a process opens."""
-        store = ScriptedFile(self.path, "a batch", it="the batch", lanes=1, counted=True, restored=restored)
-        return BatchEntries(store)
+        how = Opening("batch", 1, counted=True, it="the batch", restored=restored)
+        return BatchEntries(ScriptedFile(self.path, how))
 
     def copy(self) -> None:
         """Copy the journal, without the file beside it."""
