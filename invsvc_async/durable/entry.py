@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.dialect import Cell
 
-__all__ = [
-    "ANSWERED", "ENTRY", "SENT", "Entry", "LostLaneError", "State", "columns_of", "entry_in", "unreadable",
-]  # fmt: skip
+__all__ = ["ENTRY", "SENT", "Entry", "LostLaneError", "State", "columns_of", "entry_in", "unreadable"]
+__all__ += ["ANSWERED"]
 
 
 ANSWERED = "="  # before the id of a claim if an answer contained it; other claims may come from a match

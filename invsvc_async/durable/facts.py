@@ -90,10 +90,6 @@ class Facts:
         """Set one to *value*, or delete it, soon; it need not be awaited."""
         noting = asyncio.create_task(self._store.run(lambda: note_fact(name, value)))
         self._noting.add(noting)
-        noting.add_done_callback(self._noted)
+        noting.add_done_callback(self._noting.discard)
+        noting.add_done_callback(lambda noted: noted.cancelled() or noted.exception())  # which retrieves it
         return noting
-
-    def _noted(self, noting: asyncio.Task[None]) -> None:
-        self._noting.discard(noting)
-        if not noting.cancelled():
-            noting.exception()  # mark it as retrieved

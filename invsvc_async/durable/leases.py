@@ -43,10 +43,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script
 
-__all__ = [
-    "LEASE", "Lane", "Leases", "Sign", "dead", "end_lane", "living", "new_lane", "pause_of",
-    "show_life", "status_of",
-]  # fmt: skip
+__all__ = ["LEASE", "Lane", "Leases", "Sign", "pause_of", "status_of"]
+__all__ += ["dead", "end_lane", "living", "member_of", "new_lane", "show_life"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 

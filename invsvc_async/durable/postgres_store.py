@@ -8,25 +8,22 @@ import re
 from functools import partial
 from hashlib import blake2b
 from random import randrange
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
-import attrs
 from msgspec.structs import astuple
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.durable import restored
 from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, columns_of, entry_in
-from invsvc_async.durable.facts import note_fact
+from invsvc_async.durable.facts import FIND, SET
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.restored import SETTLED, PlaceError, place_of, wrong_with_place
+from invsvc_async.durable.restored import SETTLED, PlaceError, mark_restored, place_of, wrong_with_place
 from invsvc_async.durable.scripts import COMMONS
-from invsvc_async.durable.tables import check_lanes, create, flags_in, keep
+from invsvc_async.durable.tables import check, create, flags_in, keep
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.dialect import PostgresDialect
 from invsvc_async.storage.postgres_pool import AT_ONCE, AWAY, DURABLY, PATIENCE, Pool
-from invsvc_async.storage.table_version import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.tables import Opening
     from invsvc_async.storage.dialect import Cell, Connection, Script
     from invsvc_async.transport.session import ClientState
 
@@ -123,8 +121,7 @@ INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 
 """
 
 
-@attrs.define(eq=False)
-class _Given:
+class _Given(NamedTuple):
     """An entry to be stored, if *lane* is still owned."""
 
     entry: Entry
@@ -135,25 +132,19 @@ class _Given:
 
 class PostgresStore(Pool):
     """
-    The store of *kind* (``"batch"``, ``"outbox"`` or ``"journal"``) in the database at *address*.
-
-    A new one has so many *lanes*, and with *counted*, it counts its entries.
+    The store in the database at *address*.
 
     The address has besides PostgreSQL's own settings the name of one of several stores and, in seconds, how
     long a process that gives no sign of life counts as living: ``?outbox=NAME&silence=10``.
 
     A batch is known by its name.  Of a journal or outbox, each base URL has one of its own.
 
-    With *it*, what errors advise to run, each credential has a store of its own, which is only used in its
-    place: in another one it is refused, unless it is *restored*, which marks it as one that may lack sends,
-    or *moved*, which accepts it as complete.  Without, all credentials share it, and another place is logged
-    and marks it.
+    If errors advise to run something, each credential has a store of its own. Otherwise all share one.
     """
 
-    def __init__(
-        self, address: str, kind: str, *, it: str | None = None, lanes: int = 0, counted: bool = False,
-        create: bool = True, reading: bool = False, restored: bool = False, moved: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, address: str, how: Opening) -> None:
+        self._how, self._kind, self._it = how, how.kind, how.it
+        kind = how.kind
         parts = split(address, f"the {kind}'s address")
         query = dict(parse_qsl(parts.query))
         self.silence: float
@@ -161,12 +152,12 @@ class PostgresStore(Pool):
         plain = urlunsplit(parts._replace(query=urlencode(query)))
         patience = _TO_WRITE if kind == "journal" else PATIENCE
         super().__init__(plain, f"the {kind}'s database", size=6, patience=patience)  # one of them listens
-        self._kind, self._it, self._create, self._reading = kind, it, create and not reading, reading
-        self.lanes: int = lanes
-        self.part: int | None = randrange(_PARTS) if counted else None
+        self._create = how.create and not how.reading
+        self.lanes: int = how.lanes
+        self.part: int | None = randrange(_PARTS) if how.counted else None
         if not self._create:  # it is looked at
             self.to_open = AT_ONCE
-        self._restored, self._moved = restored, moved  # until the place is checked: they are about one start
+        self._restored, self._moved = how.restored, how.moved  # until the place is checked
         self._place: dict[str, str] | None = None  # once it is checked
         self.schema: str = ""  # once it is open
         self.marks: int = 0
@@ -184,7 +175,7 @@ class PostgresStore(Pool):
             raise ConfigurationError(f"{self._kind}: belongs to no client. Pass it to one.")
         prepare = partial(self._prepare, session=session, same_mode=same_mode)
         await self.connect(prepare, application_name=f"invsvc {self._kind}")
-        if not self._reading and self._kind != "outbox":  # which does so before it sends
+        if not self._how.reading and self._kind != "outbox":  # which does so before it sends
             try:
                 await self.check_place()
             except BaseException:
@@ -213,12 +204,8 @@ class PostgresStore(Pool):
                 raise self._none_here("")
             if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
                 await connection.execute(f"CREATE SCHEMA {self.schema}")
-            counted = self.part is not None
-            await self._dialect.run(connection, create(lanes=self.lanes, counted=counted, **facts))
-        text = f"SELECT value FROM {self.schema}.facts WHERE name = 'schema'"
-        check_version(self._name, await connection.fetchval(text))
-        text = f"SELECT count(*) FROM {self.schema}.lanes"
-        check_lanes(self._name, await connection.fetchval(text), self.lanes)
+            await self._dialect.run(connection, create(self._how, **facts))
+        await self._dialect.run(connection, check(self._name, self._how, self._kind))
         if mine is not None:
             await connection.execute(_CREDENTIAL.format(schema=self.schema), f"credential {mine}")
 
@@ -238,11 +225,14 @@ class PostgresStore(Pool):
         schema = self._own_schema(base_url, session.credential.fingerprint(base_url) or "")
         dialect = _dialect_in(schema, self.part, self._kind)
         yield f"CREATE SCHEMA {schema}"
-        for text, values in create(lanes=self.lanes, counted=False, kind=self._kind, base_url=base_url):
+        for text, values in create(self._how, kind=self._kind, base_url=base_url):
             if "{sqlite}" not in text:
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):
-                    statement = statement.replace(f"${number}::", f"{_literal(array)}::")
+                    texts = (
+                        "NULL" if text is None else "'{}'".format(text.replace("'", "''")) for text in array
+                    )
+                    statement = statement.replace(f"${number}::", f"ARRAY[{', '.join(texts)}]::")
                 yield statement
 
     def find(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str | None]:
@@ -266,9 +256,7 @@ class PostgresStore(Pool):
                     return str(schema)
                 others.append(schema)
         if same_mode and len(others) > 1:
-            text = (
-                _CREDENTIAL.format(schema="SCHEMA").partition(" ON ")[0].replace("$1", f"'credential {mine}'")
-            )
+            text = f"INSERT INTO SCHEMA.facts (name, value) VALUES ('credential {mine}', '')"
             raise JournalError(
                 f"{self._name}: several credentials have an {self._kind} here, perhaps of other teams, and "
                 f"same_mode does not say which one is continued. Find its schema among {', '.join(others)}, "
@@ -290,17 +278,16 @@ class PostgresStore(Pool):
         # Once it ends, the next one may find an older copy of the database.
         connection.add_termination_listener(lambda _: self._stored_commons.clear())
         await super().connected(connection)
-        place = await self._place_now(connection) if self._place is not None else {}
-        if self._place is None or wrong_with_place(self._place, place) is None:
+        if (before := self._place) is None:
+            return
+        place = await self._dialect.run(connection, place_of())
+        if wrong_with_place(before, place) is None:
             return
         if self._it is not None:
-            self._is_there(self._place, place)
+            self._is_there(before, place)
         self._stored_commons.clear()
         async with connection.transaction(isolation="read_committed"):
-            self._place = await self._checked_place(connection)
-
-    async def _place_now(self, connection: Connection) -> dict[str, str]:
-        return await place_of(connection, f"{self.schema}.entries")
+            self._place = await self._dialect.run(connection, self._checked_place())
 
     async def check_place(self) -> None:
         """
@@ -311,10 +298,10 @@ class PostgresStore(Pool):
             JournalError: The database stayed away.
         """
         try:
-            self._place = await self.ask(self._checked_place)
+            self._place = await self.run(self._checked_place)
         except PlaceError:
             if self._kind == "outbox":  # what is enqueued from now on cannot have been sent
-                await self.rows(_NOTE_LAST, await self.ask(self._note))
+                await self.rows(_NOTE_LAST, _note(await self.run(place_of)))
             raise
         if self._restored or self._moved:
             await self.rows("DELETE FROM {s}facts WHERE name LIKE $1", f"{_NOTED}%")
@@ -324,25 +311,18 @@ class PostgresStore(Pool):
         """Note that nothing is sent any more."""
         self._place = None
 
-    async def _checked_place(self, connection: Connection) -> dict[str, str]:
-        place = await self._place_now(connection)
-        run = partial(self._dialect.run, connection)
-        text = "SELECT name, value FROM {s}facts WHERE name LIKE 'place %' {update}"
-        found = await connection.fetch(*self._dialect.translated(text, ()))
+    def _checked_place(self) -> Script[dict[str, str]]:
+        place = yield from place_of()
+        found = yield "SELECT name, value FROM {s}facts WHERE name LIKE 'place %' {update}", ()
         before = {name.removeprefix("place "): value for name, value in found}
         is_copy = self._restored or not (self._moved or self._is_there(before, place))
         for name, value in place.items():
-            await run(note_fact(f"place {name}", value))
+            yield SET, (f"place {name}", value)
         if is_copy:
             self.marks += 1
-            text = f"SELECT value FROM {self.schema}.facts WHERE name = $1"
-            noted = await connection.fetchval(text, await self._note(connection))
-            await run(restored.mark_restored(None if noted is None else int(noted)))
+            noted = yield FIND, (_note(place),)
+            yield from mark_restored(int(noted[0][0]) if noted else None)
         return place
-
-    async def _note(self, connection: Connection) -> str:
-        """Return the name of the note of the last entry that may have been sent before this place."""
-        return f"{_NOTED}{sorted((await self._place_now(connection)).items())}"
 
     def _is_there(self, before: dict[str, str], place: dict[str, str]) -> bool:
         """Return whether *place* is the one *before*; raise if it is not, and people must be asked."""
@@ -489,12 +469,9 @@ class PostgresStore(Pool):
             stored.update((key, 0) for (key,) in await self.rows(text, *values))
         if sent := [each for each in given if each.entry.seq]:
             rows = [
-                (
-                    each.entry.seq, each.entry.key, each.lane.number, each.lane.token, each.entry.taker,
-                    *columns_of(each.entry),
-                )
-                for each in sent
-            ]  # fmt: skip
+                (entry.seq, entry.key, lane.number, lane.token, entry.taker, *columns_of(entry))
+                for entry, lane, *_ in sent
+            ]
             lanes = list({each.lane.number for each in sent})
             left = [(each.entry.seq, *astuple(each.left)) for each in sent if each.left is not None]
             text = _PUT[self.part is not None, bool(left)]
@@ -510,9 +487,9 @@ class PostgresStore(Pool):
             self._stored_commons.update(number for number, _ in fresh)
 
 
-def _literal(array: list[str | None]) -> str:
-    texts = ("NULL" if text is None else "'{}'".format(text.replace("'", "''")) for text in array)
-    return f"ARRAY[{', '.join(texts)}]"
+def _note(place: dict[str, str]) -> str:
+    """Return the name of the note of the last entry that may have been sent before this *place*."""
+    return f"{_NOTED}{sorted(place.items())}"
 
 
 def _dialect_in(schema: str, part: int | None, kind: str) -> PostgresDialect:

@@ -30,12 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from invsvc_async.storage.dialect import Connection, Script
+    from invsvc_async.durable.tables import Opening
+    from invsvc_async.storage.dialect import Script
 
-__all__ = [
-    "FACT", "IS_OPEN", "SETTLED", "Epoch", "Mark", "PlaceError", "Standing", "close_restored",
-    "fact", "last_of", "mark_restored", "place_of", "wrong_with", "wrong_with_place",
-]  # fmt: skip
+__all__ = ["FACT", "IS_OPEN", "SETTLED", "Mark", "close_restored", "last_of", "mark_restored"]
+__all__ += ["Epoch", "PlaceError", "Standing", "fact", "place_of", "wrong_with", "wrong_with_place"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -48,9 +47,10 @@ SELECT max(done_at) FROM (SELECT done_at FROM {s}entries ORDER BY seq DESC LIMIT
 """
 _PLACE: Final = """
 SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
-    to_regclass($1)::oid::text AS entries
+    to_regclass('{s}entries')::oid::text AS entries
 """
 _SYSTEM: Final = "SELECT system_identifier::text FROM pg_control_system()"
+_MAY_ASK: Final = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
 SETTLED: Final = (
     "%s. Its open writes are settled as if they had been sent again since. What was written after the copy "
     "was made is not in it: look for those writes in your own records."
@@ -109,22 +109,22 @@ def wrong_with_place(before: Mapping[str, str], place: Mapping[str, str]) -> str
     return None
 
 
-async def place_of(connection: Connection, entries: str) -> dict[str, str]:
+def place_of() -> Script[dict[str, str]]:
     """
-    Return the place of the table *entries*.
+    Return the place of a store in PostgreSQL.
 
     Raises:
         ConnectionError: The server is a standby, or still recovers, so its timeline is not decided.
     """
-    place = dict(await connection.fetchrow(_PLACE, entries))
-    if place["timeline"] is None:
+    [(timeline, entries)] = yield _PLACE, ()
+    if timeline is None:
         raise ConnectionError("it is a standby, or still recovers")
-    may_ask = await connection.fetchval("SELECT has_function_privilege('pg_control_system()', 'EXECUTE')")
-    if may_ask:
-        place["system"] = await connection.fetchval(_SYSTEM)
-    return {
-        name: value for name, value in place.items() if value is not None
-    }  # without a table: statements fail
+    place = {"timeline": timeline}
+    if entries is not None:  # otherwise statements fail
+        place["entries"] = entries
+    if (yield _MAY_ASK, ())[0][0]:
+        [(place["system"],)] = yield _SYSTEM, ()
+    return place
 
 
 # --- of a file
@@ -194,17 +194,14 @@ class Epoch:
     """
     The count of sends of the journal that errors call *name*, in it and in the file at *path* beside it.
 
-    With *restored*, a journal that may lack sends is accepted, and *mark* notes so in the same transaction.
-    With *moved*, one whose file is missing is accepted as complete. *it* is what errors advise to run;
-    without it, each journal is accepted, and one that may lack sends is logged as an error and marked.
+    One that may lack sends is treated as *how* says, and if it is accepted, *mark* notes so in the same
+    transaction.  ``moved`` is about one whose file is missing.
     """
 
     _path: Path
     _name: str
     _mark: Callable[[sqlite3.Connection], None]
-    _it: str | None
-    _restored: bool = False
-    _moved: bool = False
+    _how: Opening
     _number: int = attrs.field(init=False, default=-1)
     _standing: Standing = attrs.field(init=False, default=Standing("", 0))
 
@@ -229,11 +226,11 @@ class Epoch:
         counted = fact(connection, "sends")
         journal = None if counted is None else Standing(str(fact(connection, "epoch")), int(counted))
         wrong = wrong_with(journal, beside)
-        restored = self._restored
-        if wrong is not None and not (restored or (self._moved and beside is None)):
-            if self._it is not None:
+        restored = self._how.restored
+        if wrong is not None and not (restored or (self._how.moved and beside is None)):
+            if self._how.it is not None:
                 advice = "Nothing was sent" if wrong.startswith(_ANOTHER) else _OTHERWISE
-                words = f"{wrong}. {advice}.".format(beside=self._path.name, it=self._it)
+                words = f"{wrong}. {advice}.".format(beside=self._path.name, it=self._how.it)
                 raise JournalError(f"{self._name}: {words}")
             what = wrong.partition(". ")[0].format(beside=self._path.name)
             log.error(SETTLED, f"{self._name}: {what}")

@@ -8,6 +8,7 @@ whose result is what they found add it to a set that outlasts the runs.
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
@@ -27,12 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Cell, Script
 
-__all__ = [
-    "COMMONS", "KNOWN", "add", "drop", "empty", "find_old", "keep_verdicts", "may_drop", "numbers", "prune",
-    "reopen", "take_verdicts",
-]  # fmt: skip
+__all__ = ["COMMONS", "KNOWN", "add", "drop", "empty", "find_old", "may_drop", "numbers", "prune", "reopen"]
+__all__ += ["keep_verdicts", "take_verdicts"]
 
 # What is known of an entry under a key.
 KNOWN: Final = "SELECT key, seq, digest, state, done_at FROM {s}entries WHERE key {any 1 text}"
@@ -49,6 +48,7 @@ _NEXT: Final = "{sqlite}UPDATE sqlite_sequence SET seq = seq + $1 WHERE name = '
 _NEW: Final = """seq:bigint place:bigint key:text lane:bigint thing:text digest:text operation:text
     state:smallint common:bigint intent:text"""
 _COLUMNS: Final = "seq, place, key, lane, thing, digest, operation, state, common, intent"
+_columns_of: attrgetter[tuple[Cell, ...]] = attrgetter(*_COLUMNS.split(", ")[2:])
 _ADD: Final = f"""
 INSERT INTO {{s}}entries ({_COLUMNS}) SELECT {_COLUMNS} FROM {{rows 1 {_NEW}}} WHERE true
     ON CONFLICT (key) DO NOTHING RETURNING seq
@@ -141,20 +141,11 @@ def add(
     yield COMMONS, ([(number, commons[number]) for number in {e.common for e in entries if e.common}],)
     given = yield from numbers(len(entries))
     ours.update(given)
-    rows = [
-        (
-            seq, seq, entry.key, entry.lane, entry.thing, entry.digest, entry.operation, int(entry.state),
-            entry.common, entry.intent,
-        )
-        for seq, entry in zip(given, entries, strict=True)
-    ]  # fmt: skip
-    new = yield _ADD, (rows,)
+    numbered = [*zip(given, entries, strict=True)]
+    new = yield _ADD, ([(seq, seq, *_columns_of(entry)) for seq, entry in numbered],)
     yield from count(part, {(State.TO_DO, "", 0): len(new)})
     if len(new) == len(entries):
-        return {
-            entry.key: (seq, entry.digest, int(entry.state), None)
-            for seq, entry in zip(given, entries, strict=True)
-        }
+        return {entry.key: (seq, entry.digest, int(entry.state), None) for seq, entry in numbered}
     found = yield KNOWN, ([entry.key for entry in entries],)
     return {key: (seq, digest, state, done_at) for key, seq, digest, state, done_at in found}
 

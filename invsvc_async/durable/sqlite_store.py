@@ -15,7 +15,7 @@ from msgspec.structs import astuple
 from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, State, columns_of, entry_in
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import Epoch, fact, mark_restored
-from invsvc_async.durable.tables import check_lanes, create, keep
+from invsvc_async.durable.tables import check, create, keep
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect, slices
@@ -23,7 +23,6 @@ from invsvc_async.storage.file_lock import FileLock, LockedConnection, check_nam
 from invsvc_async.storage.private_file import make_database_private
 from invsvc_async.storage.sqlite_file import SameFile, check_file, opened_as
 from invsvc_async.storage.sqlite_writer import Writer, transaction
-from invsvc_async.storage.table_version import check_version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.tables import Opening
     from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
@@ -49,11 +49,17 @@ DIALECT = SqliteDialect(
 _APPLICATION = 0x1A5C_BA7C  # marks the file as one of this package
 _CANNOT_WRITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 _PATIENCE = 5.0  # s to wait for a lock of another program
+_CALLED = {
+    "batch": "a batch",
+    "outbox": "the journal of an outbox",
+    "journal": "the journal of a client",
+}
 _IN_USE = {
-    "the journal of an outbox": "Call retry, drop or prune of the outbox in that process, or stop it first. "
+    "outbox": "Call retry, drop or prune of the outbox in that process, or stop it first. "
     "The commands list and show, and Outbox.open(…, reading=True), work beside it."
 }
 _IN_USE_OTHERWISE = "Wait for that process, stop it, or use another path."
+_GONE = "was dropped, or is done. Nothing is sent for it."
 _LOOK_EVERY = 10_000  # steps of SQLite, a millisecond, between looks whether the opening was given up
 # The lock of the file shows that whoever had it before is dead.
 _FREE = "UPDATE lanes SET owner = NULL"
@@ -75,41 +81,35 @@ WHERE true ON CONFLICT (thing) DO UPDATE SET place = max(s.place, excluded.place
 
 class SqliteStore:
     """
-    The store of *kind* in the file at *path*.
+    The store in the file at *path*.
 
-    A file that was put back from an older copy is recognised by the file ``.epoch`` beside it.  *it* is what
-    errors advise to run; without it, that is logged, and what is open is settled as if it had been sent
-    since.  *restored* and *moved* are as in :class:`Epoch`.  A new file has so many *lanes*, and with
-    *counted*, it counts its entries.
-
-    With *reading*, nothing is changed, and another process may own the file.
+    A file that was put back from an older copy is recognised by the file ``.epoch`` beside it.
     """
 
     silence: float = inf
     marks: int = 0  # at its opening alone
 
-    def __init__(
-        self, path: str | Path, kind: str, *, it: str | None = None, lanes: int = 0, counted: bool = False,
-        reading: bool = False, restored: bool = False, moved: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, path: str | Path, how: Opening) -> None:
         self.path: Path = Path(path).resolve()  # the file has one owner, also through links
         check_path(str(path), "journal")
         self._name = f"journal {self.path}"
-        self._kind, self._reading = kind, reading
+        self.how: Opening = how
+        self._reading = how.reading
+        self._kind = _CALLED.get(how.kind, how.kind)
         self._same = SameFile(self.path, self._name, "all that use it")
-        self._lock = FileLock(self.path, self._name, _IN_USE.get(kind, _IN_USE_OTHERWISE))
+        self._lock = FileLock(self.path, self._name, _IN_USE.get(how.kind, _IN_USE_OTHERWISE))
         self._writer: Writer | None = None
         self._starting: Writer | None = None  # its connection is being opened
         self._given_up = threading.Event()  # the opening: the check of a large file takes a minute
-        self.lanes: int = lanes
-        self.part: int | None = 0 if counted else None
+        self.lanes: int = how.lanes
+        self.part: int | None = 0 if how.counted else None
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
         self._stored_commons: set[int] = set()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
         beside = self.path.with_name(f"{self.path.name}.epoch")
-        self._epoch = Epoch(beside, self._name, _mark, it, restored, moved)
+        self._epoch = Epoch(beside, self._name, _mark, how)
 
     async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
         """
@@ -282,7 +282,7 @@ class SqliteStore:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         empty = self._check_application(connection)
         if not empty:
-            check_version(self._name, fact(connection, "schema"))
+            DIALECT.run(connection, check(self._name, self.how, self._kind))
         if self._reading and empty:
             raise JournalError(f"{self._name}: the file has no journal yet. Check the path, or run it first.")
         if self._reading:
@@ -294,14 +294,10 @@ class SqliteStore:
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
         if empty:
             with transaction(connection, "BEGIN IMMEDIATE"):
-                tables = create(lanes=self.lanes, counted=self.part is not None, kind=self._kind)
-                DIALECT.run(connection, tables)
+                DIALECT.run(connection, create(self.how, kind=self._kind))
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         elif fact(connection, "open") not in {None, opened_as(self.path)}:
             check_file(connection, self._name)  # a key that an index lost would be sent again as new
-        if (kind := fact(connection, "kind")) != self._kind:
-            raise JournalError(f"{self._name}: it is {kind}, not {self._kind}. Choose another path.")
-        check_lanes(self._name, connection.execute("SELECT count(*) FROM lanes").fetchone()[0], self.lanes)
         self._stored_commons.clear()  # of an earlier opening: it may be an older copy now
         self._load_commons(connection)
         if not self._reading:
@@ -324,9 +320,7 @@ class SqliteStore:
     def _store_group(
         self, connection: sqlite3.Connection, values: list[tuple[Entry, Lane, Left | None]]
     ) -> list[LostLaneError | None]:
-        last = {
-            (entry.key, entry.seq): (entry, lane, left) for entry, lane, left in values
-        }  # the later counts
+        last = {(each[0].key, each[0].seq): each for each in values}  # the later counts
         new = [(entry, lane) for entry, lane, _ in last.values() if not entry.seq]
         sent = [(entry, left) for entry, _, left in last.values() if entry.seq]
         lost: set[tuple[str, int]] = set()
@@ -348,12 +342,8 @@ class SqliteStore:
         self._sends += sum(
             entry.state is State.SENDING and name not in lost for name, (entry, *_) in last.items()
         )
-        return [
-            LostLaneError(f"entry {entry.key!r} was dropped, or is done. Nothing is sent for it.")
-            if (entry.key, entry.seq) in lost
-            else None
-            for entry, *_ in values
-        ]
+        gone = {name: LostLaneError(f"entry {name[0]!r} {_GONE}") for name in lost}
+        return [gone.get((entry.key, entry.seq)) for entry, *_ in values]
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
         """Repeat beside the file how many sends a group has stored."""

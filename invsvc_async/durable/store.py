@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import parse_qsl, urlencode
 
 from invsvc_async.durable.sqlite_store import SqliteStore
+from invsvc_async.durable.tables import Opening
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import check_path, is_postgres
 
@@ -20,21 +21,13 @@ __all__ = ["Store", "database_at", "file_at", "store_at", "without_names"]
 
 _NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an address
 LANES: Final = 64  # in a database; a file has one
-_CALLED: Final = {
-    "batch": "a batch",
-    "outbox": "the journal of an outbox",
-    "journal": "the journal of a client",
-}
 
 
-def store_at(
-    place: str | Path, kind: str, *, create: bool = True, reading: bool = False, **start: Any
-) -> Store:  # Any: bool
+def store_at(place: str | Path, kind: str, *, create: bool = True, **how: bool) -> Store:
     """
     Return the store of *kind* (``"batch"``, ``"outbox"`` or ``"journal"``) at *place*, not open yet.
 
-    With *reading*, nothing is changed, and another process may have a file. *start* are ``restored`` and
-    ``moved``.
+    The settings are those of :class:`Opening`.
 
     Raises:
         ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed; or an
@@ -42,19 +35,19 @@ def store_at(
         JournalError: A file does not exist, and *create* is false or *reading* is true.
     """
     if is_postgres(str(place)):
-        return database_at(str(place), kind, create=create, reading=reading, **start)
+        return database_at(str(place), kind, create=create, **how)
     check_path(str(place), "journal")
-    if (reading or not create) and not Path(place).exists():
+    if (how.get("reading") or not create) and not Path(place).exists():
         raise JournalError(f"journal {place}: the file does not exist. Check the path.")
-    return file_at(place, kind, reading=reading, **start)
+    return file_at(place, kind, **how)
 
 
-def file_at(path: str | Path, kind: str, **settings: Any) -> SqliteStore:  # Any: bool
+def file_at(path: str | Path, kind: str, **how: bool) -> SqliteStore:
     """Return the store of *kind* in the file at *path*."""
-    return SqliteStore(path, _CALLED[kind], **_of_kind(kind, 1), **settings)
+    return SqliteStore(path, _opening(kind, 1, **how))
 
 
-def database_at(address: str, kind: str, **settings: Any) -> PostgresStore:  # Any: bool
+def database_at(address: str, kind: str, **how: bool) -> PostgresStore:
     """Return the store of *kind* in the database at *address*, if the extra ``postgres`` is installed."""
     try:
         from invsvc_async.durable.postgres_store import PostgresStore
@@ -62,14 +55,13 @@ def database_at(address: str, kind: str, **settings: Any) -> PostgresStore:  # A
         raise ConfigurationError(
             f"{kind}: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
         ) from error
-    return PostgresStore(address, kind, **_of_kind(kind, LANES), **settings)
+    return PostgresStore(address, _opening(kind, LANES, **how))
 
 
-def _of_kind(kind: str, lanes: int) -> dict[str, Any]:  # Any: arguments of both classes
-    """Return what errors advise to run, the number of lanes, and whether entries are counted."""
-    if kind == "journal":  # each process has a lane of its own, and nobody is asked about a copy
-        return {}
-    return {"it": f"the {kind}", "lanes": lanes, "counted": kind == "batch"}
+def _opening(kind: str, lanes: int, **how: bool) -> Opening:
+    # In that of a client, each process has a lane of its own, and nobody is asked about a copy.
+    lanes, it = (0, None) if kind == "journal" else (lanes, f"the {kind}")
+    return Opening(kind, lanes, kind == "batch", it, **how)
 
 
 def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:

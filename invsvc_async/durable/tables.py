@@ -24,10 +24,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from invsvc_async.durable.entry import State
+import attrs
+
+from invsvc_async.durable.entry import SENT, State, columns_of
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import Verdict
-from invsvc_async.storage.table_version import BEGIN_ANEW, VERSION
+from invsvc_async.storage.table_version import BEGIN_ANEW, VERSION, check_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.leases import Lane
     from invsvc_async.storage.dialect import Cell, Script
 
-__all__ = ["TAKER", "check_lanes", "count", "create", "flags_in", "keep"]
+__all__ = ["TAKER", "Opening", "check", "count", "create", "flags_in", "keep"]
 
 _LOST, _OVERTAKEN = '"lost":true', '"overtaken":true'  # in an outcome
 TAKER: Final = "taker"  # the fact that says in a file who gives the verdicts of what is sent now
@@ -46,8 +48,6 @@ _COUNT: Final = """
     FROM {rows 2 state:smallint verdict:text flags:smallint many:bigint} WHERE true
     ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
 """
-_NEW: Final = "key:text lane:bigint token:text state:smallint operation:text common:bigint intent:text"
-_ENDED: Final = "verdict:text outcome:text done_at:bigint"
 # A new entry is inserted.  One that another process has taken over is in another lane, and stays as it is.
 _KEEP: Final = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
@@ -56,13 +56,37 @@ INSERT INTO {{s}}entries AS e
     (place, key, lane, digest, operation, state, common, intent, verdict, outcome, done_at)
 SELECT 0, given.key, given.lane, '', given.operation, given.state, given.common, given.intent, given.verdict,
     given.outcome, given.done_at
-FROM turn CROSS JOIN {{rows 1 {_NEW} {_ENDED}}}
+FROM turn CROSS JOIN {{rows 1 key:text lane:bigint token:text operation:text {SENT}}}
     JOIN owned ON owned.id = given.lane AND owned.owner = given.token WHERE true
 ON CONFLICT (key) DO UPDATE SET state = excluded.state, common = excluded.common, intent = excluded.intent,
     verdict = excluded.verdict, outcome = excluded.outcome, done_at = excluded.done_at
     WHERE e.lane = excluded.lane
 RETURNING key
 """
+
+
+@attrs.frozen
+class Opening:
+    """
+    Of which *kind* a store is, and how it is opened.
+
+    A new one has so many *lanes* (0: each process makes its own), and with *counted*, it counts its entries.
+
+    *it* is what errors advise to run: with it, a store that may lack sends, because it was put back from a
+    copy or is one, is refused, unless it is *restored*, which marks it so, or *moved*, which accepts it as
+    complete.  Without, that is logged, and what is open is settled as if it had been sent since.
+
+    With *reading*, nothing is changed, and another process may own a file.
+    """
+
+    kind: str
+    lanes: int = 0
+    counted: bool = False
+    it: str | None = None
+    create: bool = True
+    reading: bool = False
+    restored: bool = False
+    moved: bool = False
 
 
 def flags_in(table: str) -> str:
@@ -155,22 +179,28 @@ _LANES: Final = "INSERT INTO {s}lanes (owner) SELECT * FROM {rows 1 owner:text}"
 _FACTS: Final = "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:text value:text}"
 
 
-def create(*, lanes: int, counted: bool, **facts: str) -> Script[None]:
-    """Create the tables of a new store, with so many *lanes* that nobody owns, and its *facts*."""
-    texts = [*_TABLES, *_SENDS, *([_TELLS] if lanes else []), *([_COUNTS, *_COUNTING] if counted else [])]
+def create(how: Opening, **facts: str) -> Script[None]:
+    """Create the tables of a new store, with lanes that nobody owns, and its *facts*."""
+    told, counted = [_TELLS] if how.lanes else [], [_COUNTS, *_COUNTING] if how.counted else []
+    texts = [*_TABLES, *_SENDS, *told, *counted]
     for text in texts:
         yield text, ()
     yield _FACTS, ([("schema", str(VERSION)), *facts.items()],)
-    if lanes:
-        yield _LANES, ([(None,)] * lanes,)
+    if how.lanes:
+        yield _LANES, ([(None,)] * how.lanes,)
 
 
-def check_lanes(name: str, found: int, wanted: int) -> None:
-    """Raise JournalError unless what errors call *name* has all lanes that writes are assigned to."""
-    if wanted and found != wanted:
+def check(name: str, how: Opening, kind: str) -> Script[None]:
+    """Raise JournalError unless what errors call *name* is of this version and *kind*, and has all lanes."""
+    facts = dict(map(tuple, (yield "SELECT name, value FROM {s}facts WHERE name IN ('schema', 'kind')", ())))
+    check_version(name, facts.get("schema"))
+    if (found := facts.get("kind")) != kind:
+        raise JournalError(f"{name}: it is {found}, not {kind}. Choose another path.")
+    [(lanes,)] = yield "SELECT count(*) FROM {s}lanes", ()
+    if how.lanes not in (0, lanes):
         raise JournalError(
-            f"{name}: it has {found} lanes instead of {wanted}, so some of its writes would never be sent: a "
-            f"development version of the package made it, or somebody has deleted lanes. {BEGIN_ANEW}."
+            f"{name}: it has {lanes} lanes instead of {how.lanes}, so some of its writes would never be sent"
+            f": a development version of the package made it, or somebody has deleted lanes. {BEGIN_ANEW}."
         )
 
 
@@ -181,12 +211,8 @@ def keep(given: Sequence[tuple[Entry, Lane]]) -> tuple[str, Sequence[Cell]]:
     It returns the keys of those whose lanes are still owned.
     """
     rows = [
-        (
-            entry.key, lane.number, lane.token, int(entry.state), entry.operation, entry.common, entry.intent,
-            entry.verdict, entry.outcome, entry.done_at,
-        )
-        for entry, lane in given
-    ]  # fmt: skip
+        (entry.key, lane.number, lane.token, entry.operation, *columns_of(entry)) for entry, lane in given
+    ]
     return _KEEP, (rows, list({lane.number for _, lane in given}))
 
 

@@ -69,10 +69,8 @@ async def dispatch(
         TransportError: The outbox was restored from a copy, and the service cannot be reached.
     """
     restored = sending.restored = await restored_of(entries.facts, sending.client)
-    if restored is not None:
-        left = await entries.not_done(1)
-        if not left or left[0].seq > restored.through:
-            await entries.store.run(close_restored)
+    if restored is not None and all(e.seq > restored.through for e in await entries.not_done(1)):
+        await entries.store.run(close_restored)
     engine, began, done = Engine(sending), time.monotonic(), 0
 
     def say(lanes: int) -> str:
@@ -103,9 +101,8 @@ async def dispatch(
             done += 1
             on_verdict()
     finally:
-        leaving = asyncio.create_task(leave())
-        ending = [leaving]
+        ending = [asyncio.create_task(leave())]
         await until_ended(ending, lambda: ending.append(asyncio.create_task(engine.stop(0.0))))
-        leaving.result()
+        ending[0].result()
     if (failure := engine.take_failure()) is not None:
         raise failure

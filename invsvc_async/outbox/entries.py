@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from invsvc_async.batch.identity import content_of, thing_of
 from invsvc_async.durable.entries import Entries
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["NewWrite", "OutboxEntries", "not_there"]
+__all__ = ["NewWrite", "OutboxEntries", "Statement", "not_there"]
+
+Statement: TypeAlias = "tuple[str, tuple[Cell, ...]]"  # and its values
 
 _TRIES = 5  # to insert a write whose key others delete at the same time
 
@@ -44,6 +46,10 @@ class NewWrite(Entry, kw_only=True):
             common_text=commons.texts[packed.common],
             intent=packed.text,
         )
+
+    def columns(self) -> tuple[Cell, ...]:
+        """Return what both databases store of it."""
+        return self.key, self.thing, self.digest, self.operation, self.intent
 
 
 class OutboxEntries(Entries, ABC):
@@ -70,11 +76,12 @@ class OutboxEntries(Entries, ABC):
         """
 
     @abstractmethod
-    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Cell, ...]]:
-        """Return the statement that inserts *new* at *place*. It returns no row if the key is not new."""
+    def _statements(self, place: str, new: NewWrite) -> tuple[Statement, Statement]:
+        """
+        Return the statements that insert *new* at *place*, and that select the digest of what is there.
 
-    @abstractmethod
-    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Cell, ...]]: ...
+        The first returns no row if the key is not new.
+        """
 
     def enqueue(self, place: str, new: NewWrite) -> Script[bool]:
         """
@@ -84,10 +91,11 @@ class OutboxEntries(Entries, ABC):
             KeyConflictError: The key has another write.
             JournalError: The rights of the role do not suffice to read what is there.
         """
+        insert, find = self._statements(place, new)
         for _ in range(_TRIES):
-            if (yield self._insertion(place, new)):
+            if (yield insert):
                 return True
-            found = yield self._digest_of(place, new.key)
+            found = yield find
             if found and found[0][0] == new.digest:
                 return False
             if found:

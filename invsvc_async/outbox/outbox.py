@@ -7,7 +7,7 @@ import inspect
 import logging
 import time
 from collections import Counter
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -40,7 +40,7 @@ from invsvc_async.writes.new_intent import new_tag
 from invsvc_async.writes.write import Write, take_over, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
     from pathlib import Path
     from types import TracebackType
 
@@ -86,7 +86,7 @@ class Outbox:
         self._client = sending.client
         self._sending = sending
         self._apart = Commons()  # of what synchronous code enqueues, in any thread
-        self._waiting: set[asyncio.Event] = set()  # those who wait for verdicts
+        self._changed = asyncio.Event()  # set when verdicts are stored or given back, or it is closed
         self._hearing: asyncio.Task[None] | None = None  # of verdicts that other processes have stored
         self._stored = asyncio.Event()  # verdicts were stored, of which other processes are to be told
         self._dispatching = False
@@ -131,10 +131,8 @@ class Outbox:
         Raises:
             ConfigurationError: A setting cannot work.
         """
-        store = outbox_at(
-            path, options_of(client).session, same_mode=same_mode, create=create, restored=restored,
-            moved=moved, reading=reading,
-        )  # fmt: skip
+        how = {"create": create, "restored": restored, "moved": moved, "reading": reading}
+        store = outbox_at(path, options_of(client).session, same_mode=same_mode, **how)
         sending = Sending(
             client=client, concurrency=concurrency, rate=rate, tag=tag, on_secret=on_secret,
             same_mode=same_mode,
@@ -312,9 +310,7 @@ class Outbox:
         options_of(self._client).session.transport.check_loop()
         self._dispatching = True
         send = partial(self._send, grace)
-        tasks = [
-            asyncio.create_task(self._steadily("nothing is sent", send)),
-        ]
+        tasks = [asyncio.create_task(self._steadily("nothing is sent", send))]
         if self._store.is_shared:
             tasks.append(asyncio.create_task(self._tell()))
         if on_result is not None:
@@ -416,47 +412,39 @@ class Outbox:
         self._check_open()
         leases = Leases(self._store.store, options_of(self._client).session.clock, gives=True)
         consumer = Consumer(leases)
-        # Others may have what is not acknowledged: they are woken once this consumer has left.
-        with self._woken() as event:
-            await leases.beat(_ONLOOKER)
-            living = asyncio.create_task(leases.live(_ONLOOKER))
-            try:
-                while self._open:
-                    event.clear()
-                    entry = await consumer.next(_AT_ONCE)
-                    if entry is None:
-                        await set_within(event, _POLL)
-                        continue
-                    yield result_in(entry, self._store.store.commons)
-                    if times := failed[entry.key]:
-                        consumer.give_back(entry, _pause_after(times))
-                    else:
-                        consumer.acknowledge(entry)
-            finally:
-                living.cancel()
-                await consumer.save()
-                await leases.end()
+        await leases.beat(_ONLOOKER)
+        living = asyncio.create_task(leases.live(_ONLOOKER))
+        try:
+            while self._open:
+                changed = self._hear()
+                entry = await consumer.next(_AT_ONCE)
+                if entry is None:
+                    await set_within(changed, _POLL)
+                    continue
+                yield result_in(entry, self._store.store.commons)
+                if times := failed[entry.key]:
+                    consumer.give_back(entry, _pause_after(times))
+                else:
+                    consumer.acknowledge(entry)
+        finally:
+            living.cancel()
+            await consumer.save()
+            await leases.end()
+            self._wake()  # others may have what is not acknowledged
 
-    @contextmanager
-    def _woken(self) -> Generator[asyncio.Event]:
-        """Yield an event that is set when verdicts were stored or given back, or the outbox is closed."""
+    def _hear(self) -> asyncio.Event:
+        """Return an event that is set once verdicts are stored or given back, or the outbox is closed."""
         if self._hearing is None and self._open and self._store.is_shared:
             self._hearing = asyncio.create_task(self._store.store.hear(self._heard))
-        event = asyncio.Event()
-        self._waiting.add(event)
-        try:
-            yield event
-        finally:
-            self._waiting.discard(event)
-            self._wake()
+        return self._changed
 
     def _heard(self, what: str) -> None:
         if what in ("", _VERDICTS):
             self._wake()
 
     def _wake(self) -> None:
-        for event in self._waiting:
-            event.set()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def wait(self, key: str, timeout: float | None = None) -> Outcome[Any]:  # Any: as in get
         """
@@ -473,10 +461,10 @@ class Outbox:
         self._check_loop()
         try:
             async with asyncio.timeout(timeout):
-                with self._woken() as event:
-                    while (outcome := await self.get(key)) is None:
-                        await set_within(event, _POLL)
-                        event.clear()
+                changed = self._hear()
+                while (outcome := await self.get(key)) is None:
+                    await set_within(changed, _POLL)
+                    changed = self._hear()
                 return outcome
         except TimeoutError:
             raise DeadlineExceededError(

@@ -20,17 +20,14 @@ __all__ = ["outbox_at"]
 
 
 def outbox_at(
-    path: str | Path, session: ClientState, *, same_mode: bool = False, create: bool = True,
-    restored: bool = False, moved: bool = False, reading: bool = False,
-) -> OutboxEntries:  # fmt: skip
+    path: str | Path, session: ClientState, *, same_mode: bool = False, **how: bool
+) -> OutboxEntries:
     """Return the outbox of *session* at *path*, not open yet. The settings are those of ``Outbox.open``."""
-    settings = {"restored": restored, "moved": moved, "reading": reading}
     if is_postgres(str(path)):
-        database = database_at(str(path), "outbox", create=create, **settings)
-        return PostgresOutbox(database, session, same_mode=same_mode)
+        return PostgresOutbox(database_at(str(path), "outbox", **how), session, same_mode=same_mode)
     check_path(str(path), "outbox")
     if str(path) in ("", ".", ":memory:"):
         raise ConfigurationError(
             f"outbox: {str(path)!r} is not a file. Use postgresql://… or the path of a file."
         )
-    return SqliteOutbox(path, session, same_mode=same_mode, create=create, **settings)
+    return SqliteOutbox(path, session, same_mode=same_mode, **how)

@@ -12,8 +12,8 @@ from invsvc_async.outbox.entries import OutboxEntries, not_there
 if TYPE_CHECKING:
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.outbox.caller_connections import Database
-    from invsvc_async.outbox.entries import NewWrite
-    from invsvc_async.storage.dialect import Cell, Script
+    from invsvc_async.outbox.entries import NewWrite, Statement
+    from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["PostgresOutbox"]
@@ -27,8 +27,8 @@ numbered AS MATERIALIZED (
     SELECT nextval('{schema}.entries_seq_seq') AS number FROM told WHERE told.done IS NOT NULL
 )
 INSERT INTO {schema}.entries (seq, place, key, lane, thing, digest, operation, state, common, intent)
-SELECT number, number, CAST($3 AS text), CAST($4 AS bigint), CAST($5 AS text), CAST($6 AS text),
-    CAST($7 AS text), 0, CAST($8 AS bigint), CAST($9 AS text)
+SELECT number, number, CAST($4 AS text), CAST($3 AS bigint), CAST($5 AS text), CAST($6 AS text),
+    CAST($7 AS text), 0, CAST($9 AS bigint), CAST($8 AS text)
 FROM numbered ON CONFLICT (key) DO NOTHING RETURNING seq
 """
 _LOCK = "SELECT pg_advisory_xact_lock(CAST($10 AS bigint)) AS done"
@@ -65,13 +65,9 @@ class PostgresOutbox(OutboxEntries):
         yield _COMMON.format(schema=schema), (new.common, new.common_text)
         return schema
 
-    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Cell, ...]]:
+    def _statements(self, place: str, new: NewWrite) -> tuple[Statement, Statement]:
         lane = self.lane_of(new.key, new.thing)
         text = _INSERT.format(schema=place, lock=_NO_LOCK if new.thing is None else _LOCK)
-        return text, (
-            place, str(lane), new.key, lane, new.thing, new.digest, new.operation, new.common, new.intent,
-            int.from_bytes(blake2b(f"{place} {new.thing}".encode(), digest_size=8).digest(), signed=True),
-        )  # fmt: skip
-
-    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Cell, ...]]:
-        return f"SELECT digest FROM {place}.entries WHERE key = CAST($1 AS text)", (key,)
+        turn = int.from_bytes(blake2b(f"{place} {new.thing}".encode(), digest_size=8).digest(), signed=True)
+        find = f"SELECT digest FROM {place}.entries WHERE key = CAST($1 AS text)"
+        return (text, (place, str(lane), lane, *new.columns(), new.common, turn)), (find, (new.key,))

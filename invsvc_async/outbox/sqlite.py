@@ -31,8 +31,9 @@ from invsvc_async.storage.sqlite_writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from invsvc_async.durable.tables import Opening
     from invsvc_async.outbox.caller_connections import Database
-    from invsvc_async.outbox.entries import NewWrite
+    from invsvc_async.outbox.entries import NewWrite, Statement
     from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
@@ -54,7 +55,7 @@ CREATE INDEX IF NOT EXISTS invsvc_outbox_new ON invsvc_outbox (base_url, seq) WH
 CREATE TABLE IF NOT EXISTS invsvc_outbox_journal (base_url TEXT PRIMARY KEY, epoch TEXT NOT NULL);
 """
 _INSERT = """
-INSERT INTO invsvc_outbox (base_url, key, thing, digest, operation, number, common, intent)
+INSERT INTO invsvc_outbox (base_url, key, thing, digest, operation, intent, number, common)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING seq
 """
 _DIGEST = "SELECT digest FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
@@ -62,8 +63,10 @@ _IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'invsvc_outbox_journal'"
 _EPOCH = "SELECT epoch FROM invsvc_outbox_journal WHERE base_url = $1"
 _USE = "INSERT OR REPLACE INTO invsvc_outbox_journal VALUES ($1, $2)"
 _ROWS = """
-SELECT seq, key, thing, digest, operation, number, common, intent FROM invsvc_outbox WHERE base_url = $1 AND
+SELECT common, seq, key, thing, digest, operation, CASE WHEN common <> '' THEN number END AS common,
+    nullif(intent, '') AS intent FROM invsvc_outbox WHERE base_url = $1 AND
 """
+_FIELDS = ("seq", "key", "thing", "digest", "operation", "common", "intent")
 _NEW = "moved = 0 ORDER BY seq LIMIT $2"
 _COUNT = "SELECT count(*) FROM invsvc_outbox WHERE base_url = $1 AND moved = 0"
 _MARK = "UPDATE invsvc_outbox SET moved = 1, common = '', intent = '' WHERE seq {any 1 bigint}"
@@ -80,17 +83,15 @@ class SqliteOutbox(OutboxEntries):
     database: ClassVar[Database] = "SQLite"
 
     def __init__(
-        self, path: str | Path, session: ClientState, *, same_mode: bool, create: bool, reading: bool,
-        restored: bool, moved: bool,
-    ) -> None:  # fmt: skip
+        self, path: str | Path, session: ClientState, *, same_mode: bool = False, **how: bool
+    ) -> None:
         self._path, self._base_url = Path(path), session.base_url
         part = blake2b(session.base_url.encode(), digest_size=4).hexdigest()
         self._beside = self._path.with_name(f"{self._path.name}-outbox-{part}")
-        store = file_at(self._beside, "outbox", restored=restored, moved=moved, reading=reading)
+        store = file_at(self._beside, "outbox", **how)
         super().__init__(store, session, same_mode=same_mode)
+        self._how: Opening = store.how
         self._writer: Writer | None = None  # the thread that has the application's file
-        self._reading, self._create = reading, create and not reading
-        self._restored, self._moved = restored, moved
         self._moving = asyncio.Lock()
         self._fast_until = 0.0  # loop time
         self._enqueued = asyncio.Event()
@@ -104,9 +105,9 @@ class SqliteOutbox(OutboxEntries):
                 version.
             InvalidRequestError: It was begun with another credential, and *same_mode* is false.
         """
-        if not self._create and not self._path.exists():
+        if (self._how.reading or not self._how.create) and not self._path.exists():
             raise JournalError(f"outbox {self._path}: the file does not exist. Check the path.")
-        if self._reading and not self._beside.exists():
+        if self._how.reading and not self._beside.exists():
             raise JournalError(
                 f"outbox {self._path}: it has no writes for {self._base_url}. Check the path and the profile."
             )
@@ -114,28 +115,26 @@ class SqliteOutbox(OutboxEntries):
             await super().open()
             assert self._session is not None
             await self.facts.check_client(
-                self._session, "outbox", same_mode=self._same_mode, reading=self._reading
+                self._session, "outbox", same_mode=self._same_mode, reading=self._how.reading
             )
-            await self._open_table()
-            if not self._reading:
+            name = f"outbox {self._path}"
+            same = SameFile(self._path.resolve(), name, "all that use it")
+            connect = partial(_connected, self._path, name, reading=self._how.reading)
+            writer = Writer(name, connect, check=same.check)
+            await writer.start()
+            same.remember()
+            self._writer = writer
+            if not self._how.reading:
                 await self._belongs_together()
         except BaseException:
             await self.aclose()
             raise
 
-    async def _open_table(self) -> None:
-        name = f"outbox {self._path}"
-        same = SameFile(self._path.resolve(), name, "all that use it")
-        writer = Writer(name, partial(_connected, self._path, name, reading=self._reading), check=same.check)
-        await writer.start()
-        same.remember()
-        self._writer = writer
-
     async def _belongs_together(self) -> None:
         """Check that the journal is the one that has moved rows of this file."""
         epoch = await self.facts.get("epoch")
         known = await self._do(_EPOCH, self._base_url)
-        if known and known[0][0] != epoch and not (self._restored or self._moved):
+        if known and known[0][0] != epoch and not (self._how.restored or self._how.moved):
             raise JournalError(
                 f"outbox {self._path}: the file beside it, {self._path.name}-outbox-…, is not the one that "
                 "was there, so writes may have been sent that it does not have. Nothing was sent. Put that "
@@ -143,7 +142,7 @@ class SqliteOutbox(OutboxEntries):
                 "which settles what may have been sent before it sends."
             )
         await self._do(_USE, self._base_url, epoch)
-        if self._restored:  # rows that were not moved yet are of the copy too
+        if self._how.restored:  # rows that were not moved yet are of the copy too
             while (await self.move())[1]:
                 pass
             after, text = 0, "moved = 1 AND seq > $2 ORDER BY seq LIMIT $3"
@@ -176,17 +175,11 @@ class SqliteOutbox(OutboxEntries):
     async def _rows(self, where: str, *values: Cell) -> list[Entry]:
         """Select rows as entries that are to do; ``seq`` is that of the row, without an intent if moved."""
         entries: list[Entry] = []
-        for seq, key, thing, digest, operation, number, common, intent in await self._do(
-            _ROWS + where, self._base_url, *values
-        ):
-            if common:
-                self.store.commons.texts[number] = common
-            entries.append(
-                Entry(
-                    seq=seq, key=key, thing=thing, digest=digest, operation=operation, state=State.TO_DO,
-                    lane=1, common=number if common else None, intent=intent or None,
-                )
-            )  # fmt: skip
+        for common, *row in await self._do(_ROWS + where, self._base_url, *values):
+            entry = Entry(state=State.TO_DO, lane=1, **dict(zip(_FIELDS, row, strict=True)))
+            if entry.common is not None:
+                self.store.commons.texts[entry.common] = common
+            entries.append(entry)
         return entries
 
     # --- in the transaction of the application
@@ -214,14 +207,10 @@ class SqliteOutbox(OutboxEntries):
             raise not_there(session)
         return session.base_url
 
-    def _insertion(self, place: str, new: NewWrite) -> tuple[str, tuple[Cell, ...]]:
+    def _statements(self, place: str, new: NewWrite) -> tuple[Statement, Statement]:
         # SQLite has one writer at a time, so the numbers are in the order of the commits.
-        return _INSERT, (
-            place, new.key, new.thing, new.digest, new.operation, new.common, new.common_text, new.intent,
-        )  # fmt: skip
-
-    def _digest_of(self, place: str, key: str) -> tuple[str, tuple[Cell, ...]]:
-        return _DIGEST, (place, key)
+        insert = _INSERT, (place, *new.columns(), new.common, new.common_text)
+        return insert, (_DIGEST, (place, new.key))
 
     # --- sending
 

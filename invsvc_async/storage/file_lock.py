@@ -32,6 +32,7 @@ else:
 
 # Bytes beyond those that SQLite locks: of the owner, and one for each name under which a file may be shared.
 _OWNER, _SHARED, _NAMES = 2**40, 2**41, 2**32
+_TAKEN = (errno.EACCES, errno.EAGAIN)
 
 
 def _lock(number: int) -> None:
@@ -57,15 +58,6 @@ def _ask(number: int, command: str, kind: str, start: int, length: int = 1) -> b
     lock = struct.pack("@hhqqi0q", getattr(fcntl, kind), os.SEEK_SET, start, length, 0)
     answer: int = struct.unpack("@hhqqi0q", fcntl.fcntl(number, getattr(fcntl, command), lock))[0]
     return answer != fcntl.F_UNLCK
-
-
-def _is_owned_elsewhere(number: int) -> bool:
-    """Lock a file of SQLite as its owner, or return whether another process has."""
-    try:
-        _ask(number, "F_OFD_SETLK", "F_WRLCK", _OWNER)
-    except OSError as error:
-        return error.errno in (errno.EACCES, errno.EAGAIN)
-    return False
 
 
 def _is_shared_elsewhere(number: int, name: bytes) -> bool:
@@ -216,8 +208,11 @@ class FileLock:
         with _changing:
             if file.owner is not None:
                 raise self._in_use(f"process {os.getpid()} under another name")
-            if _is_owned_elsewhere(file.number):
-                raise self._in_use("another process under another name")
+            try:
+                _ask(file.number, "F_OFD_SETLK", "F_WRLCK", _OWNER)
+            except OSError as error:
+                if error.errno in _TAKEN:  # otherwise there are no such locks
+                    raise self._in_use("another process under another name") from error
             file.owner = self
 
     def _acquire_lock_file(self, number: int) -> None:
@@ -277,7 +272,7 @@ class WhileOpen:
             try:
                 _lock(number)
             except OSError as error:
-                if error.errno in (errno.EACCES, errno.EAGAIN):
+                if error.errno in _TAKEN:
                     os.close(number)
                     return False
             with suppress(FileNotFoundError):

@@ -7,7 +7,8 @@ import logging
 import re
 import socket
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from uuid import uuid4
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
@@ -24,23 +25,30 @@ __all__ = ["AWAY", "DURABLY", "PATIENCE", "Pool"]
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.storage")
 
-AWAY = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError,
-         asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError,
-         asyncpg.TooManyConnectionsError)  # fmt: skip
+_CLIENT = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+_SERVER = (asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)
+AWAY = (OSError, *_CLIENT, *_SERVER, asyncpg.TooManyConnectionsError)
 # Nothing was done, because of others' transactions or connections; a role may have a lock_timeout.
-_UNDONE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError,
-           asyncpg.TooManyConnectionsError)  # fmt: skip
+_OTHERS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+_UNDONE = (*_OTHERS, asyncpg.TooManyConnectionsError)
 # Classes of SQLSTATE whose messages contain no stored value: connection, login, database, syntax and rights,
 # resources, shutdown, system.
 _WITHOUT_VALUES = {"08", "28", "3D", "42", "53", "57", "58"}
-# Errors of the first connection that are of ``AWAY`` but last: a host that has no address, and what
-# a pooler does not pass on.
-_HOPELESS = (socket.gaierror, asyncpg.ProtocolViolationError, ValueError)
+_Errors: TypeAlias = tuple[type[Exception], ...]
+# What fails, and which of ``AWAY`` last: values that cannot be stored; on the first connection also a host
+# that has no address, and what a pooler does not pass on.
+_OF_OTHERS: tuple[_Errors, _Errors] = (*AWAY, asyncpg.PostgresError), (ValueError,)
+_OF_FIRST: tuple[_Errors, _Errors] = (
+    (*_OF_OTHERS[0], ValueError, OverflowError),
+    (ValueError, socket.gaierror, asyncpg.ProtocolViolationError),
+)
 _NO_STATEMENTS = (
     "A pooler in transaction mode does not keep prepared statements. What was stored before is safe. Use its "
     "session mode, let it keep them (PgBouncer: max_prepared_statements, from 1.21), or connect without it."
 )
-_REACHED = "Check that its server can be reached."
+_UNUSABLE = "cannot be used", "Check its address, and that the server runs."
+_AWAY = "is away", "Check that its server can be reached."
+_REFUSED = "refused a statement", "The server's log says why."
 _CHANGED = "Somebody has changed or deleted a table. Nothing was stored. Put the schema back as it was."
 # What to do about an error of the server, by SQLSTATE.
 _HINTS = {
@@ -108,36 +116,17 @@ class Pool:
 
     async def connect(self, prepare: Callable[[Connection], Awaitable[None]], **server_settings: str) -> None:
         """Connect, and run *prepare* on a connection, in a transaction; again while the database is away."""
-        self._loop = loop = asyncio.get_running_loop()
-        limit, until = min(self.patience, _ANSWER), loop.time() + min(self.patience, self.to_open)
+        self._loop = asyncio.get_running_loop()
         create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        told = False
-        while True:
-            try:
-                self._pool = await create(
-                    self._address, min_size=0, max_size=self._size, timeout=min(limit, 10.0), reset=_no_reset,
-                    init=self.connected, server_settings=server_settings, connection_class=_Connection,
-                )  # fmt: skip
-                async with asyncio.timeout(limit), self.lent() as connection:
-                    await _in_transaction(connection, prepare)
-            except (*AWAY, asyncpg.PostgresError, ValueError, OverflowError) as error:
-                failed = without_frames(error)  # those of asyncpg show the password
-            except JournalError:
-                await self.aclose()
-                raise
-            else:
-                return
+        limits = {"min_size": 0, "max_size": self._size, "timeout": min(self.patience, 10.0)}
+        ours = {"reset": _no_reset, "init": self.connected, "connection_class": _Connection}
+        # It connects when it lends its first connection.
+        self._pool = await create(self._address, server_settings=server_settings, **limits, **ours)
+        try:
+            await self._tried(lambda connection: _in_transaction(connection, prepare), is_first=True)
+        except JournalError:
             await self.aclose()
-            is_away = isinstance(failed, AWAY) and not isinstance(failed, _HOPELESS)
-            if not (is_away and self._retry and loop.time() < until):
-                # The text of a ValueError may be part of the address, and so of the password.
-                cause = None if isinstance(failed, ValueError) else failed
-                advice = "Check its address, and that the server runs."
-                raise self._error("cannot be used", failed, advice) from cause
-            if not told:
-                told = True
-                log.warning("%s cannot be reached yet (%s); trying on", self._name, _why(failed))
-            await asyncio.sleep(min(self.patience, _PAUSE))
+            raise
 
     async def connected(self, connection: Connection) -> None:
         """Prepare a new connection. A subclass may check it, and raise JournalError."""
@@ -189,25 +178,34 @@ class Pool:
         Raises:
             JournalError: The database stayed away, or refused a statement.
         """
+        return await self._tried(act)
+
+    async def _tried(self, act: Callable[[Connection], Awaitable[T]], *, is_first: bool = False) -> T:
+        """Run *act* as :meth:`steadily`; *is_first*: the address may be wrong."""
         loop = asyncio.get_running_loop()
-        begun = loop.time()
+        begun, told = loop.time(), not is_first
+        most = self.to_open if is_first else inf
+        failures, lasting = _OF_FIRST if is_first else _OF_OTHERS
         while True:
             try:
                 async with asyncio.timeout(min(self.patience, _ANSWER)), self.lent() as connection:
                     result = await act(connection)
-            except (*AWAY, asyncpg.PostgresError) as error:
-                failed = without_frames(error)
+            except failures as error:
+                failed = without_frames(error)  # those of asyncpg show the password
             else:
                 if self._usual_patience is not None:
                     self.patience, self._usual_patience = self._usual_patience, None
                 return result
-            # A value that it cannot store is a ValueError, and no matter of connections.
-            is_away = isinstance(failed, AWAY) and not isinstance(failed, ValueError)
+            is_away = isinstance(failed, AWAY) and not isinstance(failed, lasting)
             again = (is_away and self._retry) or isinstance(failed, _UNDONE)
-            if not again or loop.time() >= begun + self.patience:
-                if is_away:
-                    raise self._error("is away", failed, _REACHED) from failed
-                raise self._error("refused a statement", failed, "The server's log says why.") from failed
+            if not again or loop.time() >= begun + min(self.patience, most):
+                # The text of a ValueError may be a stored value, or part of the address with its password.
+                cause = None if isinstance(failed, ValueError) else failed
+                wrong, advice = _UNUSABLE if is_first else _AWAY if is_away else _REFUSED
+                raise self._error(wrong, failed, advice) from cause
+            if not told:
+                told = True
+                log.warning("%s cannot be reached yet (%s); trying on", self._name, _why(failed))
             await asyncio.sleep(min(self.patience, _PAUSE))
 
     def _error(self, wrong: str, error: Exception, advice: str) -> JournalError:
@@ -236,7 +234,7 @@ class Pool:
                 self._usual_patience, self.patience = self.patience, _AT_THE_END
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise JournalError(f"{self._name} is away. {_REACHED}") from without_frames(error)
+            raise JournalError(f"{self._name} {'. '.join(_AWAY)}") from without_frames(error)
 
     @asynccontextmanager
     async def lent(self) -> AsyncGenerator[Connection]:

@@ -11,7 +11,7 @@ import pytest
 
 from invsvc_async import ApiKey, BatchStoppedError, ConfigurationError, Timeouts, TokenProvider, Verdict
 from invsvc_async.batch import Batch, Progress, circuit_breaker
-from invsvc_async.cli.commands import batch as command
+from invsvc_async.cli import progress as bar
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import Clock as ServiceClock
 from invsvc_async.writes import state_reads
@@ -400,6 +400,6 @@ def test_bar_of_a_paused_batch():
         done=3, skipped=0, under_way=0, settling=0, rate=1.0, seconds=1.0, verdicts={},
         paused="connection refused", next_probe=12.3,
     )  # fmt: skip
-    assert command._this_run(progress).endswith("; paused: connection refused, next probe in 12 s")
+    assert bar._this_run(progress).endswith("; paused: connection refused, next probe in 12 s")
     waiting = attrs.evolve(progress, paused="a token is awaited", next_probe=None)
-    assert command._this_run(waiting).endswith("; paused: a token is awaited")
+    assert bar._this_run(waiting).endswith("; paused: a token is awaited")

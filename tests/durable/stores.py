@@ -8,6 +8,7 @@ from invsvc_async.durable.entry import State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.sqlite_store import SqliteStore
+from invsvc_async.durable.tables import Opening
 from tests.support.database import database
 
 KINDS = ("PostgreSQL", "SQLite")
@@ -29,10 +30,11 @@ FROM {rows 1 at:bigint key:text thing:text} WHERE true RETURNING seq
 
 def store_of(kind, folder, name, *, lanes=2, counted=True):
     """Return a store of a batch in *folder*, or in the database under *name*; not open yet."""
+    how = Opening("batch", lanes, counted=counted, it="the batch")
     if kind == "SQLite":
-        return SqliteStore(folder / "store.db", "a batch", it="the batch", lanes=lanes, counted=counted)
+        return SqliteStore(folder / "store.db", how)
     address = database().journal(f"s{abs(hash(name))}", silence=60)
-    return PostgresStore(address, "batch", it="the batch", lanes=lanes, counted=counted)
+    return PostgresStore(address, how)
 
 
 @asynccontextmanager

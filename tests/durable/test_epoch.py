@@ -15,6 +15,7 @@ from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases, new_lane
 from invsvc_async.durable.restored import Standing, wrong_with
 from invsvc_async.durable.sqlite_store import SqliteStore
+from invsvc_async.durable.tables import Opening
 from tests.durable.stores import numbers, opened
 from tests.support.waiting import cancel
 
@@ -88,7 +89,7 @@ def entry(key, state=State.SENDING, seq=0):
 async def journal(tmp_path, client):
     """Yield the store of a client's journal, and its lane."""
     clock = options_of(client).session.clock
-    async with opened(SqliteStore(tmp_path / "calls.db", "test")) as store:
+    async with opened(SqliteStore(tmp_path / "calls.db", Opening("test"))) as store:
         leases = Leases(store, clock)
         yield store, leases.hold(await store.run(lambda: new_lane("a.1", "")), "a.1")
 
@@ -96,7 +97,7 @@ async def journal(tmp_path, client):
 async def counted(path):
     """Return the count of sends in the file, once it is opened again, and the one beside it before that."""
     beside = msgspec.json.decode(path.with_name(f"{path.name}.epoch").read_bytes(), type=Standing).sends
-    async with opened(SqliteStore(path, "test", it="the test")) as store:
+    async with opened(SqliteStore(path, Opening("test", it="the test"))) as store:
         [sends] = await numbers(store, "SELECT value FROM {s}facts WHERE name = 'sends'")
     return int(sends), beside
 
@@ -161,11 +162,11 @@ async def test_closing_that_is_cancelled(journal):
     await cancel(closing)
     assert closing.cancelled()
     with pytest.raises(JournalError, match="is in use"):
-        await SqliteStore(store.path, "test").open_for(None, same_mode=False)
+        await SqliteStore(store.path, Opening("test")).open_for(None, same_mode=False)
     may_end.set()
     for thread in [each for each in threading.enumerate() if str(store.path) in each.name]:
         await asyncio.to_thread(thread.join, 30)
 
-    async with opened(SqliteStore(store.path, "test")) as other:
+    async with opened(SqliteStore(store.path, Opening("test"))) as other:
         assert [each.key for each in await other.entries("e.state = 1")] == ["a"]
     assert await counted(store.path) == (1, 1)

@@ -15,6 +15,7 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.leases import Leases, end_lane, new_lane
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.scripts import drop, prune, reopen, take_verdicts
+from invsvc_async.durable.tables import Opening
 from tests.batch.writing import all_of, creates
 from tests.durable.stores import KINDS, counts, end, fill, lanes_of, numbers, opened, store_of, unheard
 from tests.support.database_proxy import database_proxy
@@ -136,7 +137,7 @@ async def test_writes_to_do_again(client, proxy, request):
 
 async def test_take_over(proxy, client):
     """A process that was told nothing of the lanes that it took holds them all the same."""
-    store = PostgresStore(proxy.journal("taken"), "batch", lanes=4)
+    store = PostgresStore(proxy.journal("taken"), Opening("batch", lanes=4))
     async with opened(store):
         leases = Leases(store, options_of(client).session.clock)
         await leases.beat()

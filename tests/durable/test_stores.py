@@ -12,6 +12,7 @@ from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import Leases, _take, show_life
 from invsvc_async.durable.scripts import drop, find_old, keep_verdicts, prune, reopen, take_verdicts
 from invsvc_async.durable.sqlite_store import SqliteStore
+from invsvc_async.durable.tables import Opening
 from invsvc_async.errors import JournalError
 from tests.durable.stores import KINDS, SENT, end, fill, lanes_of, numbers, opened, store_of, unheard
 
@@ -219,7 +220,7 @@ async def test_file_of_a_process_that_has_ended(tmp_path, client):
     """Its lock shows that nobody has a lane or a verdict any more, whatever the tables say."""
     session = options_of(client).session
     for name in ("first", "second"):
-        made = SqliteStore(tmp_path / "store.db", "test", lanes=1)
+        made = SqliteStore(tmp_path / "store.db", Opening("test", lanes=1))
         await made.open_for(session, same_mode=False)
         leases = Leases(made, session.clock)
         await leases.beat()

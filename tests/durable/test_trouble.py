@@ -15,6 +15,7 @@ from invsvc_async.batch.entries import entries_of, summary_of, workers_of
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.scripts import numbers
+from invsvc_async.durable.tables import Opening
 from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates, opened as opened_batch
@@ -56,7 +57,7 @@ def address_of(role, name, **more):
 
 def batch_at(address):
     """Return the store of a batch at *address*."""
-    return PostgresStore(address, "batch", it="the batch", lanes=2, counted=True)
+    return PostgresStore(address, Opening("batch", 2, counted=True, it="the batch"))
 
 
 async def made(name):

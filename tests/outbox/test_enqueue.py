@@ -237,7 +237,12 @@ async def test_key_that_is_deleted_meanwhile(service, client, outbox, connection
 
     async with connection.transaction():
         await outbox.enqueue(connection, update(client, service, "old").keyed("order-1"))
-    monkeypatch.setattr(outbox._store, "_digest_of", lambda place, key: (text.format(place), (key,)))
+    real = outbox._store._statements
+
+    def changed(place, new):
+        return real(place, new)[0], (text.format(place), (new.key,))
+
+    monkeypatch.setattr(outbox._store, "_statements", changed)
     async with connection.transaction():
         enqueued = outbox.enqueue(connection, update(client, service, "new").keyed("order-1"))
         if often == 1:

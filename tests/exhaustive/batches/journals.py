@@ -22,6 +22,7 @@ from invsvc_async import ApiKey, Client
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.sqlite_store import SqliteStore
+from invsvc_async.durable.tables import Opening
 from tests.interleavings.execution import BASE
 from tests.support.database import database
 from tests.support.inline_writer import InlineWriter
@@ -82,8 +83,8 @@ class FileJournal:
 
     def entries(self, _run: str, *, restored: bool) -> BatchEntries:
         """Return what a process opens."""
-        store = ScriptedFile(self.path, "a batch", it="the batch", lanes=1, counted=True, restored=restored)
-        return BatchEntries(store)
+        how = Opening("batch", 1, counted=True, it="the batch", restored=restored)
+        return BatchEntries(ScriptedFile(self.path, how))
 
     def copy(self) -> None:
         """Copy the journal, without the file beside it."""
@@ -149,10 +150,10 @@ class Server:
     def __init__(self, kind: str) -> None:
         self.bridge = _Bridge()
         self.kind, self.address = kind, database().at(**{kind: "walk", "silence": SILENCE})
-        self.settings: dict[str, Any] = {}
+        self.how = Opening(kind)
         if kind == "batch":
-            self.settings = {"it": "the batch", "lanes": LANES, "counted": True}
-        first = self._first = PostgresStore(self.address, kind, **self.settings)
+            self.how = Opening(kind, LANES, counted=True, it="the batch")
+        first = self._first = PostgresStore(self.address, self.how)
         session = None if kind == "batch" else Client(BASE, ApiKey("abcdefghij"))._view.session
         self.bridge.run(first.open_for(session, same_mode=False))
         self.schema = first.schema
@@ -198,7 +199,7 @@ class ScriptedPostgres(PostgresStore):
     """The journal of one worker: each transaction is a step, whose reply may be slow."""
 
     def __init__(self, stage: BatchStage, ears: list[Callable[[str], None]], run: str, at: Server) -> None:
-        super().__init__(at.address, at.kind, **at.settings)
+        super().__init__(at.address, at.how)
         self._stage, self._ears, self._run, self._server = stage, ears, run, at
 
     async def open_for(self, *_: Any, **__: Any) -> None:
