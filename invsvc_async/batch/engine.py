@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.sending import Sending
     from invsvc_async.reconcile.history import Resumed
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.session import ClientOptions, ClientState
     from invsvc_async.writes.driver import AnyDriver
     from invsvc_async.writes.spec import WriteSpec
 
@@ -46,6 +46,32 @@ _LEAST = 20  # writes before a share of failures counts
 _TO_STORE = 1.0  # s that the journal of a stopped run has to store finished writes
 
 
+class _ListLook:
+    """One look at the list of webhooks, which settles all creates: whether it is full."""
+
+    def __init__(self, view: ClientOptions) -> None:
+        self._view, self._is_done = view, False
+        self._lock = asyncio.Lock()  # creates that begin meanwhile need the list, too
+
+    async def look_before(self, item: Item) -> None:
+        """Before the first create of a webhook, warn if the list is full."""
+        if self._is_done or not item.kind.has_secret:
+            return
+        async with self._lock:
+            if self._is_done:  # by another task, meanwhile
+                return  # type: ignore[unreachable]  # mypy sees no other task
+            intent = item.intent
+            last = self._view.session.writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
+            if last is None:
+                looks = StateReader(self._view.without_team(), intent, lambda: intent, own=None)
+                full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
+            else:
+                full = last.many >= LIST_SIZE
+            if full:
+                log.warning(_FULL, LIST_FULL)
+            self._is_done = True
+
+
 class Engine:
     """
     The items under way in one run.
@@ -57,12 +83,8 @@ class Engine:
 
     def __init__(self, sending: Sending) -> None:
         view = self._view = options_of(sending.client)
-        self._same_mode = sending.same_mode
-        self._anywhere = view.without_team()
-        self._most = 8 * sending.concurrency + 64
-        self._ahead = max(1, sending.concurrency // 2)
+        self._sending = sending
         self._clock, self._writes = view.session.clock, view.session.writes
-        self._loop = asyncio.get_running_loop()
         self.slots: Slots = Slots(sending.concurrency, sending.rate, self._fill_soon)
         self.breaker: CircuitBreaker = CircuitBreaker(view, on_change=self._fill_soon, on_stop=self.end)
         self._stop_after, self._done, self._failed = sending.stop_after, 0, 0
@@ -70,8 +92,7 @@ class Engine:
         self._ready: deque[Item] = deque()
         self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
         self._tasks: set[asyncio.Task[None]] = set()
-        self._looking = asyncio.Lock()  # whether the list of webhooks is full
-        self._has_looked = False
+        self._list = _ListLook(view)
         self._storing: set[asyncio.Future[None]] = set()  # the results of items that have ended
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
@@ -90,9 +111,15 @@ class Engine:
             await self._wait()
 
     @property
+    def _most(self) -> int:
+        """How many items there may be between ``add`` and ``next_finished``."""
+        return 8 * self._sending.concurrency + 64
+
+    @property
     def _is_full(self) -> bool:
         """Whether the limit is reached, or enough items are ready: more would slow garbage collection."""
-        return len(self._ready) >= self._ahead or self.held >= self._most
+        ahead = max(1, self._sending.concurrency // 2)
+        return len(self._ready) >= ahead or self.held >= self._most
 
     def add(self, item: Item) -> None:
         """Add *item*. It starts once there is a slot and all earlier items of its thing have ended."""
@@ -197,8 +224,9 @@ class Engine:
         """Start no more items, let those under way end within *grace* seconds, and shelve the rest."""
         self.halt()
         self.slots.close()
-        until = self._loop.time() + grace
-        while (left := {*self._tasks, *self._storing}) and (seconds := until - self._loop.time()) > 0:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + grace
+        while (left := {*self._tasks, *self._storing}) and (seconds := until - loop.time()) > 0:
             await asyncio.wait(left, timeout=seconds)
         await self.breaker.close()
         for task in self._tasks:
@@ -220,13 +248,13 @@ class Engine:
         """Fill the slots in the next round of the loop, after tasks that end now have taken more."""
         if not self._is_filling:
             self._is_filling = True
-            self._loop.call_soon(self._fill)
+            asyncio.get_running_loop().call_soon(self._fill)
 
     def _fill(self) -> None:
         """Start items while there are slots."""
         self._is_filling = False
         while (item := self._next()) is not None:
-            task = self._loop.create_task(self._work(item))
+            task = asyncio.create_task(self._work(item))
             self._tasks.add(task)
             task.add_done_callback(self._ended)
 
@@ -257,27 +285,9 @@ class Engine:
             await self._run(following)
             following = self._next()
 
-    async def _look_at_list(self, item: Item) -> None:
-        """Before the first create of a webhook, warn if the list, which settles all of them, is full."""
-        if self._has_looked or not item.kind.has_secret:
-            return
-        async with self._looking:  # creates that begin meanwhile need the list, too
-            if self._has_looked:  # by another task, meanwhile
-                return  # type: ignore[unreachable]  # mypy sees no other task
-            intent = item.intent
-            last = self._writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
-            if last is None:
-                looks = StateReader(self._anywhere, intent, lambda: intent, own=None)
-                full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
-            else:
-                full = last.many >= LIST_SIZE
-            if full:
-                log.warning(_FULL, LIST_FULL)
-            self._has_looked = True
-
     async def _run(self, item: Item) -> None:
         try:
-            await self._look_at_list(item)
+            await self._list.look_before(item)
             driver = self._driver_of(item)
             await driver.drive()
             if item.is_put_back:
@@ -371,14 +381,15 @@ class Engine:
     def _driver_of(self, item: Item) -> AnyDriver:
         if item.spec is not None:
             return new_run(item.spec, item.intent)
-        check_scope(self._anywhere, item.intent, same_mode=self._same_mode, in_doubt=item.in_doubt)
+        anywhere, same_mode = self._view.without_team(), self._sending.same_mode
+        check_scope(anywhere, item.intent, same_mode=same_mode, in_doubt=item.in_doubt)
         intent, begin = item.intent, None
         if item.in_doubt or item.is_overtaken:  # settle first what may have been sent
             since = self._clock.now() if item.lane.was_free else None
             begin = partial(_taken_up, self._view.session, since, item.entry.thing)
         elif intent.sent:  # send anew what provably was not sent
             intent = attrs.evolve(intent, sent=())
-        spec = spec_of_intent(ItemOptions.of(item, self._anywhere), intent, item.reader)
+        spec = spec_of_intent(ItemOptions.of(item, anywhere), intent, item.reader)
         if begin is None and item.times_put_back and item.entry.thing is not None:
             begin = partial(_begun_again, spec, item.entry.thing)
         return Driver(spec, intent, begin=begin, takes_up=item.in_doubt)
@@ -388,7 +399,7 @@ class Engine:
         if thing is None:
             return
         if wait > 0 and not self._stopped:
-            self._loop.call_later(wait, self._next_in_line, thing, 0.0)
+            asyncio.get_running_loop().call_later(wait, self._next_in_line, thing, 0.0)
             return
         line = self._lines[thing]
         line.popleft()

@@ -62,7 +62,7 @@ class Slots:
     def leave(self, write: object) -> None:
         """Free the slot of *write*."""
         self.in_use -= 1
-        self._knee.end(write)
+        self._knee.in_flight.end(write)
         self._hand_out()
 
     def learn(self, exchange: Exchange, retry_after: float | None) -> None:
@@ -108,14 +108,14 @@ class Slots:
             self._timer.cancel()
 
     def _counted(self) -> int:
-        return self.in_use - self._knee.hanging(self._loop.time())
+        return self.in_use - self._knee.in_flight.hanging(self._loop.time())
 
     def _try(self, write: object) -> bool:
         now, due = self._loop.time(), self._due
         if self.in_use >= self._knee.most:
             return False
         if self._counted() >= self._knee.size:
-            due = max(due, self._knee.next_hangs_at())
+            due = max(due, self._knee.in_flight.next_hangs_at())
         if now < due:
             if self._timer is None or abs(self._wakes_at - due) > _BURST:
                 if self._timer is not None:
@@ -125,7 +125,7 @@ class Slots:
         if self._gap:
             self._due = max(self._due, now - _BURST) + self._gap
         self.in_use += 1
-        self._knee.begin(write, now)
+        self._knee.in_flight.begin(write, now)
         return True
 
     def _wake(self) -> None:

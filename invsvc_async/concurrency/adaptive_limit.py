@@ -6,7 +6,7 @@ from collections import OrderedDict
 from math import exp, inf, log
 from typing import NamedTuple
 
-__all__ = ["LEAST", "AdaptiveLimit"]
+__all__ = ["LEAST", "AdaptiveLimit", "InFlight"]
 
 # Requests in flight that are always allowed. Few, so that the fastest answer time is seen; not one, so that a
 # request that hangs does not stop the others.
@@ -20,6 +20,66 @@ class _Round(NamedTuple):
     latency: float  # of logarithms, so a few slow answers hardly move it
 
 
+class InFlight:
+    """
+    Requests in flight, from :meth:`begin` to :meth:`end`.
+
+    One *hangs* once it is several times as old as the usual answer.
+    """
+
+    _HANGS = 5.0  # usual latencies after which one hangs
+    _SOONEST = 1.0  # s: and not before
+    _NEWEST = 0.05  # weight of the newest answer in that latency
+
+    def __init__(self) -> None:
+        self._begun: OrderedDict[object, float] = OrderedDict()  # those that do not hang, the oldest first
+        self._hanging: set[object] = set()
+        self._usual: float | None = None  # a running mean of the logarithms of latencies
+        self._patience = self._SOONEST  # s after which one hangs
+
+    def begin(self, request: object, now: float) -> None:
+        """Note that *request* is in flight from *now* on."""
+        self._begun[request] = now
+
+    def end(self, request: object) -> None:
+        """Note that it is not in flight any more."""
+        self._begun.pop(request, None)
+        self._hanging.discard(request)
+
+    def answered_in(self, latency: float) -> None:
+        """Note a latency, as its logarithm."""
+        before = latency if self._usual is None else self._usual
+        self._usual = before + self._NEWEST * (latency - before)
+        self._patience = max(self._SOONEST, self._HANGS * exp(self._usual))
+
+    def hanging(self, now: float) -> int:
+        """Return how many of them hang."""
+        while self._begun and self.next_hangs_at() <= now:
+            self._hanging.add(self._begun.popitem(last=False)[0])
+        return len(self._hanging)
+
+    def next_hangs_at(self) -> float:
+        """Return from when on the next one hangs."""
+        return next(iter(self._begun.values()), inf) + self._patience
+
+
+class _Sums:
+    """Sums over the answers of the round that began at *since*."""
+
+    def __init__(self, since: float) -> None:
+        self.since = self.until = since  # and until when the requests of this round began
+        self.answers = self.used = 0
+        self.logs = 0.0
+
+    def add(self, latency: float, in_flight: int) -> None:
+        self.answers += 1
+        self.logs += latency
+        self.used += in_flight
+
+    def means(self) -> _Round:
+        return _Round(self.used / self.answers, self.logs / self.answers)
+
+
 class AdaptiveLimit:
     """
     Estimate how many requests a service processes at once before it queues them.
@@ -30,8 +90,8 @@ class AdaptiveLimit:
     is answered, halves ``size``.  A latency that rises by half also halves it, repeatedly while that lowers
     the latency.  ``size`` stays between *least* and *most*.  Times are in seconds, on the caller's clock.
 
-    It learns from answers, not from silence.  So requests in flight, from :meth:`begin` to :meth:`end`, count
-    against it only until they are several times as old as the usual answer.
+    It learns from answers, not from silence.  So those that are ``in_flight`` should count against ``size``
+    only until they hang.
     """
 
     # Tuned on simulated services: capacity 1 to 200, 5 to 500 ms, constant to exponential (see the tests).
@@ -47,9 +107,6 @@ class AdaptiveLimit:
     _APART = 0.08  # two rounds are compared if the logarithms of their requests in flight differ this much
     _FULL = 0.9  # used share of the limit above which there is demand for more
     _LOOK = 8  # at the maximum, one round in so many tries fewer
-    _HANGS = 5.0  # usual latencies after which a request in flight does not count any more
-    _SOONEST = 1.0  # s: and not before
-    _NEWEST = 0.05  # weight of the newest answer in that latency
 
     def __init__(self, *, most: int = 1000, least: int = 1, first: int = 1) -> None:
         self.most: int = most
@@ -63,35 +120,10 @@ class AdaptiveLimit:
         self._usual = inf  # latency, as in a round
         self._swings = self._streak = 0
         self._rises: bool | None = None  # whether the estimate rose the last time
-        self._resized = self._since = self._until = -inf  # times
-        self._answers = self._used = 0
-        self._logs = 0.0
-        self._begun: OrderedDict[object, float] = OrderedDict()  # requests that count, the oldest first
-        self._hanging: set[object] = set()  # the others
-        self._latency: float | None = None  # a running mean of logarithms
-        self._patience = self._SOONEST  # s after which a request in flight does not count any more
+        self._resized = -inf  # when ``size`` changed
+        self._sums = _Sums(-inf)
+        self.in_flight: InFlight = InFlight()
         self._answered = -inf  # when the latest request that was answered began
-
-    # --- requests in flight
-
-    def begin(self, request: object, now: float) -> None:
-        """Note that *request* is in flight from *now* on."""
-        self._begun[request] = now
-
-    def end(self, request: object) -> None:
-        """Note that it is not in flight any more."""
-        self._begun.pop(request, None)
-        self._hanging.discard(request)
-
-    def hanging(self, now: float) -> int:
-        """Return how many requests in flight do not count against ``size`` any more."""
-        while self._begun and self.next_hangs_at() <= now:
-            self._hanging.add(self._begun.popitem(last=False)[0])
-        return len(self._hanging)
-
-    def next_hangs_at(self) -> float:
-        """Return when the next request in flight stops counting."""
-        return next(iter(self._begun.values()), inf) + self._patience
 
     # --- what answers show
 
@@ -110,37 +142,29 @@ class AdaptiveLimit:
             self._settle(self.size // 2)
             self._seeks = 1 if is_lost else 0
             self._resize(self.size // 2, ended)
-            self._begin(ended)
+            self._sums = _Sums(ended)
         if not timed_out:
             self._answered = max(self._answered, started)
         if refused or timed_out:
             return
         latency = log(max(ended - started, 1e-6))
-        before = latency if self._latency is None else self._latency
-        self._latency = before + self._NEWEST * (latency - before)
-        self._patience = max(self._SOONEST, self._HANGS * exp(self._latency))
-        if started < self._since:
+        self.in_flight.answered_in(latency)
+        sums = self._sums
+        if started < sums.since:
             return  # it was made under another size
         # A round has the requests that began in an interval: counting those that end favours quick ones.
-        if started >= self._until:
-            in_time = self._seeks != 0 or ended - self._since >= self._SHORTEST
-            if in_time and self._answers >= max(self.size, self._FEWEST):
-                self._judge(ended)
+        if started >= sums.until:
+            in_time = self._seeks != 0 or ended - sums.since >= self._SHORTEST
+            if in_time and sums.answers >= max(self.size, self._FEWEST):
+                self._judge(sums.means(), ended)
                 return
-            self._until = ended
-        self._answers += 1
-        self._logs += latency
-        self._used += in_flight
+            sums.until = ended
+        sums.add(latency, in_flight)
 
-    def _begin(self, since: float) -> None:
-        self._since = self._until = since
-        self._answers = self._used = 0
-        self._logs = 0.0
-
-    def _judge(self, now: float) -> None:
-        this, size = _Round(self._used / self._answers, self._logs / self._answers), self.size
+    def _judge(self, this: _Round, now: float) -> None:
+        size = self.size
         self._resize(self._seek(this) if self._seeks else self._steer(this), now)
-        self._begin(now if size == self.size else now + self._SETTLING * exp(this.latency))
+        self._sums = _Sums(now if size == self.size else now + self._SETTLING * exp(this.latency))
 
     def _resize(self, size: int, now: float) -> None:
         size = min(self.most, max(self.least, size))

@@ -167,7 +167,7 @@ class Seeding:
     ) -> Record:
         """Change a journey as somebody else would, and its `last_updated` unless *fields* has one."""
         book = self.book(team=team, livemode=livemode)
-        self._note("journeys.update", book, journey_id, fields)
+        _note(self.ledger, "journeys.update", book, journey_id, fields)
         changes = {"last_updated": self._state.clock.now_ms(), **fields}
         journey = book.journeys.change(journey_id, changes)
         if journey["status"] != "draft":
@@ -179,21 +179,22 @@ class Seeding:
     ) -> Record:
         """Change a webhook as somebody else would."""
         book = self.book(team=team, livemode=livemode)
-        self._note("webhooks.update", book, webhook_id, fields)
+        _note(self.ledger, "webhooks.update", book, webhook_id, fields)
         return book.webhooks.change(webhook_id, fields)
 
     def remove_webhook(self, webhook_id: str, *, team: str | None = None, livemode: bool = True) -> None:
         """Delete a webhook as somebody else would."""
         book = self.book(team=team, livemode=livemode)
-        self._note("webhooks.delete", book, webhook_id, None)
+        _note(self.ledger, "webhooks.delete", book, webhook_id, None)
         book.webhooks.remove(webhook_id)
 
-    def _note(self, operation: str, book: Book, target: str, body: Json) -> None:
-        """Record that somebody else changed *target*, immediately and without a request."""
-        entry = Entry(operation=operation, path_id=target, target=target, body=body, by="other")
-        entry.team, entry.livemode = book.team, book.livemode
-        entry.applied_at = entry.ended_at = self.ledger.steady()
-        self.ledger.add(entry, write=True)
+
+def _note(ledger: Ledger, operation: str, book: Book, target: str, body: Json) -> None:
+    """Record that somebody else changed *target*, immediately and without a request."""
+    entry = Entry(operation=operation, path_id=target, target=target, body=body, by="other")
+    entry.team, entry.livemode = book.team, book.livemode
+    entry.applied_at = entry.ended_at = ledger.steady()
+    ledger.add(entry, write=True)
 
 
 def seed_all(service: Seeding, state: State) -> None:

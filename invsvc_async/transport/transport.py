@@ -139,7 +139,7 @@ class Transport:
                         self._make_room(self._knee, waits=True)
                     await limiter.wait(lane)
                 if self._knee is not None and lane == "call":
-                    self._knee.begin(gate, loop.time())
+                    self._knee.in_flight.begin(gate, loop.time())
                     if limiter.has_waiting:
                         self._make_room(self._knee)
                 try:
@@ -156,7 +156,7 @@ class Transport:
                             response.close()
                 finally:
                     if self._knee is not None:
-                        self._knee.end(gate)
+                        self._knee.in_flight.end(gate)
                     limiter.leave(lane)
         except Exception as error:  # noqa: BLE001 - the gate shows how it ended, not the exception
             self._explain(gate, error)
@@ -322,11 +322,11 @@ class Transport:
         """Start calls in place of those that hang; again when the next one does, while a call *waits*."""
         assert self._loop is not None
         limiter, now = self._limiter, self._loop.time()
-        limiter.resize_calls(knee.size + knee.hanging(now))
+        limiter.resize_calls(knee.size + knee.in_flight.hanging(now))
         if self._room is not None:
             self._room.cancel()
             self._room = None
-        if (waits or limiter.has_waiting) and (due := knee.next_hangs_at()) < inf:
+        if (waits or limiter.has_waiting) and (due := knee.in_flight.next_hangs_at()) < inf:
             self._room = self._loop.call_at(due, self._make_room, knee)
 
     def _conclude(self, gate: Gate) -> None:

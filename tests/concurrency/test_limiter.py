@@ -541,19 +541,19 @@ def test_round_of_a_knee():
     knee = AdaptiveLimit()
     for started in range(20):
         knee.note(started, started + 0.5, refused=False, in_flight=1)
-    assert (knee.size, knee._answers) == (1, 20)
+    assert (knee.size, knee._sums.answers) == (1, 20)
     knee.note(19.0, 29.0, refused=False, in_flight=1)  # a slow one, beside the last
-    assert (knee.size, knee._answers) == (1, 21)
+    assert (knee.size, knee._sums.answers) == (1, 21)
     knee.note(20.0, 20.5, refused=False, in_flight=1)
     assert knee.size == 2
 
     knee = steering()
-    since = knee._since
+    since = knee._sums.since
     for turn in range(30):
         knee.note(since + turn / 200, since + (turn + 1) / 200, refused=False, in_flight=24)
-    assert knee._answers == 30
+    assert knee._sums.answers == 30
     knee.note(since + 0.2, since + 0.21, refused=False, in_flight=24)
-    assert knee._answers == 0
+    assert knee._sums.answers == 0
 
 
 def test_knee_whose_demand_hardly_changes():
@@ -571,7 +571,7 @@ def test_knee_and_requests_of_another_size():
     assert round_of(knee, 0.5, 0.0) == 2  # at 1.1
     for started, answers in ((1.34, 0), (1.36, 1)):
         knee.note(started, started + 0.5, refused=False, in_flight=1)
-        assert knee._answers == answers
+        assert knee._sums.answers == answers
 
 
 def test_knee_when_it_is_refused():
@@ -597,15 +597,18 @@ def test_request_that_times_out_while_others_are_answered():
 def test_requests_that_hang_do_not_count():
     """Several usual answers later, but not before a second, a request in flight counts no longer."""
     knee = AdaptiveLimit(first=4)
-    knee.begin("hangs", 0.0)
-    knee.begin("young", 0.5)
-    assert [(knee.hanging(at), knee.next_hangs_at()) for at in (0.9, 1.0)] == [(0, 1.0), (1, 1.5)]
-    knee.end("young")
-    knee.end("hangs")
+    knee.in_flight.begin("hangs", 0.0)
+    knee.in_flight.begin("young", 0.5)
+    assert [(knee.in_flight.hanging(at), knee.in_flight.next_hangs_at()) for at in (0.9, 1.0)] == [
+        (0, 1.0),
+        (1, 1.5),
+    ]
+    knee.in_flight.end("young")
+    knee.in_flight.end("hangs")
     for _ in range(3):
         knee.note(1.0, 2.0, in_flight=1)
-    knee.begin("slow", 2.0)
-    assert [knee.hanging(at) for at in (6.5, 7.5)] == [0, 1]
+    knee.in_flight.begin("slow", 2.0)
+    assert [knee.in_flight.hanging(at) for at in (6.5, 7.5)] == [0, 1]
 
 
 def test_knee_that_is_refused_again():
@@ -644,7 +647,7 @@ async def test_what_a_batch_learns_from(exchange, answers, size):
     slots._knee.size = 12
     slots.learn(exchange, None)
 
-    assert (slots._knee._answers, slots.free) == (answers, size)
+    assert (slots._knee._sums.answers, slots.free) == (answers, size)
     slots.close()
 
 

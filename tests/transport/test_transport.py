@@ -126,7 +126,7 @@ async def test_what_adaptive_concurrency_learns_from(script, size, answers):
         await transport.send(exchange := request_to(server, within=5.0 if script is not silent else 0.1))
 
         assert (exchange.end is End.ANSWERED) is (script in (obliging, failing))
-        assert (transport._knee.size, transport._knee._answers) == (size, answers)
+        assert (transport._knee.size, transport._knee._sums.answers) == (size, answers)
 
 
 async def test_adaptive_concurrency_beside_a_request_that_hangs():

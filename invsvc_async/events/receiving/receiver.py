@@ -79,6 +79,7 @@ F = TypeVar("F", bound="FetchingHandler")
 M = TypeVar("M", bound="Middleware")
 
 _log: Final = logging.getLogger("invsvc_async.events")
+_MAKING_SYNC: Final = threading.Lock()
 _LIMIT: Final = 10.0  # s that the sender waits (spec: Delivery behavior)
 _TO_LEAVE: Final = 1.0  # s that a cancelled closing waits for its end
 _BODIES: Final = 64  # of the largest size, in memory at once
@@ -157,7 +158,6 @@ class Receiver:
         self._middleware: list[Middleware] = []
         self._test_handler: EventHandler | None = None
         self._sync: SyncReceiver | None = None
-        self._making_sync = threading.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._deadlines: Deadlines | None = None  # of the event loop that was used last
 
@@ -361,7 +361,7 @@ class Receiver:
                 "client: this receiver runs in a thread with an event loop of its own. Pass a function that "
                 "makes the client, such as Client.from_env."
             )
-        with self._making_sync:  # the first deliveries may come in several threads
+        with _MAKING_SYNC:  # the first deliveries may come in several threads
             self._sync = self._sync or SyncReceiver(self)
             return self._sync
 
