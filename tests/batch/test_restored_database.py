@@ -129,7 +129,7 @@ async def test_trouble_under_a_worker_that_stores_nothing(service, trouble, word
         if trouble == "restored":
             batch.entries.store._place["timeline"] = "00000077"
             await connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'invsvc%'"
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name LIKE 'invsvc%'"
             )
         else:
             await connection.execute("ALTER TABLE invoicing_batch_quiet_refusing.members RENAME TO moved")

@@ -549,7 +549,7 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
         await store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
         connection = await asyncpg.connect(database().address)
         await connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
         )
         await connection.close()
         if knows == "nothing":

@@ -227,7 +227,7 @@ async def test_enqueuing_goes_on_through_a_restore(service, client, outbox, conn
     await connection.execute(
         f"TRUNCATE {outbox._store.store.schema}.commons, {outbox._store.store.schema}.entries"
     )
-    text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    text = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     await connection.execute(f"{text} AND application_name LIKE 'invsvc%'")
     await until_no(outbox._store.store._pool.get_size)
     [key] = await enqueue(outbox, client.webhooks.update(hook, description="after"))
@@ -237,7 +237,7 @@ async def test_enqueuing_goes_on_through_a_restore(service, client, outbox, conn
 
 async def test_database_restored_under_an_idle_dispatcher(service, client, outbox, connection, caplog):
     """The words say why nothing is sent, though there is nothing to send. It goes on once it may."""
-    text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    text = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(60):
             await until_no(lambda: outbox._store.store._place is None)

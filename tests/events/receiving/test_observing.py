@@ -235,7 +235,7 @@ async def refusing_writes(kind: str, address: str, path: Any) -> Any:
     name = await admin.fetchval("SELECT current_database()")
     await admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     await admin.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()",
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()",
         name,
     )
 
@@ -243,7 +243,7 @@ async def refusing_writes(kind: str, address: str, path: Any) -> Any:
         await admin.execute("SET default_transaction_read_only = off")
         await admin.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
         await admin.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
             "WHERE datname = $1 AND pid <> pg_backend_pid()",
             name,
         )
