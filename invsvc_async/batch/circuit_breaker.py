@@ -1,7 +1,8 @@
 """
 The circuit breaker of a batch.
 
-While the service is away or refuses the credential, no write starts. A cheap read shows when it is back.
+While the service is away (a connection fails, or several writes in a row have no definite answer) or refuses
+the credential, no write starts. A cheap read shows when it is back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Reading of answers: from status, headers and bytes to a payload or an error.
 
-Numbers are exact.
+Numbers are exact.  ``Retry-After`` becomes seconds here, which others only wait for.
 """
 
 from __future__ import annotations

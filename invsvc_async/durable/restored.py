@@ -1,6 +1,8 @@
 """
 How a store that went back in time, or was copied, is recognised, and what is noted of it.
 
+What that means for the writes that it has is in ``intents``; for keys that it may lack, in ``key_names``.
+
 In PostgreSQL, by the place of its tables: the cluster's system identifier, the timeline of its log, and the
 identity of a table.  Recovery from a backup and the promotion of a replica begin a new timeline; a dump makes
 a new table.  A snapshot of the storage that is put back as it was cannot be recognised.

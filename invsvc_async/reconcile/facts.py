@@ -1,6 +1,8 @@
 """
 The facts that an intent and its history establish: sends, settle windows, clock bounds, baseline.
 
+They are ``Known``, which ``decide`` calls *known*. What a single attempt proves is in ``attempts``.
+
 Three clocks meet here. *Local time* (of this process, in seconds) orders the events of the history.
 *Server time* is in the answers, in whole milliseconds or seconds; the difference is known only between
 two bounds, which each answer narrows (``Bounds``). What another process has sent is known by server times

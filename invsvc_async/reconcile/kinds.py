@@ -18,7 +18,7 @@ new kind is a row here.  How its effect is recognised determines most of it:
                               lost answer stays UNKNOWN
 ============================  =============================================  ==========================
 
-``findings`` has a function for each.
+``findings`` has a function for each, which looks for the effect in what was read.
 
 A create differs from all others: each send of it adds another thing, while the last send of any other write
 replaces what those before it wrote.

@@ -1,5 +1,7 @@
 """
-How a run of a write starts: its line, in which it waits for others, and its intent, new or taken up.
+How a run of a write starts: the name of its line, and its intent, new or taken up.
+
+It waits for its turn in the line in ``register``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands that batches, outboxes and journals of clients have in common, and ``invsvc journal``."""
+"""Commands that batches, outboxes and journals have in common (list, show, retry), and ``invsvc journal``."""
 
 from __future__ import annotations
 
