@@ -103,7 +103,8 @@ class Application:
         ended = partial(self._end, exchange.entry)
         try:
             steps = self.scripts.get(route.operation)
-            step = steps.popleft() if steps else self._plan().draw(self._chance, route)
+            drawn = None if steps else self._plan().draw(self._chance, route.operation, write=route.write)
+            step = steps.popleft() if steps else drawn
             response = await self._play(step or PASS, request, exchange)
         except BaseException:
             ended()

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable
 
-    from invsvc_async.simulator.operations import Route
 
 STATUSES = ("500", "502", "503", "504", "408")
 LOST = ("reset", "close", "hang", "truncate", "garbage", "html", "empty", "half-head", "idle-close")
@@ -214,10 +213,10 @@ class Faults:
                 raise ValueError(f"faults: {name} takes a number, not {value!r}") from None
         return cls(**found)  # type: ignore[arg-type] # each value was made for its field above
 
-    def draw(self, chance: random.Random, route: Route) -> Step | None:
+    def draw(self, chance: random.Random, operation: str, *, write: bool) -> Step | None:
         """Draw the step of one arrival; `None` means no fault."""
-        rate = self.rate if route.write or self.reads is None else self.reads
-        met = self.operations is None or route.operation in self.operations
+        rate = self.rate if write or self.reads is None else self.reads
+        met = self.operations is None or operation in self.operations
         if not rate or not met or chance.random() >= rate:
             return None
         kind = chance.choice(self.kinds)
@@ -225,7 +224,7 @@ class Faults:
             return parse_step(f"idle-close {chance.randrange(1, 50) / 1000}")
         if kind == "hang" and self.hang is not None:
             kind = f"hang {digits(self.hang)}"
-        phase = chance.choice(self.phases) if route.write else "before"
+        phase = chance.choice(self.phases) if write else "before"
         if phase == "late":
             kind = f"late {chance.random() * self.late_up_to:.3f}, then {kind}"
         return parse_step(f"apply, then {kind}" if phase == "after" else kind)

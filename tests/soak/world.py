@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from invsvc_async.simulator.operations import Route
 
 __all__ = ["WORLDS", "Weather", "World", "world_of"]
 
@@ -102,9 +101,8 @@ class Weather(Faults):
         set_(self, "bursts", set())
         set_(self, "ends", [phases for weight, phases in _WRITE_ENDS for _ in range(weight)])
 
-    def draw(self, chance: random.Random, route: Route) -> Step | None:
+    def draw(self, chance: random.Random, operation: str, *, write: bool) -> Step | None:
         """Decide what happens to one arrival."""
-        operation, write = route.operation, route.write
         rate = self.world.writes_fail if write else self.world.reads_fail
         first = rate * (1 - _BURST) / (1 - rate)
         if chance.random() >= (_BURST if operation in self.bursts else first):
