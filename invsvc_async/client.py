@@ -151,7 +151,8 @@ class Client:
         )
         ours = user_agent or f"invsvc-async/{__version__} {BUILT_ON}"
         sent = checked_headers({"Accept": "application/json", "User-Agent": ours, **(headers or {})})
-        writes = WriteRegister(credential.kind != "person_token", _journal(journal), clock)
+        is_of_one_mode = credential.kind != "person_token"
+        writes = WriteRegister(is_of_one_mode=is_of_one_mode, journal=_journal(journal), clock=clock)
         hooks = on_attempt, on_decision, on_unsettled, on_secret
         shared = ClientState(transport, clock, url, credential, self.of, sent, writes, *hooks)
         bind = getattr(writes.journal, "bind", None)

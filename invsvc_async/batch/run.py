@@ -79,7 +79,7 @@ class Run:
         self._feeding: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
         self._began = self._over = 0.0
-        self._status = Status.of_this_process()
+        self._status: Status  # since it has an engine
         self._limited = 0  # ticks at which something limited the run
         self._verdicts: Counter[Verdict] = Counter()
         self.ended: bool = False  # nothing is under way, and nothing will be; results may be left

@@ -32,9 +32,16 @@ Hook: TypeAlias = Callable[[Any], Any]
 # Raises if a digit would be lost.  The bounded exponents prevent 1e999999999 from taking minutes as an int.
 _EXACT = Context(prec=40, Emax=40, Emin=-40, traps=[Inexact, InvalidOperation, Overflow])
 
-_WORDS: dict[type[object], str] = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
-_WORDS.update({int: "a whole number", Decimal: "a number", type(None): "null"})
-_WORDS[Raw] = "a value that cannot be decoded"
+_WORDS: Mapping[type[object], str] = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    int: "a whole number",
+    Decimal: "a number",
+    bool: "a boolean",
+    type(None): "null",
+    Raw: "a value that cannot be decoded",
+}
 _USUAL = (str, bool, int, Decimal)  # values of these types are stored as they are, without their hooks
 
 
@@ -116,8 +123,15 @@ def _anything(value: object) -> object:
 
 
 _object, _array, _text = _only(dict), _only(list), _only(str)
-_SCALARS: dict[Any, Hook] = {str: _text, bool: _only(bool), int: _whole, float: _float}
-_SCALARS.update({Decimal: _decimal, datetime: _time, Any: _anything})
+_SCALARS: Mapping[Any, Hook] = {
+    str: _text,
+    bool: _only(bool),
+    int: _whole,
+    float: _float,
+    Decimal: _decimal,
+    datetime: _time,
+    Any: _anything,
+}
 
 
 @once

@@ -341,12 +341,15 @@ def _stamp(value: object) -> int | None:
 
 
 # What is made of a member that is not as the specification describes it: it is dropped, unless it is plain.
-_MENDED: dict[str, Callable[[object], object]] = {
+_MENDED: Mapping[str, Callable[[object], object]] = {
+    "message": _text,
     "timestamp": _stamp,
+    "next": _text,
     "has_more": lambda value: value is True,
+    "total_results": _whole,
+    "page": _whole,
+    "per_page": _whole,
 }
-_MENDED.update(dict.fromkeys(("message", "next"), _text))
-_MENDED.update(dict.fromkeys(("total_results", "page", "per_page"), _whole))
 
 
 def _is_shallow(value: object, levels: int = 32) -> bool:
