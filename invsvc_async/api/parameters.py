@@ -1,5 +1,5 @@
 """
-Conversion of single arguments to wire form, with one function for each form of parameter.
+Conversion of single arguments to wire form, with one function for each form of parameter (``FORMS``).
 
 Each function takes the row, the caller's value and the list of problems so far.
 """
@@ -16,6 +16,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
+from msgspec import Struct
+
 from invsvc_async.api import json_values
 from invsvc_async.api.json_values import Given, Problems, is_list, is_object, kind_of, to_wire
 from invsvc_async.api.operations import Form, Parameter
@@ -24,8 +26,10 @@ from invsvc_async.models.common import Model
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.settings import ParameterNames
 
-__all__ = ["CONTROL", "FORMS", "METADATA", "is_below_base", "is_segment", "quoted", "texts_of"]
+__all__ = ["CONTROL", "METADATA", "Checked", "is_below_base", "is_segment", "place", "quoted"]
+__all__ += ["texts_of", "wire_name"]
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _QUOTED = re.compile(r"/(?!/)[A-Za-z0-9_.~/%:@!$&'()*+,;=-]+")
@@ -215,9 +219,6 @@ def _is_url(text: str) -> bool:
 
 
 def _metadata(parameter: Parameter, value: Given, problems: Problems) -> dict[str, str]:
-    if not is_object(value):
-        problems.append(f"{parameter.name}: is {kind_of(value)}, not an object")
-        return {}
     texts = texts_of(parameter.name, value, problems)
     return {f"{METADATA}{key}": text for key, text in texts.items()}
 
@@ -257,3 +258,42 @@ FORMS: dict[Form, Callable[[Parameter, Given, Problems], Wire]] = {
     Form.URL: _url,
     Form.METADATA: _metadata,
 }
+
+
+class Checked(Struct):  # made for every call
+    """Arguments in wire form: path values not yet quoted, query values as text, the body as JSON."""
+
+    path: dict[str, str]
+    query: dict[str, str]
+    body: dict[str, Wire]
+
+
+def wire_name(parameter: Parameter, names: ParameterNames) -> str | None:
+    """Return the name of *parameter* on the wire, or ``None`` if its assumed name is switched off."""
+    if parameter.assumed is None:
+        return parameter.wire
+    assumed: str | None = getattr(names, parameter.assumed)
+    return assumed
+
+
+def place(
+    parameter: Parameter, value: Given, checked: Checked, names: ParameterNames, problems: Problems
+) -> None:
+    """Convert *value* to wire form, and put it into the path, query or body."""
+    wire = parameter.wire if parameter.assumed is None else wire_name(parameter, names)
+    if wire is None:
+        off = f"is switched off: ParameterNames.{parameter.assumed} is None"
+        problems.append(f"{parameter.name}: {off}")
+    elif value is None:
+        if not parameter.nullable:
+            advice = "" if parameter.required else ". Leave it out instead"
+            problems.append(f"{parameter.name}: must not be null{advice}")
+        checked.body[wire] = None
+    else:
+        formed = FORMS[parameter.form](parameter, value, problems)
+        if parameter.where == "body":
+            checked.body[wire] = formed
+        elif parameter.form is Form.METADATA:
+            checked.query.update(formed)
+        else:
+            (checked.path if parameter.where == "path" else checked.query)[wire] = str(formed)

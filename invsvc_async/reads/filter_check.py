@@ -11,9 +11,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from invsvc_async.api.arguments import wire_name
 from invsvc_async.api.json_values import is_object
-from invsvc_async.api.parameters import METADATA
+from invsvc_async.api.parameters import METADATA, wire_name
 from invsvc_async.errors import FieldError
 
 if TYPE_CHECKING:

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 from invsvc_async import codec
 from invsvc_async.api import arguments as checks
 from invsvc_async.concurrency.plain_function import is_plain_function
-from invsvc_async.errors import DeadlineExceededError, InvalidRequestError, ServiceError, TransportError
+from invsvc_async.errors import (
+    ConfigurationError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    ServiceError,
+    TransportError,
+)
 from invsvc_async.models.common import Model, is_decoded
 from invsvc_async.reads import retry
 from invsvc_async.reads.pages import Pages
@@ -36,6 +42,12 @@ if TYPE_CHECKING:
 __all__ = ["Resource"]
 
 T = TypeVar("T", bound=Model)
+
+_AUTHORITY_WORDS = {
+    "api_key": "an API key",
+    "oauth_token": "an OAuth token",
+    "person_token": "a person's token (identity provider, or personal MCP token)",
+}
 
 
 class Resource:
@@ -73,11 +85,21 @@ class Resource:
         Check *arguments* and the kind of credential, and make the request.
 
         *arguments* may have other members than the operation's parameters, as the ``locals()`` of a method.
+
+        Raises:
+            InvalidRequestError: An argument is invalid.
+            ConfigurationError: The specification does not allow the operation with this kind of credential.
         """
         checked = checks.check(
             operation, arguments, self._view.names, team, extra_query, extra_body, others=others
         )
-        self._view.check_authority(operation)
+        kind = self._view.session.credential.kind
+        if operation.credentials and kind not in operation.credentials:
+            wanted = " or ".join(_AUTHORITY_WORDS[each] for each in operation.credentials)
+            raise ConfigurationError(
+                f"{operation.name}: needs {wanted}, but this client has {_AUTHORITY_WORDS[kind]}. "
+                "Nothing was sent: make a client with such a credential."
+            )
         has_body, connected = operation.method in {"POST", "PUT", "PATCH"}, operation.connect
         return Request(
             operation=operation,

@@ -25,7 +25,6 @@ from invsvc_async.api.operations import Kind
 from invsvc_async.codec import envelope as wire
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import (
-    ConfigurationError,
     NotSentError,
     ResponseLostError,
     ServiceError,
@@ -261,13 +260,6 @@ class ClientState(msgspec.Struct, eq=False, weakref=True):
             log.warning("%s", message)
 
 
-_AUTHORITY_WORDS = {
-    "api_key": "an API key",
-    "oauth_token": "an OAuth token",
-    "person_token": "a person's token (identity provider, or personal MCP token)",
-}
-
-
 class ClientOptions(msgspec.Struct, eq=False):
     """The options of one view of a client, and what it shares with the other views."""
 
@@ -297,21 +289,6 @@ class ClientOptions(msgspec.Struct, eq=False):
     def without_team(self) -> ClientOptions:
         """Return these options without the team, for intents: each contains its own, or none."""
         return msgspec.structs.replace(self, team=None)
-
-    def check_authority(self, operation: Operation) -> None:
-        """
-        Check that the specification allows the operation with this kind of credential.
-
-        Raises:
-            ConfigurationError: It does not.
-        """
-        kind = self.session.credential.kind
-        if operation.credentials and kind not in operation.credentials:
-            wanted = " or ".join(_AUTHORITY_WORDS[each] for each in operation.credentials)
-            raise ConfigurationError(
-                f"{operation.name}: needs {wanted}, but this client has {_AUTHORITY_WORDS[kind]}. "
-                "Nothing was sent: make a client with such a credential."
-            )
 
     def attempt(self, request: Request, *, deadline: float, lane: Lane = "call") -> Awaitable[Exchange]:
         """

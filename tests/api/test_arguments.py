@@ -10,7 +10,7 @@ import pytest
 
 from invsvc_async import ApiKey, Client
 from invsvc_async.api import operations
-from invsvc_async.api.arguments import Checked, are_parameters, check
+from invsvc_async.api.arguments import are_parameters, check
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models import Journey, Webhook
 from invsvc_async.models.common import UNSET
@@ -18,6 +18,7 @@ from invsvc_async.settings import ParameterNames
 
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
+    from invsvc_async.api.parameters import Checked
 
 UUID4 = "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11"
 
