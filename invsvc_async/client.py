@@ -7,6 +7,7 @@ import os
 import re
 from contextlib import asynccontextmanager
 from functools import cached_property
+from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
@@ -76,6 +77,18 @@ _SETTINGS: dict[str, type] = {  # by the names in ClientOptions
     "reconcile": ReconcilePolicy,
     "names": ParameterNames,
 }
+
+
+def _resource(what: str) -> Any:  # Any: the attribute names the class
+    """Return a property for the resource of the attribute's name, which is imported at its first use."""
+
+    def made(client: Client) -> object:
+        module = import_module(f"invsvc_async.resources.{lazy.attrname}")
+        return getattr(module, str(lazy.attrname).capitalize())(client._view)
+
+    made.__doc__ = what
+    lazy = cached_property(made)
+    return lazy
 
 
 class Client:
@@ -242,61 +255,14 @@ class Client:
 
     # --- resources
 
-    @cached_property
-    def journeys(self) -> Journeys:
-        """Workflow graphs."""
-        from invsvc_async.resources.journeys import Journeys
-
-        return Journeys(self._view)
-
-    @cached_property
-    def invoices(self) -> Invoices:
-        """Invoice lists, and downloads from the tax authority."""
-        from invsvc_async.resources.invoices import Invoices
-
-        return Invoices(self._view)
-
-    @cached_property
-    def retentions(self) -> Retentions:
-        """Files of stamped retentions."""
-        from invsvc_async.resources.retentions import Retentions
-
-        return Retentions(self._view)
-
-    @cached_property
-    def teams(self) -> Teams:
-        """Teams and their table-database integration."""
-        from invsvc_async.resources.teams import Teams
-
-        return Teams(self._view)
-
-    @cached_property
-    def users(self) -> Users:
-        """Users and the caller's preferences."""
-        from invsvc_async.resources.users import Users
-
-        return Users(self._view)
-
-    @cached_property
-    def payments(self) -> Payments:
-        """Payment links and reminder operations."""
-        from invsvc_async.resources.payments import Payments
-
-        return Payments(self._view)
-
-    @cached_property
-    def sheets(self) -> Sheets:
-        """The spreadsheet import."""
-        from invsvc_async.resources.sheets import Sheets
-
-        return Sheets(self._view)
-
-    @cached_property
-    def webhooks(self) -> Webhooks:
-        """Webhooks: the URLs that events are delivered to."""
-        from invsvc_async.resources.webhooks import Webhooks
-
-        return Webhooks(self._view)
+    journeys: Journeys = _resource("Workflow graphs.")
+    invoices: Invoices = _resource("Invoice lists, and downloads from the tax authority.")
+    retentions: Retentions = _resource("Files of stamped retentions.")
+    teams: Teams = _resource("Teams and their table-database integration.")
+    users: Users = _resource("Users and the caller's preferences.")
+    payments: Payments = _resource("Payment links and reminder operations.")
+    sheets: Sheets = _resource("The spreadsheet import.")
+    webhooks: Webhooks = _resource("Webhooks: the URLs that events are delivered to.")
 
     # --- operations that the specification does not list
 

@@ -107,7 +107,7 @@ def _extra(
     given: Mapping[str, object],
     names: ParameterNames,
     problems: Problems,
-) -> dict[str, Wire]:
+) -> Mapping[str, Wire]:
     """Convert members of query or body that are not in the table, to wire form."""
     address, own = f"extra_{where}", {name: row.name for name, row in _rows(operation, where, names).items()}
     if where == "query":
