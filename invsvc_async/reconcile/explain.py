@@ -8,7 +8,7 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.decide import decide
-from invsvc_async.reconcile.facts import Known, time_of
+from invsvc_async.reconcile.facts import Known, start_of
 from invsvc_async.reconcile.history import Attempt, Closed, Done, End, Reading, Resumed, Tick
 from invsvc_async.reconcile.json_form import (
     SCHEMA,
@@ -30,10 +30,10 @@ __all__ = ["from_json", "replay", "story_of", "tell", "to_plain"]
 
 def tell(intent: Intent, history: History, verdict: str, reason: str) -> str:
     """Format the history of a write in a few lines; times are in seconds since the first event."""
-    begun = _start_of(history[0]) if history else 0.0
+    begun = start_of(history[0]) if history else 0.0
     lines = [f"{intent.operation}, intent {intent.key}"]
     lines += [
-        f"  {_start_of(event) - begun:+9.3f} s  {_told(event)}"
+        f"  {start_of(event) - begun:+9.3f} s  {_told(event)}"
         for event in history
         if not isinstance(event, Tick)
     ]
@@ -41,14 +41,16 @@ def tell(intent: Intent, history: History, verdict: str, reason: str) -> str:
     return "\n".join(lines)
 
 
-def _start_of(event: Event) -> float:
-    return event.started if isinstance(event, (Attempt, Reading)) else time_of(event)
-
-
 def _told(event: Event) -> str:
     match event:
-        case Attempt():
-            return _told_attempt(event)
+        case Attempt(end=End.NOT_SENT, error=error):
+            return f"not sent: {error.message if error else 'no byte left'}"
+        case Attempt(started=started, ended=ended, end=End.LOST, error=error):
+            return f"sent, answer lost after {ended - started:.3f} s{f': {error.message}' if error else ''}"
+        case Attempt(started=started, ended=ended, status=status, error=error):
+            code = f" {error.code}" if error and error.code else ""
+            unread = "" if event.readable or code else ", not the service's envelope"
+            return f"sent, answered HTTP {status}{code} after {ended - started:.3f} s{unread}"
         case Reading(finding=None, error=error, status=None) if error is not None:
             return f"read failed: {error.message}"
         case Reading(finding=None, status=status, seen=seen, raw_count=count):
@@ -60,17 +62,6 @@ def _told(event: Event) -> str:
             return "the client was closed"
         case _:
             return "resumed by a new process: only sends stored in the intent count"
-
-
-def _told_attempt(attempt: Attempt) -> str:
-    took, error = f"{attempt.ended - attempt.started:.3f} s", attempt.error
-    if attempt.end is End.NOT_SENT:
-        return f"not sent: {error.message if error else 'no byte left'}"
-    if attempt.end is End.LOST:
-        return f"sent, answer lost after {took}{f': {error.message}' if error else ''}"
-    code = f" {error.code}" if error and error.code else ""
-    unread = "" if attempt.readable or code else ", not the service's envelope"
-    return f"sent, answered HTTP {attempt.status}{code} after {took}{unread}"
 
 
 def to_plain(intent: Intent, history: History, verdict: str, reason: str) -> dict[str, Wire]:

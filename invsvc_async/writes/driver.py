@@ -27,7 +27,7 @@ from invsvc_async.errors import ConfigurationError, InvsvcError
 from invsvc_async.reconcile.attempts import ANSWERED, answered_at_once
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.enums import NO_EFFECT
-from invsvc_async.reconcile.facts import Known, began_at, stored
+from invsvc_async.reconcile.facts import Known, start_of, stored
 from invsvc_async.reconcile.findings import no_such_read
 from invsvc_async.reconcile.history import (
     Attempt,
@@ -369,7 +369,7 @@ class Driver(Generic[T]):
                 "ReconcilePolicy(journey_reader=…) to a read that it has, or to None.",
             )
         slack = known.policy.clock_slack
-        if self.session.server_clock.is_steady(began_at(self.history, reading), slack):
+        if self.session.server_clock.is_steady(start_of((*self.history, reading)[0]), slack):
             return reading
         return attrs.evolve(reading, steady=False)
 
