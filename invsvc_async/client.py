@@ -288,7 +288,7 @@ class Client:
 
         Spec: Endpoints.
         """
-        return await self._unlisted.read(method, path, params, json, team, options=options)
+        return await self._unlisted.read(locals())
 
     def write(
         self,
@@ -316,7 +316,7 @@ class Client:
 
         Spec: Endpoints.
         """
-        return self._unlisted.write(method, path, params, json, team, reader=reader, options=options)
+        return self._unlisted.write(locals())
 
     def write_from(self, line: Mapping[str, Any] | str | bytes) -> Write[Any]:  # Any: JSON, and as in `write`
         """
@@ -354,7 +354,7 @@ class Client:
 
         Spec: Endpoints, Invoices.
         """
-        return self._unlisted.download("GET", path, params, UNSET, team, options=options)
+        return self._unlisted.download({**locals(), "method": "GET", "json": UNSET})
 
     @cached_property
     def _unlisted(self) -> Unlisted:

@@ -33,7 +33,6 @@ def check(
     team: str | None = None,
     extra_query: Mapping[str, object] | None = None,
     extra_body: Mapping[str, Wire] | None = None,
-    *,
     others: Sequence[str] = (),
 ) -> Checked:
     """

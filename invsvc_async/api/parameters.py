@@ -47,23 +47,23 @@ def quoted(text: str) -> str:
 
 
 def _id(parameter: Parameter, value: Given, problems: Problems) -> str:
-    if not isinstance(value, str) and isinstance(value, Model) and type(value).__name__ == parameter.bearer:
+    if isinstance(value, str) and _matcher(parameter.pattern)(value) is not None:
+        return str(value)  # it may be of a subclass
+    if isinstance(value, Model) and type(value).__name__ == parameter.bearer:
         try:
             value = getattr(value, "id")  # noqa: B009 - according to the row, this model has one
         except FieldError as error:
             problems.append(f"{parameter.name}: the {parameter.bearer}'s id cannot be read ({error.why})")
             return ""
+        return _id(parameter, value, problems)
     if not isinstance(value, str):
         wanted = "an id" if parameter.bearer is None else f"a {parameter.bearer} or its id"
         problems.append(f"{parameter.name}: is {kind_of(value)}, not {wanted}")
-    elif _matcher(parameter.pattern)(value) is None:
-        if parameter.pattern is None or re.fullmatch(parameter.pattern, value):
-            wanted = f"1 to {_LONGEST} characters without slashes and control characters"
-            problems.append(f"{parameter.name}: {quoted(value)} is not a valid id ({wanted})")
-        else:
-            problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
+    elif parameter.pattern is None or re.fullmatch(parameter.pattern, value):
+        wanted = f"1 to {_LONGEST} characters without slashes and control characters"
+        problems.append(f"{parameter.name}: {quoted(value)} is not a valid id ({wanted})")
     else:
-        return str(value)  # it may be of a subclass
+        problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
     return ""
 
 
@@ -93,7 +93,7 @@ def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
     if not isinstance(value, str):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not text")
         return ""
-    text = str(to_wire(value, parameter.name, problems))
+    text = json_values.text(value, parameter.name, problems)
     # An empty filter has no effect.
     least = parameter.minimum or (1 if parameter.where == "query" else 0)
     if parameter.choices and text not in parameter.choices:
@@ -205,7 +205,7 @@ def _url(parameter: Parameter, value: Given, problems: Problems) -> str:
 
 def _warn(words: str) -> None:
     """Warn of what the specification allows, but is surely a mistake."""
-    warnings.warn(words, UserWarning, stacklevel=7)  # the caller of the resource's method
+    warnings.warn(words, UserWarning, stacklevel=8)  # the caller of the resource's method
 
 
 def _is_url(text: str) -> bool:
