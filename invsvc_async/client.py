@@ -558,24 +558,17 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
     except ValueError:  # whose text may be a part of a password that should not be there
         raise ConfigurationError("base_url: is not a URL. Check its host and port.") from None
     path = parts.path.rstrip("/")
-    problems = [
-        (
-            parts.scheme not in ("http", "https") or not host,
-            "must start with https:// (or http://) and name a host",
-        ),
-        (bool(parts.username or parts.password), "must not contain credentials (pass ApiKey(…) instead)"),
-        (
-            bool(parts.query or parts.fragment) or "?" in text or "#" in text,
-            "must not have a query or fragment",
-        ),
-        (not re.search(_VERSION, path), "must end in the version segment, such as https://host.example/v2"),
-        (
-            parts.scheme == "http" and not re.fullmatch(LOOPBACK, host or "") and not allow_insecure_http,
-            "is plain http to another machine (use https, or allow_insecure_http=True)",
-        ),
-        (any(ord(char) <= 32 or ord(char) == 127 for char in text), "contains a space or control character"),
-    ]
-    wrong = [reason for found, reason in problems if found]
+    secure, web = parts.scheme == "https", parts.scheme in ("http", "https")
+    exposed = web and not (secure or allow_insecure_http or re.fullmatch(LOOPBACK, host or ""))
+    problems: dict[str, object] = {
+        "must start with https:// (or http://) and name a host": not web or not host,
+        "must not contain credentials (pass ApiKey(…) instead)": parts.username or parts.password,
+        "must not have a query or fragment": "?" in text or "#" in text,
+        "must end in the version segment, such as https://host.example/v2": not re.search(_VERSION, path),
+        "is plain http to another machine (use https, or allow_insecure_http=True)": exposed,
+        "contains a space or control character": any(ord(char) <= 32 or ord(char) == 127 for char in text),
+    }
+    wrong = [reason for reason, found in problems.items() if found]
     if wrong:
         raise ConfigurationError(f"base_url: {'; '.join(wrong)}")
     netloc = f"[{host}]" if host and ":" in host else host

@@ -1,4 +1,4 @@
-"""Explanations of verdicts, as text and as JSON that can be replayed."""
+"""Explanations of verdicts, and their stories: an outcome as JSON, which can be replayed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known, start_of
 from invsvc_async.reconcile.history import Attempt, Closed, Done, End, Reading, Resumed, Tick
 from invsvc_async.reconcile.json_form import (
-    SCHEMA,
     check_version,
     event_from_wire,
-    event_to_wire,
     intent_from_json,
-    intent_to_json,
     parsed,
 )
 
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision, Event, History
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["from_json", "replay", "story_of", "tell", "to_plain"]
+__all__ = ["from_json", "replay", "story_of", "tell"]
 
 
 def tell(intent: Intent, history: History, verdict: str, reason: str) -> str:
@@ -64,20 +61,9 @@ def _told(event: Event) -> str:
             return "resumed by a new process: only sends stored in the intent count"
 
 
-def to_plain(intent: Intent, history: History, verdict: str, reason: str) -> dict[str, Wire]:
-    """Convert the intent as it was at the start, the history, and the verdict to plain data."""
-    return {
-        "schema": SCHEMA,
-        "verdict": str(verdict),
-        "message": reason,
-        "intent": envelope.loads(intent_to_json(intent).encode()),
-        "history": [event_to_wire(event) for event in history],
-    }
-
-
 def from_json(text: str | bytes) -> tuple[Intent, History, str]:
     """
-    Decode the JSON of :func:`to_plain` to the intent, its history, and the verdict.
+    Decode the JSON of an outcome to the intent as it was at the start, its history, and the verdict.
 
     Raises:
         InvalidRequestError: The text is damaged, of a newer version, or something else.

@@ -93,7 +93,6 @@ class Transport:
             self._limiter.resize_calls(self._knee.size)
         self._session = session
         self._user_supplied = session is not None
-        self._timeout = _of_own_pool if session is None else _of_other_pool
         # What the transport's own session is made with, and another one may not be.
         self._options: dict[str, Any] = {} if session is None else _READ_HERE
         self._tls = True if ssl is None else ssl
@@ -293,7 +292,7 @@ class Transport:
             exchange.url,
             data=gate if by_body else None,
             headers=headers,
-            timeout=self._timeout(exchange.connect_timeout),
+            timeout=_timeout(exchange.connect_timeout, own_pool=not self._user_supplied),
             allow_redirects=False,
             middlewares=() if by_body else (gate.send_read,),
             **options,
@@ -350,15 +349,12 @@ def _hear(gate: Gate, response: aiohttp.ClientResponse) -> None:
     gate.exchange.answer_headers = response.headers
 
 
-# No total: aiohttp rounds that up, and the deadline limits everything.
 @lru_cache(maxsize=16)
-def _of_own_pool(connect: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=None, connect=connect, ceil_threshold=inf)
-
-
-@lru_cache(maxsize=16)  # waiting for a place in a user-supplied session's pool is not connecting
-def _of_other_pool(connect: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=None, sock_connect=connect, ceil_threshold=inf)
+def _timeout(connect: float, *, own_pool: bool) -> aiohttp.ClientTimeout:
+    # No total: aiohttp rounds that up, and the deadline limits everything. Waiting for a place in the pool of
+    # a user-supplied session is not connecting.
+    limit = {"connect" if own_pool else "sock_connect": connect}
+    return aiohttp.ClientTimeout(total=None, ceil_threshold=inf, **limit)
 
 
 def _check_session(session: object, ssl: object, proxy: object, *, trust_env: bool) -> None:
@@ -380,22 +376,17 @@ def _check_session(session: object, ssl: object, proxy: object, *, trust_env: bo
 
 
 def _refuse_unfit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
+    advice = "Remove it from the session's headers"
+    sent = next((name for name in _NEVER_BY_DEFAULT if name in session.headers), None)
     if session._loop is not loop:  # noqa: SLF001 - its public property is deprecated
-        raise ConfigurationError(
-            "session: the aiohttp session belongs to another event loop. Make it in this one."
-        )
-    for name in _NEVER_BY_DEFAULT:
-        if name in session.headers:
-            raise ConfigurationError(
-                f"session: the aiohttp session sends {name} by default, which breaks the rules of writes. "
-                "Remove it from the session's headers."
-            )
-    if hdrs.AUTHORIZATION in session.headers:
-        raise ConfigurationError(
-            "session: the aiohttp session sends Authorization by default, which would go to this service in "
-            "requests that need no credential. Remove it from the session's headers."
-        )
-    if session.auth is not None:
-        raise ConfigurationError(
-            "session: the aiohttp session has an `auth`, but the client sends its own credential. Remove it."
-        )
+        problem = "belongs to another event loop. Make it in this one"
+    elif sent is not None:
+        problem = f"sends {sent} by default, which breaks the rules of writes. {advice}"
+    elif hdrs.AUTHORIZATION in session.headers:
+        why = "would go to this service in requests that need no credential"
+        problem = f"sends Authorization by default, which {why}. {advice}"
+    elif session.auth is not None:
+        problem = "has an `auth`, but the client sends its own credential. Remove it"
+    else:
+        return
+    raise ConfigurationError(f"session: the aiohttp session {problem}.")

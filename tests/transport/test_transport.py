@@ -14,7 +14,7 @@ from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.errors import ConfigurationError, ResponseLostError
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.send_gate import Gate, RefusedError
-from invsvc_async.transport.transport import Exchange, Transport, _hear, _of_other_pool, _of_own_pool
+from invsvc_async.transport.transport import Exchange, Transport, _hear, _timeout
 from tests.support.raw_server import OK, RawServer, obliging, request_to, transport_for
 from tests.transport.test_bytes_sent import FullQueue
 
@@ -212,7 +212,7 @@ async def test_clock_of_the_system():
 @pytest.mark.parametrize("borrowed", [False, True])
 def test_timeouts_that_aiohttp_is_given(borrowed):
     """Only connecting is bounded, exactly; in a borrowed pool, waiting for a place does not count as connecting."""
-    given = _of_other_pool(1.5) if borrowed else _of_own_pool(1.5)
+    given = _timeout(1.5, own_pool=not borrowed)
     assert (given.total, given.ceil_threshold) == (None, inf)
     assert (given.connect, given.sock_connect) == ((None, 1.5) if borrowed else (1.5, None))
 
