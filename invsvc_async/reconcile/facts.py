@@ -131,7 +131,7 @@ class Known:
             if isinstance(event, (Attempt, Reading)) and event.stamp is not None
         ]
         if self.intent.bounds is not None and self.resumed is None:
-            known.append(self.intent.bounds)
+            known.append((self.intent.bounds.low, self.intent.bounds.high))
         return agree(known, self.policy.clock_slack)
 
     def window_of(self, kind: AttemptKind) -> float:

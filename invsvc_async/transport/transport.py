@@ -11,7 +11,7 @@ import asyncio
 import ssl as tls
 import warnings
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -93,6 +93,7 @@ class Transport:
             self._limiter.resize_calls(self._knee.size)
         self._session = session
         self._user_supplied = session is not None
+        self._timeout = partial(_timeout, own_pool=session is None)
         # What the transport's own session is made with, and another one may not be.
         self._options: dict[str, Any] = {} if session is None else _READ_HERE
         self._tls = True if ssl is None else ssl
@@ -292,7 +293,7 @@ class Transport:
             exchange.url,
             data=gate if by_body else None,
             headers=headers,
-            timeout=_timeout(exchange.connect_timeout, own_pool=not self._user_supplied),
+            timeout=self._timeout(exchange.connect_timeout),
             allow_redirects=False,
             middlewares=() if by_body else (gate.send_read,),
             **options,
