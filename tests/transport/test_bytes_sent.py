@@ -306,8 +306,9 @@ async def test_write_at_the_end_of_its_proof(late, end):
         assert len(server.arrivals) == (end is End.ANSWERED)
 
 
-async def test_write_whose_proof_expires_while_it_waits():
-    """The proof is looked at when the request is about to leave, not when it was asked for."""
+@pytest.mark.parametrize("proof", [None, 105.0])
+async def test_write_that_waits_for_its_place(proof):
+    """Its proof is looked at, and ``started`` is, when its first byte could leave; ``ended`` follows it."""
     clock, go_on = HandClock(100.0), asyncio.Event()
 
     async def script(peer):
@@ -321,32 +322,7 @@ async def test_write_whose_proof_expires_while_it_waits():
     ):
         first = asyncio.create_task(transport.send(request_to(server, "GET")))
         await server.came()
-        second = asyncio.create_task(transport.send(exchange := request_to(server, not_after=105.0)))
-        await asyncio.sleep(0)
-        clock.time = 106.0
-        go_on.set()
-
-        await asyncio.gather(first, second)
-
-        assert (exchange.end, len(server.arrivals)) == (End.NOT_SENT, 1)
-
-
-async def test_exchange_tells_when_its_first_byte_could_leave():
-    """``started`` is the moment before the first byte, after any wait; ``ended`` follows it."""
-    clock, go_on = HandClock(100.0), asyncio.Event()
-
-    async def script(peer):
-        while await peer.arrival():
-            await go_on.wait()
-            await peer.send(OK)
-
-    async with (
-        RawServer(script) as server,
-        transport_for(server, clock=clock, max_concurrency=2) as transport,
-    ):
-        first = asyncio.create_task(transport.send(request_to(server, "GET")))
-        await server.came()
-        second = asyncio.create_task(transport.send(exchange := request_to(server)))
+        second = asyncio.create_task(transport.send(exchange := request_to(server, not_after=proof)))
         await asyncio.sleep(0)
         assert exchange.started == 100.0
         clock.time = 107.0
@@ -354,7 +330,10 @@ async def test_exchange_tells_when_its_first_byte_could_leave():
 
         await asyncio.gather(first, second)
 
-        assert (exchange.started, exchange.ended) == (107.0, 107.0)
+        if proof is None:
+            assert (exchange.started, exchange.ended) == (107.0, 107.0)
+        else:
+            assert (exchange.end, len(server.arrivals)) == (End.NOT_SENT, 1)
 
 
 class Stalled:
