@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from invsvc_async import readers
 from invsvc_async.client import Client
@@ -44,17 +45,10 @@ async def client_of_answers(path, *answers):
 
     app = web.Application()
     app.router.add_get(f"/v2{path}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    try:
-        async with Client(
-            f"http://{host}:{port}/v2", ApiKey("eyJ.a.b"), reads=ReadRetries(attempts=1)
-        ) as client:
+    async with TestServer(app) as server:
+        url, once = str(server.make_url("/v2")), ReadRetries(attempts=1)
+        async with Client(url, ApiKey("eyJ.a.b"), reads=once) as client:
             yield client
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture

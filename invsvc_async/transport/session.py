@@ -389,7 +389,11 @@ class ClientOptions(msgspec.Struct, eq=False):
         if not 200 <= exchange.status < 300:
             error = error_of(exchange, name)
             if error.status == 404 and request.operation.listed and not request.path:
-                _hint_at_base_url(error, self.session.base_url)
+                # Its path has no id, so the path itself was not found.
+                url, message = self.session.base_url, str(error.args[0]).removesuffix(error.hint)
+                before = URL(url).path.rstrip("/").rpartition("/")[0]
+                words = f" It has {before} before the version, which only a gateway needs." if before else ""
+                error.args = (f"{message}Check the base URL {url}: the service has this path.{words}",)
             stamp = stamp_of(error)
             if stamp is not None:
                 self.session.server_clock.learn(stamp, exchange.started, exchange.ended)
@@ -440,14 +444,6 @@ def error_of(exchange: Exchange, operation: str) -> ServiceError:
             for name, value in headers.items()
         )
     return wire.read_error(content, status=exchange.status, headers=headers, operation=operation)
-
-
-def _hint_at_base_url(error: ServiceError, base_url: str) -> None:
-    """Rewrite the message of a 404 whose path has no id: the path itself was not found."""
-    before = URL(base_url).path.rstrip("/").rpartition("/")[0]
-    words = f" It has {before} before the version, which only a gateway needs." if before else ""
-    message = str(error.args[0]).removesuffix(error.hint)
-    error.args = (f"{message}Check the base URL {base_url}: the service has this path.{words}",)
 
 
 def _without_token(exchange: Exchange, content: bytes) -> bytes:
