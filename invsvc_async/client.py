@@ -208,11 +208,7 @@ class Client:
                 f"base_url: is not set. Set INVSVC_BASE_URL, or base_url in a profile of {FILE}."
             )
         if found.get("credential") is None:
-            found["credential"] = credential_from(
-                api_key=os.environ.get("INVSVC_API_KEY"),
-                oauth_token=os.environ.get("INVSVC_OAUTH_TOKEN"),
-                person_token=os.environ.get("INVSVC_PERSON_TOKEN"),
-            )
+            found["credential"] = credential_from(os.environ)
         return cls(**found)
 
     def __repr__(self) -> str:

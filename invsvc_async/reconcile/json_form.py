@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from invsvc_async import errors, settings
+from invsvc_async import settings
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.api.parameters import is_below_base, is_segment
 from invsvc_async.codec import envelope
 from invsvc_async.errors import (
     ConfigurationError,
+    DeadlineExceededError,
     InvalidRequestError,
     InvsvcError,
     ServiceError,
@@ -58,17 +59,9 @@ _FINDINGS: dict[str, type[Any]] = {  # Any: findings contain wire data
 
 _LONGEST_PAUSE = 10**9  # seconds of a Retry-After
 _ERROR_FIELDS = ("operation", "status", "code", "details", "own_envelope", "retry_after")
-_ERRORS: dict[str, type[InvsvcError]] = {  # of errors, other than the service's, that a text describes
-    each.__name__: each
-    for each in (
-        errors.ConfigurationError,
-        errors.DeadlineExceededError,
-        errors.NotSentError,
-        errors.ResponseLostError,
-        errors.TransportError,
-        errors.UnreadableResponseError,
-    )
-}
+_DESCRIBED = (ConfigurationError, DeadlineExceededError, TransportError, *TransportError.__subclasses__())
+# Errors other than the service's that a text describes.
+_ERRORS: dict[str, type[InvsvcError]] = {each.__name__: each for each in _DESCRIBED}
 
 
 def intent_to_json(intent: Intent) -> str:
@@ -236,16 +229,8 @@ def _converter() -> Converter:
 
     names: dict[str, Any] = {"AnyReader": str, "Wire": Any, "Finding": Any}  # Any: types
     names |= {"Bounds": history.Bounds, "ErrorFacts": history.ErrorFacts}
-    unresolved: tuple[type[Any], ...] = (
-        settings.ReconcilePolicy,
-        history.Reading,
-        history.Attempt,
-        history.ErrorFacts,
-        history.Evidence,
-        SentEnd,
-        Intent,
-    )
-    for cls in unresolved:
+    events: list[type[Any]] = [history.Reading, history.Attempt, history.ErrorFacts, history.Evidence]
+    for cls in (settings.ReconcilePolicy, SentEnd, Intent, *events):
         attrs.resolve_types(cls, localns=names)
     converter = Converter(forbid_extra_keys=True, unstruct_collection_overrides={frozenset: sorted})
     for kind in (str, bool, int):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 from invsvc_async.errors import ConfigurationError, takes_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
 __all__ = ["ApiKey", "Credential", "OAuthToken", "PersonToken", "TokenProvider"]
 
@@ -176,14 +176,17 @@ class TokenProvider(Credential):
         """Return ``None``, because its tokens change."""
 
 
+_VARIABLES: dict[str, type[Credential]] = {
+    "INVSVC_API_KEY": ApiKey,
+    "INVSVC_OAUTH_TOKEN": OAuthToken,
+    "INVSVC_PERSON_TOKEN": PersonToken,
+}
+
+
 @takes_secrets
-def credential_from(*, api_key: str | None, oauth_token: str | None, person_token: str | None) -> Credential:
-    """Return the credential for the one token that is set."""
-    given = [
-        kind(text)
-        for kind, text in ((ApiKey, api_key), (OAuthToken, oauth_token), (PersonToken, person_token))
-        if text
-    ]
+def credential_from(environment: Mapping[str, str]) -> Credential:
+    """Return the credential for the one token that is set in *environment*."""
+    given = [kind(text) for name, kind in _VARIABLES.items() if (text := environment.get(name))]
     if len(given) != 1:
         raise ConfigurationError(
             f"credential: {f'{len(given)} tokens are set' if given else 'no token is set'}. "
