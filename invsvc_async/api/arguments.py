@@ -45,7 +45,7 @@ def check(
         InvalidRequestError: At least one argument is invalid.  It lists every problem.
     """
     problems: Problems = [*others]
-    checked = Checked({}, {}, {})
+    checked: Checked = {"path": {}, "query": {}, "body": {}}
     for parameter in operation.parameters:
         value = arguments[parameter.name]
         if value is not UNSET:
@@ -53,12 +53,12 @@ def check(
     if team is not None:
         check_team(team, problems)
     if operation.shape == "list":
-        _check_range(checked, names, problems)
+        _check_range(checked["query"], names, problems)
     if extra_query is not None:
-        checked.query.update(_extra(operation, "query", extra_query, names, problems))
+        checked["query"].update(_extra(operation, "query", extra_query, names, problems))
     if extra_body is not None:
-        checked.body.update(_extra(operation, "body", extra_body, names, problems))
-    if operation.needs_field and not (checked.body or problems):
+        checked["body"].update(_extra(operation, "body", extra_body, names, problems))
+    if operation.needs_field and not (checked["body"] or problems):
         fields = ", ".join(row.name for row in operation.parameters if row.where == "body")
         problems.append(f"fields: none is given. Pass at least one of {fields}")
     if problems:
@@ -85,8 +85,7 @@ def check_team(team: object, problems: Problems) -> None:
         problems.append(f"team: {shown} is not a valid team id")
 
 
-def _check_range(checked: Checked, names: ParameterNames, problems: Problems) -> None:
-    query = checked.query
+def _check_range(query: Mapping[str, str], names: ParameterNames, problems: Problems) -> None:
     after, before = query.get(names.created_after or ""), query.get(names.created_before or "")
     if after is not None and before is not None and int(after) > int(before) and not problems:
         problems.append("created_after: is later than created_before, so nothing can match")

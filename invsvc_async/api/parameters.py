@@ -13,10 +13,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from math import isfinite
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
-
-from msgspec import Struct
 
 from invsvc_async.api import json_values
 from invsvc_async.api.json_values import Given, Problems, is_list, is_object, kind_of, to_wire
@@ -30,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CONTROL", "METADATA", "Checked", "is_below_base", "is_segment", "place", "quoted"]
 __all__ += ["texts_of", "wire_name"]
+
+# Arguments in wire form, by where they go: in the path not yet quoted, in the query as text, in the body JSON.
+Checked: TypeAlias = "dict[str, dict[str, Wire]]"
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _QUOTED = re.compile(r"/(?!/)[A-Za-z0-9_.~/%:@!$&'()*+,;=-]+")
@@ -260,14 +261,6 @@ FORMS: dict[Form, Callable[[Parameter, Given, Problems], Wire]] = {
 }
 
 
-class Checked(Struct):  # made for every call
-    """Arguments in wire form: path values not yet quoted, query values as text, the body as JSON."""
-
-    path: dict[str, str]
-    query: dict[str, str]
-    body: dict[str, Wire]
-
-
 def wire_name(parameter: Parameter, names: ParameterNames) -> str | None:
     """Return the name of *parameter* on the wire, or ``None`` if its assumed name is switched off."""
     if parameter.assumed is None:
@@ -288,12 +281,10 @@ def place(
         if not parameter.nullable:
             advice = "" if parameter.required else ". Leave it out instead"
             problems.append(f"{parameter.name}: must not be null{advice}")
-        checked.body[wire] = None
+        checked["body"][wire] = None
     else:
         formed = FORMS[parameter.form](parameter, value, problems)
-        if parameter.where == "body":
-            checked.body[wire] = formed
-        elif parameter.form is Form.METADATA:
-            checked.query.update(formed)
+        if parameter.form is Form.METADATA:
+            checked["query"].update(formed)
         else:
-            (checked.path if parameter.where == "path" else checked.query)[wire] = str(formed)
+            checked[parameter.where][wire] = formed if parameter.where == "body" else str(formed)

@@ -102,9 +102,9 @@ class Resource:
         has_body = operation.method in {"POST", "PUT", "PATCH"}
         return view, Request(
             operation=operation,
-            path=checked.path,
-            query=checked.query,
-            body=checked.body if has_body else None,
+            path=checked["path"],
+            query=checked["query"],
+            body=checked["body"] if has_body else None,
             has_body=has_body,
             team=(team or view.team) if operation.connect else None,
         )
