@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["CONTROL", "METADATA", "Checked", "is_below_base", "is_segment", "place", "quoted"]
 __all__ += ["texts_of", "wire_name"]
 
-# Arguments in wire form, by where they go: in the path not yet quoted, in the query as text, in the body JSON.
+# Arguments in wire form, by where they go: path values not yet quoted, query values as text, the body JSON.
 Checked: TypeAlias = "dict[str, dict[str, Wire]]"
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
