@@ -19,17 +19,12 @@ from tests.support.raw_server import (
     on_both_loops,
     request_to,
     server_tls,  # noqa: F401 - a fixture
+    silent,
     transport_for,
 )
 from tests.support.virtual_time import HandClock
 
 pytestmark = pytest.mark.every_python
-
-
-async def silent(peer):
-    """Read whatever comes and never answer."""
-    while await peer.arrival():
-        pass
 
 
 class FullQueue:
