@@ -92,11 +92,10 @@ def replay(intent: Intent, history: History) -> list[tuple[Event | None, Decisio
     """Return each event with the decision of ``decide`` after it, from the first to the last."""
     operation = BY_NAME[intent.operation]
     steps: list[tuple[Event | None, Decision]] = []
-    for length in range(len(history) + 1):
-        if length == 0 and history and isinstance(history[0], Resumed):
-            continue
-        known = Known(operation, intent, history[:length])
-        steps.append((history[length - 1] if length else None, decide(known)))
-        if isinstance(steps[-1][1], Done):
+    begun = 1 if history and isinstance(history[0], Resumed) else 0
+    for length in range(begun, len(history) + 1):
+        decision = decide(Known(operation, intent, history[:length]))
+        steps.append((history[length - 1] if length else None, decision))
+        if isinstance(decision, Done):
             break
     return steps

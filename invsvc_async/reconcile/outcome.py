@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Cause, History
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = [
-    "LIST_FULL", "AmbiguousWriteError", "Outcome", "OutcomeBase", "SecretLostError", "WriteError",
-    "WriteNotAppliedError", "WriteSupersededError", "read_back", "summary",
-]  # fmt: skip
+__all__ = ["LIST_FULL", "AmbiguousWriteError", "Outcome", "OutcomeBase", "SecretLostError", "WriteError"]
+__all__ += ["WriteNotAppliedError", "WriteSupersededError", "read_back", "summary"]
 
 T_co = TypeVar("T_co", covariant=True)
 

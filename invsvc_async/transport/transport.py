@@ -81,12 +81,13 @@ class Transport:
         self._closed = False
         self._name = name
         check_count("max_response_bytes", max_response_bytes, least=1)
-        if max_concurrency != "adaptive":
-            check_count("max_concurrency", max_concurrency, least=1)
         _check_session(session, ssl, proxy, trust_env=trust_env)
         self._knee: AdaptiveLimit | None = None
-        self._limiter = Limiter(1 if max_concurrency == "adaptive" else max_concurrency)
-        if max_concurrency == "adaptive":
+        if max_concurrency != "adaptive":
+            check_count("max_concurrency", max_concurrency, least=1)
+            self._limiter = Limiter(max_concurrency)
+        else:
+            self._limiter = Limiter(1)
             from invsvc_async.concurrency.adaptive_limit import LEAST, AdaptiveLimit
 
             self._knee = AdaptiveLimit(least=LEAST)
