@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.context import Context
     from opentelemetry.metrics import Histogram, Meter, MeterProvider
-    from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
+    from opentelemetry.trace import Span, SpanContext, TracerProvider
 
     from invsvc_async.client import Client
     from invsvc_async.concurrency.clock import Clock
@@ -56,6 +56,8 @@ R = TypeVar("R")
 
 _REMEMBERED: Final = 10_000  # deliveries whose handlers' spans can be linked to
 _UNSETTLED: Final = "unsettled"  # verdict of a write cancelled in flight
+_SCOPE: Final = ("invsvc_async", __version__)
+_CONTEXT: Final = TraceContextTextMapPropagator()
 # seconds, from OpenTelemetry's semantic conventions
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
@@ -91,7 +93,7 @@ def instrument(
         raise ConfigurationError(
             "instrument: this client is already traced. Call it once; views are included."
         )
-    meter = metrics.get_meter("invsvc_async", __version__, meter_provider)
+    meter = metrics.get_meter(*_SCOPE, meter_provider)
     tracing = _Tracing(tracer_provider, meter, session.base_url)
     session.on_attempt = _both(tracing.on_attempt, session.on_attempt)
     session.on_decision = _both(tracing.on_decision, session.on_decision)
@@ -134,7 +136,7 @@ def instrument_receiver(
     """
     if receiver.on_delivery is not None:
         raise ConfigurationError("instrument_receiver: this receiver is already traced. Call it once.")
-    meter = metrics.get_meter("invsvc_async", __version__, meter_provider)
+    meter = metrics.get_meter(*_SCOPE, meter_provider)
     tracing = _Receiving(tracer_provider, meter)
     gauges = (("due", "{event}", "due"), ("late", "s", "late"), ("dead_letters", "{event}", "dead"))
     for name, unit, field in gauges:
@@ -149,10 +151,6 @@ def _waiting(receiver: Receiver, field: str, _options: object) -> Iterable[Obser
     return [] if backlog is None else [Observation(getattr(backlog, field))]
 
 
-def _tracer(provider: TracerProvider | None) -> Tracer:
-    return trace.get_tracer("invsvc_async", __version__, provider)
-
-
 def _histogram(meter: Meter, name: str, words: str) -> Histogram:
     return meter.create_histogram(name, "s", words, explicit_bucket_boundaries_advisory=_BUCKETS)
 
@@ -161,7 +159,7 @@ class _Receiving:
     """Hooks of one receiver."""
 
     def __init__(self, provider: TracerProvider | None, meter: Meter) -> None:
-        self.tracer = _tracer(provider)
+        self.tracer = trace.get_tracer(*_SCOPE, provider)
         self.answers = meter.create_counter("invsvc.events.answers", "{answer}", "Answers to deliveries.")
         self.answer_seconds = _histogram(
             meter, "invsvc.events.answer.duration", "Time from a delivery's headers to its answer."
@@ -196,10 +194,9 @@ class _Receiving:
         links = [] if context is None or context.trace_id == here.trace_id else [trace.Link(context)]
         kind = _type_of(event)
         facts = {"invsvc.event.type": kind, "invsvc.handler": handling.handler}
-        started = self.tracer.start_span(f"handle {kind}", None, trace.SpanKind.CONSUMER, facts, links)
-        with trace.use_span(
-            started, end_on_exit=True, record_exception=False, set_status_on_exception=False
-        ) as span:
+        unrecorded: dict[str, Any] = {"record_exception": False, "set_status_on_exception": False}
+        settings = {"kind": trace.SpanKind.CONSUMER, "attributes": facts, "links": links, **unrecorded}
+        with self.tracer.start_as_current_span(f"handle {kind}", **settings) as span:
             try:
                 await running
             except BaseException as error:
@@ -240,9 +237,6 @@ class _Call:
     verdict: str | None = None
 
 
-_CONTEXT: Final = TraceContextTextMapPropagator()
-
-
 _CALL: ContextVar[_Call | None] = ContextVar("invsvc_call", default=None)
 
 
@@ -256,7 +250,7 @@ class _Tracing:
     """Hooks of one session."""
 
     def __init__(self, provider: TracerProvider | None, meter: Meter, base_url: str) -> None:
-        self.tracer = _tracer(provider)
+        self.tracer = trace.get_tracer(*_SCOPE, provider)
         self.seconds = _histogram(meter, "http.client.request.duration", "Duration of HTTP client requests.")
         self.writes = meter.create_counter("invsvc.writes", "{write}", "Writes by verdict.")
         self.replays = meter.create_counter("invsvc.replays", "{write}", "Keyed writes that had an outcome.")
@@ -280,13 +274,10 @@ class _Tracing:
         operation = request.operation
         method = request.method or operation.method
         attributes = {"http.request.method": method, "invsvc.operation": operation.name, **self.server}
-        if operation.path:
-            attributes["url.template"] = operation.path
+        attributes |= {"url.template": operation.path} if operation.path else {}
         name = f"{method} {operation.path}".rstrip()
-        links = []
-        if begun is not None:
-            context = _CONTEXT.extract({"traceparent": begun})
-            links.append(trace.Link(trace.get_current_span(context).get_span_context()))
+        first = trace.get_current_span(_CONTEXT.extract({"traceparent": begun or ""})).get_span_context()
+        links = [trace.Link(first)] if first.is_valid else []
         span = self.tracer.start_span(name, _within(), trace.SpanKind.CLIENT, attributes, links)
         call = _Call(span, operation.name)
         try:
@@ -309,12 +300,12 @@ class _Tracing:
     def on_attempt(self, report: AttemptReport) -> None:
         """Record one request in its call's span and in the histogram."""
         facts: dict[str, str | int] = {"http.request.method": report.method}
+        if report.end.value != "answered":
+            facts["error.type"] = report.end.value.replace(" ", "_")
         if report.status is not None:
             facts["http.response.status_code"] = report.status
-        if report.status is not None and report.status >= 400:
-            facts["error.type"] = str(report.status)
-        elif report.end.value != "answered":
-            facts["error.type"] = report.end.value.replace(" ", "_")
+            if report.status >= 400:
+                facts["error.type"] = str(report.status)
         self.seconds.record(report.seconds, {**facts, **self.server})
         call = _CALL.get()
         if call is None:
@@ -344,13 +335,11 @@ class _Tracing:
 
     def _judge(self, operation: str, verdict: str) -> None:
         self.writes.add(1, {"invsvc.operation": operation, "invsvc.verdict": verdict})
-        call = _CALL.get()
-        if call is None:
-            return
-        call.verdict = verdict
-        call.span.set_attribute("invsvc.verdict", verdict)
-        if verdict != "applied":
-            call.span.set_status(trace.StatusCode.ERROR, verdict)
+        if (call := _CALL.get()) is not None:
+            call.verdict = verdict
+            call.span.set_attribute("invsvc.verdict", verdict)
+            if verdict != "applied":
+                call.span.set_status(trace.StatusCode.ERROR, verdict)
 
     async def on_call(self, request: Request, running: Awaitable[R], begun: str | None) -> R:
         """Trace one call: a read with its retries, or a write until its verdict."""
@@ -379,10 +368,12 @@ class _Tracing:
             self.seconds.record(clock.now() - begun, {**facts, **self.server})
 
 
-def _both(*hooks: Callable[[Any], None] | None) -> Callable[[Any], None]:
+def _both(ours: Callable[[Any], None], theirs: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    if theirs is None:
+        return ours
+
     def call(report: Any) -> None:
-        for hook in hooks:
-            if hook is not None:
-                hook(report)
+        ours(report)
+        theirs(report)
 
     return call
