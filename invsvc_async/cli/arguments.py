@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Parameter
 
-__all__ = [
-    "arguments_of", "complete_argument", "complete_event", "complete_operation", "did_you_mean",
-    "operation_of", "operations_of",
-]  # fmt: skip
+__all__ = ["arguments_of", "complete_argument", "complete_event", "complete_operation", "operation_of"]
 
 _WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL)
 _FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # arguments outside the table of operations

@@ -41,7 +41,7 @@ from invsvc_async.reconcile.history import (
     Send,
     Tick,
     Verdict,
-    Wait,
+    words_of,
 )
 from invsvc_async.transport.session import DecisionReport
 from invsvc_async.transport.transport import CLOSED
@@ -463,7 +463,7 @@ class Driver(Generic[T]):
         noted = decision is not ANSWERED and self._known().in_doubt
         if not noted and self.session.on_decision is None and not log.isEnabledFor(logging.DEBUG):
             return
-        kind, reason, verdict = _words(decision)
+        kind, reason, verdict = words_of(decision)
         level, hook = logging.INFO if noted else logging.DEBUG, self.session.on_decision
         operation, key = self.spec.request.operation.name, self.intent.key
         log.log(level, "%s %s: %s%s", operation, key, kind, f" ({reason})" if reason else "")
@@ -480,18 +480,6 @@ def new_run(spec: WriteSpec, intent: Intent | None = None) -> AnyDriver:
     if spec.tag is not None:
         spec = replace(spec, request=replace(spec.request, body=tagged_body(spec.request, spec.tag)))
     return Driver(spec, intent_or_maker)
-
-
-def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
-    match decision:
-        case Done(verdict=verdict, reason=reason):
-            return "done", f"{verdict}: {reason}", str(verdict)
-        case Send(not_after=not_after):
-            return "send", "again, on proof of absence" if not_after is not None else "", None
-        case Read(reader=reader, why=why):
-            return "read", f"{reader}: {why}", None
-        case Wait(seconds):
-            return "wait", f"{seconds:.3f} s", None
 
 
 AnyDriver: TypeAlias = Driver[Any]  # Any: the operation says what its value is

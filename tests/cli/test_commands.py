@@ -504,7 +504,7 @@ def test_explain_of_a_story(invsvc, offline):
     told = json.loads(offline("explain", "story.json", "--json").out)
 
     assert ran.code == 0
-    assert "attempt: done: applied (the service answered so)" in ran.out
+    assert "attempt: done (applied: the service answered so)" in ran.out
     assert (told["said"], told["verdict"], told["same"]) == ("applied", "applied", True)
     assert "is a story, not an intent" in invsvc("settle", "story.json").err
 
