@@ -549,7 +549,7 @@ async def test_formulas_in_csv(client, tmp_path):
     item = Invoice(uuid="=1+1", total=Decimal("-1.50"))
     plain, escaped = tmp_path / "plain.csv", tmp_path / "escaped.csv"
     for path, asked in ((plain, False), (escaped, True)):
-        sink = TextSink(path, "csv", Invoice, asked)
+        sink = TextSink(path, "csv", asked)
         sink.open(None)
         sink.write([item], last=True)
         sink.close(whole=True)
