@@ -116,7 +116,7 @@ def test_no_file(here, monkeypatch):
         ("[profiles.live]\nbase_url = 3", "base_url must be a string"),
         ('[profiles.live]\nallow_insecure_http = "yes"', "allow_insecure_http must be true or false"),
         ('[profiles.live]\nnames = "x"', "names must be a table"),
-        ('[profiles.live.names]\nlimitt = "x"', "names: unknown setting limitt"),
+        ('[profiles.live.names]\nlimitt = "x"', "names: limitt not allowed"),
         ("[profiles.live.reconcile]\ndeadline = -1", "reconcile: .*deadline"),
     ],
 )
