@@ -140,7 +140,7 @@ def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
     headers: dict[str, str] = {}
     taken = f"{_SET_BY_CLIENT} {_SET_FOR_CALLS if of_call else ''}".split()
     for name, value in cast("Mapping[object, object]", given).items():
-        if not isinstance(name, str) or not isinstance(value, str):
+        if not (isinstance(name, str) and isinstance(value, str)):
             raise ConfigurationError("headers and user_agent: names and values must be strings")
         if not re.fullmatch(_HEADER_NAME, name):  # it may be a value, by mistake, and so a secret
             raise ConfigurationError(

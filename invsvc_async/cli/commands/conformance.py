@@ -267,13 +267,13 @@ async def conformance(
 
     Exits with 1 if a write had two effects, if a report is false or missing, or if the command failed.
     """
-    from invsvc_async.cli.waiting import waiting
+    from invsvc_async.cli.waiting import Waiting
     from invsvc_async.conformance import conform
 
     fault_plan(faults)  # refused before the command is started
     argv = shlex.split(words[0]) if len(words) == 1 else words
     try:
-        with waiting("waiting for the command", timeout):
+        with Waiting("waiting for the command", timeout).spinning():
             found = await conform(
                 argv, writes=writes, seed=seed, faults=faults, concurrency=concurrency, timeout=timeout
             )
