@@ -26,7 +26,10 @@ _GAP = 2  # columns between two columns of a table
 class EscapingConsole(Console):
     """A console that shows control characters instead of obeying them: texts come from the service."""
 
-    def print(self, *objects: Any, **options: Any) -> None:  # Any: as in rich
+    def __init__(self, **options: Any) -> None:  # Any: as in rich
+        super().__init__(highlight=False, emoji=False, **options)  # ":id:" is a part of some keys
+
+    def print(self, *objects: Any, **options: Any) -> None:  # Any: the same
         """Print as rich does, with control characters as escape sequences of Python."""
         super().print(*(visible(each) if isinstance(each, str) else each for each in objects), **options)
 
