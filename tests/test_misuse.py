@@ -28,7 +28,7 @@ def test_service_on_a_thread_that_cannot_be(options):
     """Why is raised where it was asked for, and the thread has ended."""
     with pytest.raises((ValueError, OSError)), serving(**options):
         pass
-    assert "invsvc-service" not in {thread.name for thread in threading.enumerate()}
+    assert "invsvc portal" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.parametrize(

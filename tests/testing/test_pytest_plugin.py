@@ -252,7 +252,7 @@ def test_service_whose_thread_cannot_make_an_event_loop(monkeypatch):
         except OSError as error:
             raised.append(error.errno)
 
-    monkeypatch.setattr("asyncio.events.new_event_loop", fail)
+    monkeypatch.setattr("asyncio.new_event_loop", fail)
     entering = threading.Thread(target=enter, daemon=True)
     entering.start()
     entering.join(30)
