@@ -131,14 +131,12 @@ async def _send(
     sent: list[Delivery] = []
     bodies: dict[int, WireObject] = {}
     for turn in turns:
-        if turn in bodies:
-            sent.append(await service.deliver(bodies[turn], **again))
-            continue
+        event, settings = (bodies[turn], again) if turn in bodies else (events[turn], first)
         try:
-            sent.append(await service.deliver(events[turn], **first))
+            sent.append(await service.deliver(event, **settings))
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--set") from None
-        bodies[turn] = loads(sent[-1].body)
+        bodies.setdefault(turn, loads(sent[-1].body))
     return sent
 
 
