@@ -116,15 +116,12 @@ def _for_people(command: Any) -> Any:  # Any: the same
         for one in (*each.params, each.get_help_option(_HELP)):
             described = getattr(one, "type_descriptor", None)  # older typer has none
             if described is not None and described.annotation in (bool, str, list[str]):
-                coerce = partial(_as_given, () if one.multiple or one.nargs == -1 else None)
-                one.get_runtime_param = partial(SimpleNamespace, coerce=coerce)
+                empty = () if one.multiple or one.nargs == -1 else None
+                given = partial(lambda empty, value, **_: empty if value is None else value, empty)
+                one.get_runtime_param = partial(SimpleNamespace, coerce=given)
             if isinstance(one, TyperArgument) or one.is_flag:
                 one.display_type_rich = lambda *_, **__: ""  # older typer does not ask for it
     return command
-
-
-def _as_given(empty: object, value: object, **_: object) -> object:
-    return empty if value is None else value
 
 
 app: typer.Typer = group_of(
@@ -164,8 +161,11 @@ def _globals(
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code.  Tracebacks are shown only with ``--debug``."""
     _prepare_standard_streams()
-    words = _debug_first(arguments)
-    restored = errors_as_json.set("--json" in _before_end(arguments))
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    words = [each for each in arguments[:end] if each != "--debug"]
+    debug = ["--debug"] * (len(words) < end)  # people append it to a failed command
+    words = [*debug, *words, *arguments[end:]]
+    restored = errors_as_json.set("--json" in arguments[:end])
     try:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
@@ -176,7 +176,7 @@ def run(arguments: Sequence[str]) -> int:
         discard_output()
         return Exit.FAILED
     except Exception as error:
-        if words[:1] == ["--debug"]:
+        if debug:
             raise
         return _report(error)
     finally:
@@ -220,18 +220,6 @@ def _code_of(words: list[str]) -> int:
         fail(message(), error)  # a usage error, with --json
         return Exit.USAGE
     return code if isinstance(code, int) else Exit.DONE
-
-
-def _before_end(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the arguments before ``--``."""
-    return arguments[: arguments.index("--")] if "--" in arguments else arguments
-
-
-def _debug_first(arguments: Sequence[str]) -> list[str]:
-    """Move ``--debug`` to the front: people append it to a failed command."""
-    first = _before_end(arguments)
-    own = [each for each in first if each != "--debug"]
-    return ["--debug"] * (len(own) < len(first)) + own + list(arguments[len(first) :])
 
 
 def _report(error: Exception) -> int:

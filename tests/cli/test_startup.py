@@ -105,10 +105,10 @@ def test_ctrl_c_while_modules_are_imported(monkeypatch):
 def test_ctrl_c_before_a_command_begins(monkeypatch):
     """It ends the program without a traceback, also while the arguments are read."""
 
-    def interrupted(_):
+    def interrupted():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("invsvc_async.cli.app._debug_first", interrupted)
+    monkeypatch.setattr("invsvc_async.cli.app._prepare_standard_streams", interrupted)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 130

@@ -174,9 +174,14 @@ def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -
     columns = [_numbers(run, reasons, kept) for run in pair]
     for name in columns[0]:
         numbers = [each[name] for each in columns]
+        cells = [f"{number:,}" for number in numbers]
+        if (bad := _SHOULD_BE_ZERO.get(name)) is not None:
+            cells = [
+                f"[{bad if number else 'green'}]{cell}[/]"
+                for number, cell in zip(numbers, cells, strict=True)
+            ]
         if any(numbers) or name != _UNASKED:
-            style = "bold" if name in _SHOULD_BE_ZERO else "dim"
-            shown.add_row(name, *(_coloured(name, number) for number in numbers), style=style)
+            shown.add_row(name, *cells, style="dim" if bad is None else "bold")
     shown.add_row("time", *(f"{run.seconds:.1f} s" for run in pair), style="dim")
     out.print(shown)
     for wrong in runs["sdk"].judgement.wrong[:STORIES]:
@@ -236,12 +241,6 @@ def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int
         "write requests sent": judged.sends,
         "read requests sent": run.reads,
     }
-
-
-def _coloured(name: str, number: int) -> str:
-    """Format a number, in colour if it should be zero."""
-    bad = _SHOULD_BE_ZERO.get(name)
-    return f"{number:,}" if bad is None else f"[bold {bad if number else 'green'}]{number:,}[/]"
 
 
 Timeout = Annotated[float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")]
