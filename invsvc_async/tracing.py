@@ -169,7 +169,6 @@ class _Receiving:
         self._contexts: OrderedDict[bytes, SpanContext] = OrderedDict()
 
     async def on_delivery(self, body: bytes, running: Awaitable[Receipt]) -> Receipt:
-        """Trace one delivery."""
         with self.tracer.start_as_current_span("receive", kind=trace.SpanKind.CONSUMER) as span:
             digest = sha256(body).digest()
             first = self._contexts.setdefault(digest, context := span.get_span_context()) is context
@@ -187,7 +186,6 @@ class _Receiving:
             return receipt
 
     async def on_handling(self, handling: Handling, running: Awaitable[None]) -> None:
-        """Trace one call of a handler."""
         event = handling.event
         here = trace.get_current_span().get_span_context()
         context = self._contexts.get(sha256(event.raw).digest())
@@ -205,20 +203,17 @@ class _Receiving:
                 raise
 
     def answered(self, receipt: Receipt, seconds: float) -> None:
-        """Record an answer."""
         facts = {"http.response.status_code": receipt.status, "invsvc.outcome": receipt.outcome}
         self.answers.add(1, facts)
         self.answer_seconds.record(seconds, facts)
 
     def called(self, handling: Handling, seconds: float, error: BaseException | None) -> None:
-        """Record a call of a handler."""
         facts = {"invsvc.event.type": _type_of(handling.event), "invsvc.handler": handling.handler}
         if error is not None:
             facts["error.type"] = type(error).__name__
         self.call_seconds.record(seconds, facts)
 
     def ended(self, how: str) -> None:
-        """Record a lost lease or a dead letter."""
         self.ends.add(1, {"invsvc.end": how})
 
 
@@ -318,12 +313,10 @@ class _Tracing:
             call.span.set_attributes(facts)
 
     def on_decision(self, report: DecisionReport) -> None:
-        """Record the verdict of a write."""
         if report.verdict is not None:
             self._judge(report.operation, report.verdict)
 
     def on_replay(self, outcome: Outcome[Any]) -> None:
-        """Record a keyed write that had an outcome."""
         facts = {"invsvc.operation": outcome.started_as.operation, "invsvc.verdict": str(outcome.verdict)}
         self.replays.add(1, facts)
 
@@ -342,7 +335,6 @@ class _Tracing:
                 call.span.set_status(trace.StatusCode.ERROR, verdict)
 
     async def on_call(self, request: Request, running: Awaitable[R], begun: str | None) -> R:
-        """Trace one call: a read with its retries, or a write until its verdict."""
         with self._span(request, begun) as call:
             outer = _CALL.set(call)
             try:

@@ -43,7 +43,6 @@ def _seconds(age: str) -> float:
 
 
 def _age(text: str | None) -> str | None:
-    """Check an age, and return it."""
     if text is not None:
         _seconds(text)
     return text
