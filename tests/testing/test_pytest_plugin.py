@@ -93,15 +93,7 @@ def run(tmp_path, source, *options, **environment):
     (tmp_path / "test_suite.py").write_text(source)
     command = [
         sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-p",
-        "no:cov",
+        *["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov"],
     ]
     if find_spec("pytest_asyncio") and "no:asyncio" not in options:
         options = ("-o", "asyncio_default_fixture_loop_scope=function", *options)

@@ -106,13 +106,8 @@ def _answer(row: Operation, schemas: dict[str, Schema]) -> Schema:
         return payload
     if row.result == "SheetConnection":  # the one that is a member of the payload
         payload = _object({"connection": payload}, "connection")
-    data = {"type": "array", "items": payload} if row.many else payload
-    members: Schema = {
-        "success": {"const": True},
-        "message": _TYPES[str],
-        "timestamp": _TYPES[int],
-        "data": data,
-    }
+    members: Schema = {"success": {"const": True}, "message": _TYPES[str], "timestamp": _TYPES[int]}
+    members["data"] = {"type": "array", "items": payload} if row.many else payload
     required = ["success"] if row.shape is Shape.OPEN else ["success", "data", "timestamp"]
     if row.shape is Shape.LIST:
         members |= {"has_more": {"type": "boolean"}, "next": {"type": ["string", "null"]}}
