@@ -57,7 +57,14 @@ async def test_delimiters_and_columns_named_as_arguments(service, delimiter):
 
 async def test_types_of_arguments(service):
     """A cell has the type of its argument: numbers keep their digits, and := makes it JSON, such as null."""
-    maps = "legal_name=a credit_limit=b generate_onboarding_url=c address=d metadata.row=e tax_id:=f".split()
+    maps = [
+        "legal_name=a",
+        "credit_limit=b",
+        "generate_onboarding_url=c",
+        "address=d",
+        "metadata.row=e",
+        "tax_id:=f",
+    ]
     text = 'a,b,c,d,e,f\n007,1.50,true,"{""zip"": ""01000""}",17,null\n'
     ((_, found, _),) = await lines_of(service, text, "teams.create", maps)
     assert str(found.pop("credit_limit")) == "1.50"
