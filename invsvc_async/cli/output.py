@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import Wire
 
-__all__ = [
-    "Exit", "age", "console", "counted", "discard_output", "emit_json", "errors_as_json", "fail",
-    "is_terminal", "note", "print_facts", "print_hanging", "reporting", "say", "table", "tell", "told",
-]  # fmt: skip
-
 _HANGING = 4  # columns
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
