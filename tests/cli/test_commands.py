@@ -535,6 +535,44 @@ def test_warning_about_an_argument(invsvc):
     assert ran.err.startswith("events: is empty")
 
 
+# --- export
+
+
+def exported(path):
+    return [json.loads(line)["uuid"] for line in Path(path).read_text().splitlines()]
+
+
+def test_export(invsvc):
+    """The command writes the file that is asked for, with its filters, and says how many rows."""
+    ran = invsvc("export", "invoices", "status=valid", "--format", "csv")
+
+    rows = len(Path("invoices.csv").read_text().splitlines()) - 1
+    assert (ran.code, ran.out, 0 < rows < 12) == (0, f"invoices.csv\t{rows} rows\n", True)
+
+
+def test_export_without_a_page_size(invsvc):
+    """A deployment without a parameter for it is read in its own pages, and a wrong argument is still named."""
+    Path("invsvc.toml").write_text("[profiles.a]\n[profiles.a.names]\nlimit = ''\n")
+
+    assert invsvc("export", "invoices", "--profile", "a").code == 0
+    assert len(exported("invoices.jsonl")) == 12
+    ran = invsvc("export", "invoices", "statsu=valid", "--overwrite")
+    assert (ran.code, "status" in ran.err) == (2, True)
+
+
+def test_resume_of_a_finished_export(invsvc):
+    """There is nothing to do: it ends with 0, and reads nothing; the first one told how many rows it wrote."""
+    told = {"path": "invoices.jsonl", "rows": 12, "resumed": False}
+    assert invsvc("export", "invoices", "--json").json == told
+    before = Path("invoices.jsonl").read_bytes()
+
+    first, second = (invsvc("export", "invoices", "--resume", *words) for words in ([], ["--json"]))
+
+    assert (first.code, second.code, second.json) == (0, 0, told | {"rows": None})
+    assert "not an interrupted export" in first.err
+    assert Path("invoices.jsonl").read_bytes() == before
+
+
 # --- on a terminal
 
 

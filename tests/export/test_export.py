@@ -19,11 +19,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from invsvc_async import ApiKey, Client, ConfigurationError, ServerError, ValidationFailedError, export
-from invsvc_async.cli.app import run
 from invsvc_async.export.files import TextSink, escaped_formula
 from invsvc_async.export.walk import is_finished
 from invsvc_async.models import Invoice
-from invsvc_async.testing import serving
 
 pytestmark = pytest.mark.one_python
 
@@ -460,57 +458,6 @@ async def test_note_that_cannot_be_read(note, client, tmp_path):
         await export.invoices(client.invoices.egress(), target, resume=True)
 
     assert target.read_text() == "rows\n"
-
-
-@pytest.fixture
-def settings(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with serving() as service:
-        monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
-        monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
-        yield tmp_path
-
-
-def test_command(settings, capsys):
-    """The command writes the file that is asked for, with its filters, and says how many rows."""
-    code = run(["export", "invoices", "status=valid", "--format", "csv"])
-
-    assert (code, capsys.readouterr().out) == (
-        0,
-        f"invoices.csv\t{len(ids(settings / 'invoices.csv'))} rows\n",
-    )
-    assert 0 < len(ids(settings / "invoices.csv")) < 12
-
-
-def test_command_without_a_page_size(settings, capsys):
-    """A deployment without a parameter for it is read in its own pages, and a wrong argument is still named."""
-    names = "[profiles.a]\n[profiles.a.names]\nlimit = ''\n"
-    Path("invsvc.toml").write_text(names)
-
-    assert run(["export", "invoices", "--profile", "a"]) == 0
-    assert len(ids(settings / "invoices.jsonl")) == 12
-    assert run(["export", "invoices", "statsu=valid", "--overwrite"]) == 2
-    assert "status" in capsys.readouterr().err
-
-
-def test_resume_of_a_finished_export(settings, capsys):
-    """There is nothing to do: it ends with 0, and reads nothing; the first one told how many rows it wrote."""
-    assert run(["export", "invoices", "--json"]) == 0
-    before = (settings / "invoices.jsonl").read_bytes()
-    assert json.loads(capsys.readouterr().out) == {"path": "invoices.jsonl", "rows": 12, "resumed": False}
-
-    codes = [run(["export", "invoices", "--resume", *words]) for words in ([], ["--json"])]
-
-    shown = capsys.readouterr()
-    assert codes == [0, 0]
-    assert json.loads(shown.out) == {"path": "invoices.jsonl", "rows": None, "resumed": False}
-    assert "not an interrupted export" in shown.err
-    assert (settings / "invoices.jsonl").read_bytes() == before
-
-
-def test_command_for_another_list(settings, capsys):
-    """What cannot be exported is a matter of usage."""
-    assert run(["export", "webhooks"]) == 2
 
 
 FORMULAS = ["=cmd()", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "-", "=", "+52 55 1234"]

@@ -17,15 +17,7 @@ import typer
 
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
-from invsvc_async.cli.files import (
-    IntentFile,
-    Story,
-    check_outputs,
-    content_of,
-    existing_file,
-    intent_in,
-    named,
-)
+from invsvc_async.cli.files import IntentFile, Story, StoryFile, check_outputs, content_of, intent_in, named
 from invsvc_async.cli.options import Calling, Yes, argument, confirm, option
 from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, told
 from invsvc_async.cli.signals import handled, interruptible, unhandled
@@ -271,13 +263,7 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
         note(f"{intent.operation} is not settled; {step}")
 
 
-def explain(
-    file: Annotated[
-        Path, argument("A story written by `write --story`; - is standard input.", callback=existing_file)
-    ],
-    *,
-    json_: Annotated[bool, option("Print the result as JSON.")] = False,
-) -> int:
+def explain(file: StoryFile, *, json_: Annotated[bool, option("Print the result as JSON.")] = False) -> int:
     """
     Explain how a verdict was reached, and check that the current rules still reach it:
     `invsvc explain story.json`.
