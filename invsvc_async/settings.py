@@ -31,6 +31,7 @@ _MOST = sys.float_info.max  # an integer above it cannot be added to a time
 # The folders below `client` cannot import Client, so this is untyped; `readers.Reader` has the types.
 AnyReader: TypeAlias = "Callable[[Any, Any], Awaitable[Any]]"
 OnSecret: TypeAlias = "Callable[[str, Any], Awaitable[None] | None]"  # the same; of a key and a Webhook
+Check: TypeAlias = "Callable[[object, Any, object], None]"  # of a field; Any: an attribute of attrs
 
 # Stands for a user-supplied journey reader in a stored intent.  Any: used in place of a reader
 JOURNEY_READER: Any = "journey_reader"
@@ -41,7 +42,7 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
 
 
-def _must(be: str, fits: Callable[[Any], bool]) -> Callable[..., None]:  # Any: it may be of any type
+def _must(be: str, fits: Callable[[Any], bool]) -> Check:
     """Return a validator whose error says what the value must *be*."""
 
     def check(_settings: object, field: attrs.Attribute[Any], value: object) -> None:
@@ -64,7 +65,7 @@ _name = _must(
 )
 
 
-def _count(least: int) -> Callable[[object, attrs.Attribute[int], object], None]:
+def _count(least: int) -> Check:
     return lambda _settings, field, value: check_count(field.name, value, least=least)
 
 

@@ -192,8 +192,8 @@ class _Receiving:
         links = [] if context is None or context.trace_id == here.trace_id else [trace.Link(context)]
         kind = _type_of(event)
         facts = {"invsvc.event.type": kind, "invsvc.handler": handling.handler}
-        unrecorded: dict[str, Any] = {"record_exception": False, "set_status_on_exception": False}
-        settings = {"kind": trace.SpanKind.CONSUMER, "attributes": facts, "links": links, **unrecorded}
+        settings: dict[str, Any] = {"kind": trace.SpanKind.CONSUMER, "attributes": facts, "links": links}
+        settings |= {"record_exception": False, "set_status_on_exception": False}
         with self.tracer.start_as_current_span(f"handle {kind}", **settings) as span:
             try:
                 await running
