@@ -33,10 +33,10 @@ from invsvc_async.reconcile.history import (  # fmt: skip
     Tick,
     Verdict,
     Wait,
-    words_of,
 )
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ReconcilePolicy
+from invsvc_async.writes.driver import words_of
 
 INTENT = Intent(
     key="row-17", operation="journeys.update", path={"id": "jrn_1"}, body={"name": "A"},

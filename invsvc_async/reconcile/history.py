@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Cause", "Closed", "Decision", "Done", "End",
     "ErrorFacts", "Event", "Evidence", "Finding", "History", "Holds", "Read", "Reading", "Resumed", "Secret",
-    "Send", "Superseded", "Tick", "Verdict", "Wait", "words_of",
+    "Send", "Superseded", "Tick", "Verdict", "Wait",
 ]  # fmt: skip
 
 T_co = TypeVar("T_co", covariant=True)
@@ -218,16 +218,3 @@ class Send:
 
 
 Decision: TypeAlias = Done | Read | Wait | Send
-
-
-def words_of(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
-    """Return what kind of decision it is, what more it says, and its verdict, if it has one."""
-    match decision:
-        case Done(verdict=verdict, reason=reason):
-            return "done", f"{verdict}: {reason}", str(verdict)
-        case Send(not_after=not_after):
-            return "send", "again, on proof of absence" if not_after is not None else "", None
-        case Read(reader=reader, why=why):
-            return "read", f"{reader}: {why}", None
-        case Wait(seconds):
-            return "wait", f"{seconds:.3f} s", None

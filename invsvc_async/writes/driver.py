@@ -41,7 +41,7 @@ from invsvc_async.reconcile.history import (
     Send,
     Tick,
     Verdict,
-    words_of,
+    Wait,
 )
 from invsvc_async.transport.session import DecisionReport
 from invsvc_async.transport.transport import CLOSED
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from invsvc_async.writes.register import Thing
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Driver", "new_run"]
+__all__ = ["Driver", "new_run", "words_of"]
 
 T = TypeVar("T")
 _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access through the class
@@ -480,6 +480,19 @@ def new_run(spec: WriteSpec, intent: Intent | None = None) -> AnyDriver:
     if spec.tag is not None:
         spec = replace(spec, request=replace(spec.request, body=tagged_body(spec.request, spec.tag)))
     return Driver(spec, intent_or_maker)
+
+
+def words_of(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
+    """Return what kind of decision it is, what more it says, and its verdict, if it has one."""
+    match decision:
+        case Done(verdict=verdict, reason=reason):
+            return "done", f"{verdict}: {reason}", str(verdict)
+        case Send(not_after=not_after):
+            return "send", "again, on proof of absence" if not_after is not None else "", None
+        case Read(reader=reader, why=why):
+            return "read", f"{reader}: {why}", None
+        case Wait(seconds):
+            return "wait", f"{seconds:.3f} s", None
 
 
 AnyDriver: TypeAlias = Driver[Any]  # Any: the operation says what its value is

@@ -271,7 +271,8 @@ def explain(file: StoryFile, *, json_: Annotated[bool, option("Print the result 
     Exits with 1 if the rules of this version reach another verdict.
     """
     from invsvc_async.reconcile.explain import from_json, replay, tell
-    from invsvc_async.reconcile.history import Done, words_of
+    from invsvc_async.reconcile.history import Done
+    from invsvc_async.writes.driver import words_of
 
     try:
         intent, history, stored = from_json(content_of(file))
