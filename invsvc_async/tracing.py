@@ -95,9 +95,8 @@ def instrument(
         )
     meter = metrics.get_meter(*_SCOPE, meter_provider)
     tracing = _Tracing(tracer_provider, meter, session.base_url)
-    session.on_attempt = _both(tracing.on_attempt, session.on_attempt)
-    session.on_decision = _both(tracing.on_decision, session.on_decision)
-    session.on_unsettled = _both(tracing.on_unsettled, session.on_unsettled)
+    for name in ("on_attempt", "on_decision", "on_unsettled"):
+        setattr(session, name, _both(getattr(tracing, name), getattr(session, name)))
     session.on_replay = tracing.on_replay
     session.on_call, session.trace = tracing.on_call, tracing.headers
     session.on_stream = partial(tracing.stream, clock=session.clock)
