@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from invsvc_async import ConfigurationError, events
@@ -36,11 +37,8 @@ async def taking(take, *, there=None):
     app = web.Application()
     app.router.add_post("/in", take)
     app.router.add_route("*", "/there", there or take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/in"
-    await runner.cleanup()
+    async with TestServer(app) as server:
+        yield str(server.make_url("/in"))
 
 
 @asynccontextmanager
