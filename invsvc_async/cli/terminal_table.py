@@ -121,15 +121,9 @@ def _readable(cell: str) -> str:
     """Return JSON for people, unless it is nested: an array of texts with commas, an object in lines."""
     if cell.startswith(("{", '["')):
         with suppress(UnreadableResponseError):
-            match loads(cell.encode()):
-                case dict(found) if found and not any(
-                    isinstance(each, (dict, list)) for each in found.values()
-                ):
-                    return "\n".join(
-                        f"{name}: {'' if each is None else each}" for name, each in found.items()
-                    )
-                case list(found) if all(isinstance(each, str) for each in found):
-                    return ", ".join(found)
-                case _:
-                    pass
+            found = loads(cell.encode())
+            if isinstance(found, list):
+                return ", ".join(found) if all(isinstance(each, str) for each in found) else cell
+            if found and not any(isinstance(each, (dict, list)) for each in found.values()):
+                return "\n".join(f"{name}: {'' if each is None else each}" for name, each in found.items())
     return cell
