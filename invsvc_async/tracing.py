@@ -270,8 +270,10 @@ class _Tracing:
         attributes = {"http.request.method": method, "invsvc.operation": operation.name, **self.server}
         attributes |= {"url.template": operation.path} if operation.path else {}
         name = f"{method} {operation.path}".rstrip()
-        first = trace.get_current_span(_CONTEXT.extract({"traceparent": begun or ""})).get_span_context()
-        links = [trace.Link(first)] if first.is_valid else []
+        links: list[trace.Link] = []
+        if begun is not None:
+            first = trace.get_current_span(_CONTEXT.extract({"traceparent": begun}))
+            links.append(trace.Link(first.get_span_context()))
         span = self.tracer.start_span(name, _within(), trace.SpanKind.CLIENT, attributes, links)
         call = _Call(span, operation.name)
         try:
