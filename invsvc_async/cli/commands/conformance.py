@@ -31,8 +31,7 @@ __all__ = ["conformance", "demo", "failures", "show"]
 UNKNOWN_ALLOWED = 0.01
 STORIES = 3
 _DUPLICATES = "duplicates (took effect again)"
-_SHOULD_BE_ZERO = {_DUPLICATES: "red", "wrong verdicts": "red"}
-_SHOULD_BE_ZERO[f"reported {Verdict.UNKNOWN}"] = "yellow"  # which is true, but no use
+_SHOULD_BE_ZERO = {_DUPLICATES: "red", "wrong verdicts": "red", f"reported {Verdict.UNKNOWN}": "yellow"}
 _UNASKED = "effects that belong to no write"  # a row that is left out if there are none
 _LABELS = {
     "writes": "writes requested",
@@ -174,12 +173,9 @@ def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -
     columns = [_numbers(run, reasons, kept) for run in pair]
     for name in columns[0]:
         numbers = [each[name] for each in columns]
-        cells = [f"{number:,}" for number in numbers]
-        if (bad := _SHOULD_BE_ZERO.get(name)) is not None:
-            cells = [
-                f"[{bad if number else 'green'}]{cell}[/]"
-                for number, cell in zip(numbers, cells, strict=True)
-            ]
+        bad, cells = _SHOULD_BE_ZERO.get(name), [f"{number:,}" for number in numbers]
+        if bad is not None:
+            cells = [f"[{bad if each != '0' else 'green'}]{each}[/]" for each in cells]
         if any(numbers) or name != _UNASKED:
             shown.add_row(name, *cells, style="dim" if bad is None else "bold")
     shown.add_row("time", *(f"{run.seconds:.1f} s" for run in pair), style="dim")
