@@ -81,20 +81,16 @@ def _options_of(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
     """
     fields = [parameter]
     if attrs.has(parameter.annotation):
-        of = attrs.fields(attrs.resolve_types(parameter.annotation))
-        defaults = {each.name: each.default for each in of if each.default is not attrs.NOTHING}
-        fields = [
-            parameter.replace(
-                name=each.name, annotation=each.type, default=defaults.get(each.name, parameter.empty)
-            )
-            for each in of
-        ]
-    for each in fields:
-        kind, described = get_args(each.annotation)
+        fields = []
+        for each in attrs.fields(attrs.resolve_types(parameter.annotation)):
+            default = parameter.empty if each.default is attrs.NOTHING else each.default
+            fields.append(parameter.replace(name=each.name, annotation=each.type, default=default))
+    for field in fields:
+        kind, described = get_args(field.annotation)
         if isinstance(described, OptionInfo) and described.default is ...:  # it has no name of its own
             described = copy(described)  # typer keeps the first name in its default
-            described.default = f"--{each.name.rstrip('_').replace('_', '-')}"
-        yield each.replace(kind=each.KEYWORD_ONLY, annotation=Annotated[kind, described])
+            described.default = f"--{field.name.rstrip('_').replace('_', '-')}"
+        yield field.replace(kind=field.KEYWORD_ONLY, annotation=Annotated[kind, described])
 
 
 def option(help_: str, metavar: str | None = None, *, names: Sequence[str] = (), **settings: Any) -> Any:

@@ -149,21 +149,16 @@ async def test_fields_by_column(compare, invoices):
     assert [each.field for each in found.fields] == ["client.tax_id", "metadata.order", "emails"]
 
 
-async def test_rows_with_one_key(compare, rows):
-    """They are told with their lines, and none of them is guessed to be the right one."""
-    rows += [rows[0] | {"total": 1}, rows[0] | {"total": 2}]
-
-    _, (found,) = await compare(rows)
+@pytest.mark.parametrize(
+    ("more", "note"),
+    [(2, "3 rows: 1, 13, 14"), (30, "31 rows: 1, 13, 14, 15, 16, 17, 18, 19, 20, 21, …")],
+)
+async def test_rows_with_one_key(compare, rows, more, note):
+    """The first ten are told with their lines, and none of them is guessed to be the right one."""
+    _, (found,) = await compare(rows + [rows[0] | {"total": n} for n in range(more)])
 
     assert (found.kind, found.key, found.line) == (Kind.DUPLICATE, rows[0]["uuid"], 1)
-    assert found.note == "3 rows: 1, 13, 14"
-
-
-async def test_many_rows_with_one_key(compare, rows):
-    """The first ten lines are told, and how many there are."""
-    _, (found,) = await compare(rows + [rows[0]] * 30)
-
-    assert found.note == "31 rows: 1, 13, 14, 15, 16, 17, 18, 19, 20, 21, …"
+    assert found.note == note
 
 
 @pytest.mark.parametrize("odd", ["{} ", " {}", "{}\u00a0", "{}\u200b", "{}\n", "\t{}"])
