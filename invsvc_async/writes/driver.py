@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from invsvc_async.writes.register import Thing
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Driver", "new_run"]
+__all__ = ["Driver", "new_run", "words_of"]
 
 T = TypeVar("T")
 _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access through the class
@@ -463,7 +463,7 @@ class Driver(Generic[T]):
         noted = decision is not ANSWERED and self._known().in_doubt
         if not noted and self.session.on_decision is None and not log.isEnabledFor(logging.DEBUG):
             return
-        kind, reason, verdict = _words(decision)
+        kind, reason, verdict = words_of(decision)
         level, hook = logging.INFO if noted else logging.DEBUG, self.session.on_decision
         operation, key = self.spec.request.operation.name, self.intent.key
         log.log(level, "%s %s: %s%s", operation, key, kind, f" ({reason})" if reason else "")
@@ -482,7 +482,8 @@ def new_run(spec: WriteSpec, intent: Intent | None = None) -> AnyDriver:
     return Driver(spec, intent_or_maker)
 
 
-def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
+def words_of(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
+    """Return what kind of decision it is, what more it says, and its verdict, if it has one."""
     match decision:
         case Done(verdict=verdict, reason=reason):
             return "done", f"{verdict}: {reason}", str(verdict)

@@ -86,7 +86,7 @@ def test_decimals_that_no_column_holds(tmp_path, precision, scale):
 def test_export_gone_on_with_whose_file_is_gone(tmp_path):
     """Neither a text file that is shorter than it was left, nor a lost part, is gone on with."""
     with pytest.raises(ExportError, match="missing or truncated"):
-        TextSink(tmp_path / "a.csv", "csv", Invoice).open(10)
+        TextSink(tmp_path / "a.csv", "csv").open(10)
     with pytest.raises(ExportError, match="parts are missing"):
         ParquetSink(tmp_path / "a.parquet", Columns(Invoice, 38, 9)).open(2)
 
