@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from msgspec.structs import astuple
 
-from invsvc_async.concurrency.cancellation import raise_if_cancelled
+from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
 from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, columns_of, entry_in
 from invsvc_async.durable.facts import FIND, SET
 from invsvc_async.durable.intents import Commons
@@ -122,8 +122,9 @@ INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 
 
 
 class _Given(NamedTuple):
-    """An entry to be stored, if *lane* is still owned."""
+    """An entry to be stored, if *lane* is still owned; *name* is its key and number, 0 for a new one."""
 
+    name: tuple[str, int]
     entry: Entry
     lane: Lane
     left: Left | None
@@ -163,8 +164,7 @@ class PostgresStore(Pool):
         self.marks: int = 0
         self._dialect = _dialect_in(self.schema, self.part, self._kind)
         self.commons: Commons = Commons()
-        self._stored_commons: set[int] = set()
-        self._pending: dict[tuple[str, int], _Given] = {}  # by key and number
+        self._pending: list[_Given] = []
         self._flushing: asyncio.Task[None] | None = None
 
     # --- opening
@@ -276,7 +276,7 @@ class PostgresStore(Pool):
             PlaceError: It does, or the server went back in time.
         """
         # Once it ends, the next one may find an older copy of the database.
-        connection.add_termination_listener(lambda _: self._stored_commons.clear())
+        connection.add_termination_listener(lambda _: self.commons.stored.clear())
         await super().connected(connection)
         if (before := self._place) is None:
             return
@@ -285,7 +285,7 @@ class PostgresStore(Pool):
             return
         if self._it is not None:
             self._is_there(before, place)
-        self._stored_commons.clear()
+        self.commons.stored.clear()
         async with connection.transaction(isolation="read_committed"):
             self._place = await self._dialect.run(connection, self._checked_place())
 
@@ -368,10 +368,8 @@ class PostgresStore(Pool):
             await self.reconnect()  # new connections check what it means that the table is another one
             found = await self.rows(text, *values)
         made = [entry_in(row[:-1]) for row in map(tuple, found)]
-        if any(entry.common not in self.commons.texts for entry in made if entry.common is not None):
-            for number, common in await self.rows("SELECT number, text FROM {s}commons"):
-                self.commons.texts[number] = common
-                self._stored_commons.add(number)
+        if self.commons.lack(made):
+            self.commons.load(await self.rows("SELECT number, text FROM {s}commons"))
         return made
 
     async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
@@ -417,12 +415,7 @@ class PostgresStore(Pool):
     def put(self, entry: Entry, lane: Lane, left: Left | None = None) -> asyncio.Future[None]:
         """Store *entry* and the state in which it *left* its thing, if *lane* is still owned."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        before = self._pending.get(name := (entry.key, entry.seq))
-        self._pending[name] = _Given(entry, lane, left, done)
-        if before is not None:  # replaced before it was stored: the later one counts
-            done.add_done_callback(
-                lambda later: _settle(before.done, None if later.cancelled() else later.exception())
-            )
+        self._pending.append(_Given((entry.key, entry.seq), entry, lane, left, done))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         return done
@@ -436,24 +429,24 @@ class PostgresStore(Pool):
         """Store what is pending in one statement, and what was added meanwhile in the next."""
         try:
             while self._pending:
-                pending, self._pending = self._pending, {}
+                pending, self._pending = self._pending, []
                 try:
                     await self.store_commons()
-                    kept = await self._store([*pending.values()])
+                    kept = await self._store([*{each.name: each for each in pending}.values()])  # the later
                 except BaseException as error:
                     away = JournalError(
                         "the journal was closed while its database was away. Run again to continue."
                     )
                     known = isinstance(error, Exception)
-                    for given in pending.values():
-                        _settle(given.done, error if known else away)
+                    for given in pending:
+                        settle(given.done, None, error if known else away)
                     if known:
                         continue
                     raise
-                for name, given in pending.items():
+                for name, _, lane, _, done in pending:
                     if name not in kept:
-                        given.lane.doubt()
-                    _settle(given.done, None if name in kept else _lost(name[0]))
+                        lane.doubt()
+                    settle(done, None, None if name in kept else _lost(name[0]))
         finally:
             self._flushing = None
 
@@ -470,7 +463,7 @@ class PostgresStore(Pool):
         if sent := [each for each in given if each.entry.seq]:
             rows = [
                 (entry.seq, entry.key, lane.number, lane.token, entry.taker, *columns_of(entry))
-                for entry, lane, *_ in sent
+                for _, entry, lane, *_ in sent
             ]
             lanes = list({each.lane.number for each in sent})
             left = [(each.entry.seq, *astuple(each.left)) for each in sent if each.left is not None]
@@ -481,10 +474,9 @@ class PostgresStore(Pool):
 
     async def store_commons(self) -> None:
         """Store the common parts of intents that the database may not have yet."""
-        fresh = [each for each in self.commons.texts.items() if each[0] not in self._stored_commons]
-        if fresh:
+        if fresh := self.commons.fresh():
             await self.rows(COMMONS, fresh)
-            self._stored_commons.update(number for number, _ in fresh)
+            self.commons.stored.update(number for number, _ in fresh)
 
 
 def _note(place: dict[str, str]) -> str:
@@ -525,13 +517,3 @@ def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
 
 def _lost(key: str) -> LostLaneError:
     return LostLaneError(f"entry {key!r} now belongs to another process. Nothing is sent for it here.")
-
-
-def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)
-        done.exception()  # mark it as retrieved: the waiter may have been cancelled

@@ -105,7 +105,6 @@ class SqliteStore:
         self.part: int | None = 0 if how.counted else None
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
-        self._stored_commons: set[int] = set()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
         beside = self.path.with_name(f"{self.path.name}.epoch")
@@ -158,7 +157,7 @@ class SqliteStore:
         """Select entries; *where* is our own text, and calls the table *e*."""
         text = f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE {where}"
         made = [entry_in(row) for row in await self.rows(text, *values)]
-        if any(entry.common not in self.commons.texts for entry in made if entry.common is not None):
+        if self.commons.lack(made):
             await self.ask(self._load_commons)  # another process has the file
         return made
 
@@ -298,7 +297,7 @@ class SqliteStore:
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         elif fact(connection, "open") not in {None, opened_as(self.path)}:
             check_file(connection, self._name)  # a key that an index lost would be sent again as new
-        self._stored_commons.clear()  # of an earlier opening: it may be an older copy now
+        self.commons.stored.clear()  # of an earlier opening: it may be an older copy now
         self._load_commons(connection)
         if not self._reading:
             connection.execute("INSERT OR REPLACE INTO facts VALUES ('open', ?)", (opened_as(self.path),))
@@ -308,9 +307,7 @@ class SqliteStore:
         self._same.remember()
 
     def _load_commons(self, connection: sqlite3.Connection) -> None:
-        for number, text in connection.execute("SELECT number, text FROM commons"):
-            self.commons.texts[number] = text
-            self._stored_commons.add(number)
+        self.commons.load(connection.execute("SELECT number, text FROM commons"))
 
     def _release(self) -> None:
         """Release the file, which nothing uses any more."""
@@ -326,12 +323,9 @@ class SqliteStore:
         lost: set[tuple[str, int]] = set()
         # Usually it is one statement, which is its own transaction.
         is_one = not new and len(sent) <= MOST and all(left is None for _, left in sent)
-        has_new_commons = len(self._stored_commons) < len(self.commons.texts)
-        with nullcontext() if is_one and not has_new_commons else transaction(connection):
-            if has_new_commons:
-                fresh = [
-                    each for each in [*self.commons.texts.items()] if each[0] not in self._stored_commons
-                ]
+        fresh = self.commons.fresh()
+        with nullcontext() if is_one and not fresh else transaction(connection):
+            if fresh:
                 connection.executemany("INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh)
                 self._storing = [number for number, _ in fresh]
             for some in slices(new, MOST):
@@ -350,7 +344,7 @@ class SqliteStore:
         sends, self._sends = self._sends, 0
         stored, self._storing = self._storing, []
         if is_clean:
-            self._stored_commons.update(stored)
+            self.commons.stored.update(stored)
         self._epoch.ended(connection, sends if is_clean else None)
 
 
