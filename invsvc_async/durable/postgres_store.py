@@ -144,8 +144,8 @@ class PostgresStore(Pool):
     """
 
     def __init__(self, address: str, how: Opening) -> None:
-        self._how, self._kind, self._it = how, how.kind, how.it
-        kind = how.kind
+        self._how = how
+        self._kind = kind = how.kind
         parts = split(address, f"the {kind}'s address")
         query = dict(parse_qsl(parts.query))
         self.silence: float
@@ -195,7 +195,7 @@ class PostgresStore(Pool):
             self.schema = prefix
         else:
             facts["base_url"] = base_url = session.base_url
-            mine = (session.credential.fingerprint(base_url) or "") if self._it is not None else ""
+            mine = (session.credential.fingerprint(base_url) or "") if self._how.it is not None else ""
             found = await self._dialect.run(connection, self.find(base_url, mine, same_mode=same_mode))
             self.schema = found or self._own_schema(base_url, mine)
         self._dialect = _dialect_in(self.schema, self.part, self._kind)
@@ -283,7 +283,7 @@ class PostgresStore(Pool):
         place = await self._dialect.run(connection, place_of())
         if wrong_with_place(before, place) is None:
             return
-        if self._it is not None:
+        if self._how.it is not None:
             self._is_there(before, place)
         self.commons.stored.clear()
         async with connection.transaction(isolation="read_committed"):
@@ -332,12 +332,12 @@ class PostgresStore(Pool):
         if self._restored or self._moved:
             return False
         words = f"{self._kind} {self._called}: {what}"
-        if self._it is None:
+        if self._how.it is None:
             log.error(SETTLED, words)
             return False
         raise PlaceError(
             f"{words}. Its last sends may be missing, so nothing was sent. If nothing is missing (a clean "
-            f"switch-over), run {self._it} with --moved (moved=True). Otherwise run it with --restored "
+            f"switch-over), run {self._how.it} with --moved (moved=True). Otherwise run it with --restored "
             "(restored=True), which settles what may have been sent before it sends."
         )
 
@@ -352,9 +352,9 @@ class PostgresStore(Pool):
 
     # --- statements
 
-    async def run(self, script: Callable[[], Script[T]]) -> T:  # type: ignore[override]
+    async def run(self, script: Callable[[], Script[T]]) -> T:
         """Run a new *script* in a transaction; again while the database is away."""
-        return await super().run(self._dialect, script)
+        return await self.ask(lambda connection: self._dialect.run(connection, script()))
 
     async def rows(self, text: str, *values: Cell) -> Sequence[Cell]:
         """Run one statement, which is its own transaction, and return its rows."""
@@ -365,7 +365,7 @@ class PostgresStore(Pool):
         text = f"SELECT {ENTRY}, e.tableoid::text FROM {{s}}entries AS e WHERE {where}"
         found = await self.rows(text, *values)
         if found and self._place is not None and self._place.get("entries") not in (None, found[0][-1]):
-            await self.reconnect()  # new connections check what it means that the table is another one
+            await self._pool.expire_connections()  # new ones check why the table is another one
             found = await self.rows(text, *values)
         made = [entry_in(row[:-1]) for row in map(tuple, found)]
         if self.commons.lack(made):

@@ -18,7 +18,7 @@ from invsvc_async.errors import ConfigurationError, JournalError, without_frames
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from invsvc_async.storage.dialect import Connection, PostgresDialect, Script
+    from invsvc_async.storage.dialect import Connection
 
 __all__ = ["AWAY", "DURABLY", "PATIENCE", "Pool"]
 
@@ -151,18 +151,9 @@ class Pool:
             with suppress(RuntimeError):  # its transports cannot tell their loop
                 pool.terminate()
 
-    async def reconnect(self) -> None:
-        """Use no connection of now any more, once it is returned."""
-        if self._pool is not None:
-            await self._pool.expire_connections()
-
     async def ask(self, act: Callable[[Connection], Awaitable[T]]) -> T:
         """Run *act* on a connection, in a transaction of its own; again while the database is away."""
         return await self.steadily(lambda connection: _in_transaction(connection, act))
-
-    async def run(self, dialect: PostgresDialect, script: Callable[[], Script[T]]) -> T:
-        """Run a new *script* in a transaction, as :meth:`ask` does."""
-        return await self.ask(lambda connection: dialect.run(connection, script()))
 
     async def fetch(self, text: str, *values: object) -> list[Connection]:
         """Run one statement, which is its own transaction, as :meth:`ask` does; return its rows."""

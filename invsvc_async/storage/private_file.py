@@ -65,12 +65,9 @@ def own_private(path: Path, flags: int = 0) -> int:
         OSError: It cannot be opened, or it is something else, such as a device, whose mode is not changed.
     """
     number = open_private(str(path), os.O_RDWR | os.O_CREAT | flags)
-    try:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")  # noqa: TRY301
-    except BaseException:
+    if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
-        raise
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return number
 
 
