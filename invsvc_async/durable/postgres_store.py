@@ -43,6 +43,7 @@ log: logging.Logger = logging.getLogger("invsvc_async.writes")
 _LONGEST = 86_400  # s of silence
 _TO_WRITE = 10.0  # s that a write of a client waits for a database that is away
 _RECONNECT = 1.0  # s between tries to listen
+_LOST = "now belongs to another process. Nothing is sent for it here."
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext($1))"
 # Of one base URL, each credential may have a store of its own; it may be told to continue another's.
 _IS_THERE = "SELECT to_regclass(CAST($1 AS text)) IS NOT NULL"
@@ -446,7 +447,7 @@ class PostgresStore(Pool):
                 for name, _, lane, _, done in pending:
                     if name not in kept:
                         lane.doubt()
-                    settle(done, None, None if name in kept else _lost(name[0]))
+                    settle(done, None, None if name in kept else LostLaneError(f"entry {name[0]!r} {_LOST}"))
         finally:
             self._flushing = None
 
@@ -513,7 +514,3 @@ def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
     if not 1 <= silence <= _LONGEST:  # nor NaN
         raise ConfigurationError(f"{what}: silence is out of range. Use 1 to {_LONGEST} seconds.")
     return called, silence
-
-
-def _lost(key: str) -> LostLaneError:
-    return LostLaneError(f"entry {key!r} now belongs to another process. Nothing is sent for it here.")

@@ -14,7 +14,7 @@ from msgspec.structs import astuple
 
 from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, State, columns_of, entry_in
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.restored import Epoch, fact, mark_restored
+from invsvc_async.durable.restored import Epoch, fact
 from invsvc_async.durable.tables import check, create, keep
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
@@ -108,7 +108,7 @@ class SqliteStore:
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
         beside = self.path.with_name(f"{self.path.name}.epoch")
-        self._epoch = Epoch(beside, self._name, _mark, how)
+        self._epoch = Epoch(beside, self._name, DIALECT, how)
 
     async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
         """
@@ -346,10 +346,6 @@ class SqliteStore:
         if is_clean:
             self.commons.stored.update(stored)
         self._epoch.ended(connection, sends if is_clean else None)
-
-
-def _mark(connection: sqlite3.Connection) -> None:
-    DIALECT.run(connection, mark_restored())
 
 
 def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[tuple[str, int]]]:
