@@ -230,9 +230,7 @@ class PostgresStore(Pool):
             if "{sqlite}" not in text:
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):
-                    texts = (
-                        "NULL" if text is None else "'{}'".format(text.replace("'", "''")) for text in array
-                    )
+                    texts = ("'{}'".format(text.replace("'", "''")) for text in array)
                     statement = statement.replace(f"${number}::", f"ARRAY[{', '.join(texts)}]::")
                 yield statement
 

@@ -175,7 +175,6 @@ _COUNTING: Final = (
     _counting("UPDATE OF state", "WHEN NEW.state <> OLD.state", OLD=-1, NEW=1),
     _counting("DELETE", "", OLD=-1),
 )
-_LANES: Final = "INSERT INTO {s}lanes (owner) SELECT * FROM {rows 1 owner:text}"
 _FACTS: Final = "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:text value:text}"
 
 
@@ -187,7 +186,7 @@ def create(how: Opening, **facts: str) -> Script[None]:
         yield text, ()
     yield _FACTS, ([("schema", str(VERSION)), *facts.items()],)
     if how.lanes:
-        yield _LANES, ([(None,)] * how.lanes,)
+        yield f"INSERT INTO {{s}}lanes (owner) VALUES {', '.join(['(NULL)'] * how.lanes)}", ()
 
 
 def check(name: str, how: Opening, kind: str) -> Script[None]:
