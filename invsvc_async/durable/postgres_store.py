@@ -191,7 +191,7 @@ class PostgresStore(Pool):
                 f"{self._name}: the database is read-only, perhaps a standby. Nothing was stored. "
                 "Use the primary's address."
             )
-        facts, mine = {"kind": self._kind}, None
+        facts, mine = dict[str, str](), None
         if session is None:
             self.schema = prefix
         else:
@@ -206,7 +206,7 @@ class PostgresStore(Pool):
             if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
                 await connection.execute(f"CREATE SCHEMA {self.schema}")
             await self._dialect.run(connection, create(self._how, **facts))
-        await self._dialect.run(connection, check(self._name, self._how, self._kind))
+        await self._dialect.run(connection, check(self._name, self._how))
         if mine is not None:
             await connection.execute(_CREDENTIAL.format(schema=self.schema), f"credential {mine}")
 
@@ -226,7 +226,7 @@ class PostgresStore(Pool):
         schema = self._own_schema(base_url, session.credential.fingerprint(base_url) or "")
         dialect = _dialect_in(schema, self.part, self._kind)
         yield f"CREATE SCHEMA {schema}"
-        for text, values in create(self._how, kind=self._kind, base_url=base_url):
+        for text, values in create(self._how, base_url=base_url):
             if "{sqlite}" not in text:
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):

@@ -49,11 +49,6 @@ DIALECT = SqliteDialect(
 _APPLICATION = 0x1A5C_BA7C  # marks the file as one of this package
 _CANNOT_WRITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 _PATIENCE = 5.0  # s to wait for a lock of another program
-_CALLED = {
-    "batch": "a batch",
-    "outbox": "the journal of an outbox",
-    "journal": "the journal of a client",
-}
 _IN_USE = {
     "outbox": "Call retry, drop or prune of the outbox in that process, or stop it first. "
     "The commands list and show, and Outbox.open(…, reading=True), work beside it."
@@ -95,7 +90,6 @@ class SqliteStore:
         self._name = f"journal {self.path}"
         self.how: Opening = how
         self._reading = how.reading
-        self._kind = _CALLED.get(how.kind, how.kind)
         self._same = SameFile(self.path, self._name, "all that use it")
         self._lock = FileLock(self.path, self._name, _IN_USE.get(how.kind, _IN_USE_OTHERWISE))
         self._writer: Writer | None = None
@@ -281,7 +275,7 @@ class SqliteStore:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         empty = self._check_application(connection)
         if not empty:
-            DIALECT.run(connection, check(self._name, self.how, self._kind))
+            DIALECT.run(connection, check(self._name, self.how))
         if self._reading and empty:
             raise JournalError(f"{self._name}: the file has no journal yet. Check the path, or run it first.")
         if self._reading:
@@ -293,7 +287,7 @@ class SqliteStore:
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
         if empty:
             with transaction(connection, "BEGIN IMMEDIATE"):
-                DIALECT.run(connection, create(self.how, kind=self._kind))
+                DIALECT.run(connection, create(self.how))
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         elif fact(connection, "open") not in {None, opened_as(self.path)}:
             check_file(connection, self._name)  # a key that an index lost would be sent again as new
