@@ -1,14 +1,16 @@
-"""Whether a task was cancelled, where an error may have taken its place; and tasks that must end first."""
+"""Cancellation: of a task where an error may have taken its place, of a wait, and of who awaits a future."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-__all__ = ["raise_if_cancelled", "until_ended"]
+__all__ = ["raise_if_cancelled", "settle", "until_ended"]
+
+T = TypeVar("T")
 
 
 def raise_if_cancelled() -> None:
@@ -38,3 +40,14 @@ async def until_ended(tasks: Collection[asyncio.Task[Any]], hurry: Callable[[], 
             hurry()
     if cancelled:
         raise asyncio.CancelledError
+
+
+def settle(future: asyncio.Future[T], result: T, error: BaseException | None) -> None:
+    """Set the *error* of *future*, or its *result*; its waiter may have been cancelled."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+        future.exception()  # mark it as retrieved, so that asyncio does not log it

@@ -22,6 +22,7 @@ from invsvc_async.durable.tables import flags_in
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import slices
+from invsvc_async.storage.file_lock import owner_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
@@ -384,14 +385,10 @@ def attempts_of(entry: Entry) -> int:
 
 def _owner_of_file(path: Path) -> Owner:
     """Return the process that the lock file of *path* names; on another machine, it may live."""
-    try:
-        said = json.loads(path.with_name(f"{path.name}.owner").read_bytes())
-        host, pid = str(said["host"]), int(said["pid"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return Owner(None, None, alive=True)
-    if host == socket.gethostname() and sys.platform != "win32":  # where signal 0 would end it
+    host, pid = owner_of(path) or (None, None)
+    if pid and host == socket.gethostname() and sys.platform != "win32":  # where signal 0 would end it
         try:
             os.kill(pid, 0)
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             return Owner(host, pid, not isinstance(error, ProcessLookupError))
     return Owner(host, pid, alive=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import msgspec
@@ -26,6 +26,12 @@ from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.reconcile import json_form
 from invsvc_async.reconcile.intent import Intent, Sent, SentEnd
 from invsvc_async.settings import ReconcilePolicy, Timeouts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.storage.dialect import Cell
 
 __all__ = [
     "Commons", "Packed", "in_doubt", "not_overtaken", "pack", "seen_undone", "unpack", "was_seen_undone",
@@ -70,10 +76,15 @@ class Packed:
 
 
 class Commons:
-    """The common parts in a store, by numbers: digests, which each process can tell from the texts."""
+    """
+    The common parts in a store, by numbers: digests, which each process can tell from the texts.
+
+    ``stored`` are the numbers of those that the store has.
+    """
 
     def __init__(self) -> None:
         self.texts: dict[int, str] = {}
+        self.stored: set[int] = set()
         # By the ids of the parts; the intent is kept so that Python does not reuse those ids.
         self._known: dict[tuple[object, ...], tuple[int, Intent]] = {}
         self._parts: dict[int, tuple[dict[str, Any], ReconcilePolicy, Timeouts]] = {}
@@ -93,6 +104,22 @@ class Commons:
             self._known.clear()
         self._known[short] = number, intent
         return number
+
+    def fresh(self) -> list[tuple[int, str]]:
+        """Return those that are not known to be stored."""
+        if len(self.stored) == len(self.texts):
+            return []
+        return [each for each in [*self.texts.items()] if each[0] not in self.stored]
+
+    def lack(self, entries: Iterable[Entry]) -> bool:
+        """Return whether one of *entries* has a common part that another process has stored."""
+        return any(entry.common not in self.texts for entry in entries if entry.common is not None)
+
+    def load(self, rows: Iterable[Sequence[Cell]]) -> None:
+        """Note those that are stored."""
+        for number, text in rows:
+            self.texts[number] = text
+            self.stored.add(number)
 
     def parts_of(self, number: int) -> tuple[dict[str, Any], ReconcilePolicy, Timeouts]:
         """

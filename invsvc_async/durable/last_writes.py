@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.writes.register import WriteRegister
 
-__all__ = [
-    "LastWrite", "Left", "claims_of", "in_flight_of", "last_writes", "learn", "left_by", "take_claims",
-    "unknown_of",
-]  # fmt: skip
+__all__ = ["LastWrite", "Left", "claims_of", "in_flight_of", "last_writes", "learn", "left_by"]
+__all__ += ["take_claims", "unknown_of"]
 
 MOST_LARGE = 4096  # bytes: a larger graph is left out of a stored state
 _RECENT = 600.0  # s for which the state of a webhook counts
@@ -65,11 +63,7 @@ class LastWrite(Left, frozen=True, kw_only=True):
     seq: int
 
 
-def left_by(
-    thing: str | None,
-    outcome: AnyOutcome,
-    writes: WriteRegister,
-) -> Left | None:
+def left_by(thing: str | None, outcome: AnyOutcome, writes: WriteRegister) -> Left | None:
     """
     Return what the write with *outcome* left of its thing; ``None`` if it did nothing.
 

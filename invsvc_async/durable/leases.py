@@ -105,14 +105,8 @@ SELECT id, owner FROM {{s}}lanes AS l WHERE (owner IS NULL OR {dead("l.owner")})
 
 def status_of(done: int, rate: float, lanes: int) -> str:
     """Return the status of a process that has finished *done* writes, *rate* a second, and has *lanes*."""
-    said = {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "done": done,
-        "rate": round(rate, 3),
-        "lanes": lanes,
-    }
-    return json.dumps(said)
+    said = {"done": done, "rate": round(rate, 3), "lanes": lanes}
+    return json.dumps({"host": socket.gethostname(), "pid": os.getpid(), **said})
 
 
 def member_of(token: str) -> str:

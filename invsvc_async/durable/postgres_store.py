@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from msgspec.structs import astuple
 
-from invsvc_async.concurrency.cancellation import raise_if_cancelled
+from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
 from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, columns_of, entry_in
 from invsvc_async.durable.facts import FIND, SET
 from invsvc_async.durable.intents import Commons
@@ -43,6 +43,7 @@ log: logging.Logger = logging.getLogger("invsvc_async.writes")
 _LONGEST = 86_400  # s of silence
 _TO_WRITE = 10.0  # s that a write of a client waits for a database that is away
 _RECONNECT = 1.0  # s between tries to listen
+_LOST = "now belongs to another process. Nothing is sent for it here."
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext($1))"
 # Of one base URL, each credential may have a store of its own; it may be told to continue another's.
 _IS_THERE = "SELECT to_regclass(CAST($1 AS text)) IS NOT NULL"
@@ -122,8 +123,9 @@ INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 
 
 
 class _Given(NamedTuple):
-    """An entry to be stored, if *lane* is still owned."""
+    """An entry to be stored, if *lane* is still owned; *name* is its key and number, 0 for a new one."""
 
+    name: tuple[str, int]
     entry: Entry
     lane: Lane
     left: Left | None
@@ -143,8 +145,8 @@ class PostgresStore(Pool):
     """
 
     def __init__(self, address: str, how: Opening) -> None:
-        self._how, self._kind, self._it = how, how.kind, how.it
-        kind = how.kind
+        self._how = how
+        self._kind = kind = how.kind
         parts = split(address, f"the {kind}'s address")
         query = dict(parse_qsl(parts.query))
         self.silence: float
@@ -163,8 +165,7 @@ class PostgresStore(Pool):
         self.marks: int = 0
         self._dialect = _dialect_in(self.schema, self.part, self._kind)
         self.commons: Commons = Commons()
-        self._stored_commons: set[int] = set()
-        self._pending: dict[tuple[str, int], _Given] = {}  # by key and number
+        self._pending: list[_Given] = []
         self._flushing: asyncio.Task[None] | None = None
 
     # --- opening
@@ -190,12 +191,12 @@ class PostgresStore(Pool):
                 f"{self._name}: the database is read-only, perhaps a standby. Nothing was stored. "
                 "Use the primary's address."
             )
-        facts, mine = {"kind": self._kind}, None
+        facts, mine = dict[str, str](), None
         if session is None:
             self.schema = prefix
         else:
             facts["base_url"] = base_url = session.base_url
-            mine = (session.credential.fingerprint(base_url) or "") if self._it is not None else ""
+            mine = (session.credential.fingerprint(base_url) or "") if self._how.it is not None else ""
             found = await self._dialect.run(connection, self.find(base_url, mine, same_mode=same_mode))
             self.schema = found or self._own_schema(base_url, mine)
         self._dialect = _dialect_in(self.schema, self.part, self._kind)
@@ -205,7 +206,7 @@ class PostgresStore(Pool):
             if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
                 await connection.execute(f"CREATE SCHEMA {self.schema}")
             await self._dialect.run(connection, create(self._how, **facts))
-        await self._dialect.run(connection, check(self._name, self._how, self._kind))
+        await self._dialect.run(connection, check(self._name, self._how))
         if mine is not None:
             await connection.execute(_CREDENTIAL.format(schema=self.schema), f"credential {mine}")
 
@@ -225,13 +226,11 @@ class PostgresStore(Pool):
         schema = self._own_schema(base_url, session.credential.fingerprint(base_url) or "")
         dialect = _dialect_in(schema, self.part, self._kind)
         yield f"CREATE SCHEMA {schema}"
-        for text, values in create(self._how, kind=self._kind, base_url=base_url):
+        for text, values in create(self._how, base_url=base_url):
             if "{sqlite}" not in text:
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):
-                    texts = (
-                        "NULL" if text is None else "'{}'".format(text.replace("'", "''")) for text in array
-                    )
+                    texts = ("'{}'".format(text.replace("'", "''")) for text in array)
                     statement = statement.replace(f"${number}::", f"ARRAY[{', '.join(texts)}]::")
                 yield statement
 
@@ -276,16 +275,16 @@ class PostgresStore(Pool):
             PlaceError: It does, or the server went back in time.
         """
         # Once it ends, the next one may find an older copy of the database.
-        connection.add_termination_listener(lambda _: self._stored_commons.clear())
+        connection.add_termination_listener(lambda _: self.commons.stored.clear())
         await super().connected(connection)
         if (before := self._place) is None:
             return
         place = await self._dialect.run(connection, place_of())
         if wrong_with_place(before, place) is None:
             return
-        if self._it is not None:
+        if self._how.it is not None:
             self._is_there(before, place)
-        self._stored_commons.clear()
+        self.commons.stored.clear()
         async with connection.transaction(isolation="read_committed"):
             self._place = await self._dialect.run(connection, self._checked_place())
 
@@ -332,12 +331,12 @@ class PostgresStore(Pool):
         if self._restored or self._moved:
             return False
         words = f"{self._kind} {self._called}: {what}"
-        if self._it is None:
+        if self._how.it is None:
             log.error(SETTLED, words)
             return False
         raise PlaceError(
             f"{words}. Its last sends may be missing, so nothing was sent. If nothing is missing (a clean "
-            f"switch-over), run {self._it} with --moved (moved=True). Otherwise run it with --restored "
+            f"switch-over), run {self._how.it} with --moved (moved=True). Otherwise run it with --restored "
             "(restored=True), which settles what may have been sent before it sends."
         )
 
@@ -352,9 +351,9 @@ class PostgresStore(Pool):
 
     # --- statements
 
-    async def run(self, script: Callable[[], Script[T]]) -> T:  # type: ignore[override]
+    async def run(self, script: Callable[[], Script[T]]) -> T:
         """Run a new *script* in a transaction; again while the database is away."""
-        return await super().run(self._dialect, script)
+        return await self.ask(lambda connection: self._dialect.run(connection, script()))
 
     async def rows(self, text: str, *values: Cell) -> Sequence[Cell]:
         """Run one statement, which is its own transaction, and return its rows."""
@@ -365,13 +364,11 @@ class PostgresStore(Pool):
         text = f"SELECT {ENTRY}, e.tableoid::text FROM {{s}}entries AS e WHERE {where}"
         found = await self.rows(text, *values)
         if found and self._place is not None and self._place.get("entries") not in (None, found[0][-1]):
-            await self.reconnect()  # new connections check what it means that the table is another one
+            await self._pool.expire_connections()  # new ones check why the table is another one
             found = await self.rows(text, *values)
         made = [entry_in(row[:-1]) for row in map(tuple, found)]
-        if any(entry.common not in self.commons.texts for entry in made if entry.common is not None):
-            for number, common in await self.rows("SELECT number, text FROM {s}commons"):
-                self.commons.texts[number] = common
-                self._stored_commons.add(number)
+        if self.commons.lack(made):
+            self.commons.load(await self.rows("SELECT number, text FROM {s}commons"))
         return made
 
     async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
@@ -417,12 +414,7 @@ class PostgresStore(Pool):
     def put(self, entry: Entry, lane: Lane, left: Left | None = None) -> asyncio.Future[None]:
         """Store *entry* and the state in which it *left* its thing, if *lane* is still owned."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        before = self._pending.get(name := (entry.key, entry.seq))
-        self._pending[name] = _Given(entry, lane, left, done)
-        if before is not None:  # replaced before it was stored: the later one counts
-            done.add_done_callback(
-                lambda later: _settle(before.done, None if later.cancelled() else later.exception())
-            )
+        self._pending.append(_Given((entry.key, entry.seq), entry, lane, left, done))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         return done
@@ -436,24 +428,24 @@ class PostgresStore(Pool):
         """Store what is pending in one statement, and what was added meanwhile in the next."""
         try:
             while self._pending:
-                pending, self._pending = self._pending, {}
+                pending, self._pending = self._pending, []
                 try:
                     await self.store_commons()
-                    kept = await self._store([*pending.values()])
+                    kept = await self._store([*{each.name: each for each in pending}.values()])  # the later
                 except BaseException as error:
                     away = JournalError(
                         "the journal was closed while its database was away. Run again to continue."
                     )
                     known = isinstance(error, Exception)
-                    for given in pending.values():
-                        _settle(given.done, error if known else away)
+                    for given in pending:
+                        settle(given.done, None, error if known else away)
                     if known:
                         continue
                     raise
-                for name, given in pending.items():
+                for name, _, lane, _, done in pending:
                     if name not in kept:
-                        given.lane.doubt()
-                    _settle(given.done, None if name in kept else _lost(name[0]))
+                        lane.doubt()
+                    settle(done, None, None if name in kept else LostLaneError(f"entry {name[0]!r} {_LOST}"))
         finally:
             self._flushing = None
 
@@ -470,7 +462,7 @@ class PostgresStore(Pool):
         if sent := [each for each in given if each.entry.seq]:
             rows = [
                 (entry.seq, entry.key, lane.number, lane.token, entry.taker, *columns_of(entry))
-                for entry, lane, *_ in sent
+                for _, entry, lane, *_ in sent
             ]
             lanes = list({each.lane.number for each in sent})
             left = [(each.entry.seq, *astuple(each.left)) for each in sent if each.left is not None]
@@ -481,10 +473,9 @@ class PostgresStore(Pool):
 
     async def store_commons(self) -> None:
         """Store the common parts of intents that the database may not have yet."""
-        fresh = [each for each in self.commons.texts.items() if each[0] not in self._stored_commons]
-        if fresh:
+        if fresh := self.commons.fresh():
             await self.rows(COMMONS, fresh)
-            self._stored_commons.update(number for number, _ in fresh)
+            self.commons.stored.update(number for number, _ in fresh)
 
 
 def _note(place: dict[str, str]) -> str:
@@ -521,17 +512,3 @@ def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
     if not 1 <= silence <= _LONGEST:  # nor NaN
         raise ConfigurationError(f"{what}: silence is out of range. Use 1 to {_LONGEST} seconds.")
     return called, silence
-
-
-def _lost(key: str) -> LostLaneError:
-    return LostLaneError(f"entry {key!r} now belongs to another process. Nothing is sent for it here.")
-
-
-def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)
-        done.exception()  # mark it as retrieved: the waiter may have been cancelled

@@ -29,11 +29,11 @@ from invsvc_async.storage.sqlite_writer import transaction
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from invsvc_async.durable.tables import Opening
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Script, SqliteDialect
 
 __all__ = ["FACT", "IS_OPEN", "SETTLED", "Mark", "close_restored", "last_of", "mark_restored"]
 __all__ += ["Epoch", "PlaceError", "Standing", "fact", "place_of", "wrong_with", "wrong_with_place"]
@@ -196,13 +196,13 @@ class Epoch:
     """
     The count of sends of the journal that errors call *name*, in it and in the file at *path* beside it.
 
-    One that may lack sends is treated as *how* says, and if it is accepted, *mark* notes so in the same
+    One that may lack sends is treated as *how* says, and if it is accepted, that is noted in the same
     transaction.  ``moved`` is about one whose file is missing.
     """
 
     _path: Path
     _name: str
-    _mark: Callable[[sqlite3.Connection], None]
+    _dialect: SqliteDialect
     _how: Opening
     _number: int = attrs.field(init=False, default=-1)
     _standing: Standing = attrs.field(init=False, default=Standing("", 0))
@@ -245,7 +245,7 @@ class Epoch:
             connection.execute(_NOTE, ("epoch", epoch))
             connection.execute(_NOTE, ("sends", str(sends)))
             if restored:
-                self._mark(connection)
+                self._dialect.run(connection, mark_restored())
         self._standing = Standing(epoch, sends)
         self.close()
         self._number = own_private(self._path)

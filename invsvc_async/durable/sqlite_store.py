@@ -14,7 +14,7 @@ from msgspec.structs import astuple
 
 from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, State, columns_of, entry_in
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.restored import Epoch, fact, mark_restored
+from invsvc_async.durable.restored import Epoch, fact
 from invsvc_async.durable.tables import check, create, keep
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
@@ -49,11 +49,6 @@ DIALECT = SqliteDialect(
 _APPLICATION = 0x1A5C_BA7C  # marks the file as one of this package
 _CANNOT_WRITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 _PATIENCE = 5.0  # s to wait for a lock of another program
-_CALLED = {
-    "batch": "a batch",
-    "outbox": "the journal of an outbox",
-    "journal": "the journal of a client",
-}
 _IN_USE = {
     "outbox": "Call retry, drop or prune of the outbox in that process, or stop it first. "
     "The commands list and show, and Outbox.open(…, reading=True), work beside it."
@@ -95,7 +90,6 @@ class SqliteStore:
         self._name = f"journal {self.path}"
         self.how: Opening = how
         self._reading = how.reading
-        self._kind = _CALLED.get(how.kind, how.kind)
         self._same = SameFile(self.path, self._name, "all that use it")
         self._lock = FileLock(self.path, self._name, _IN_USE.get(how.kind, _IN_USE_OTHERWISE))
         self._writer: Writer | None = None
@@ -105,11 +99,10 @@ class SqliteStore:
         self.part: int | None = 0 if how.counted else None
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
-        self._stored_commons: set[int] = set()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
         beside = self.path.with_name(f"{self.path.name}.epoch")
-        self._epoch = Epoch(beside, self._name, _mark, how)
+        self._epoch = Epoch(beside, self._name, DIALECT, how)
 
     async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
         """
@@ -158,7 +151,7 @@ class SqliteStore:
         """Select entries; *where* is our own text, and calls the table *e*."""
         text = f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE {where}"
         made = [entry_in(row) for row in await self.rows(text, *values)]
-        if any(entry.common not in self.commons.texts for entry in made if entry.common is not None):
+        if self.commons.lack(made):
             await self.ask(self._load_commons)  # another process has the file
         return made
 
@@ -282,7 +275,7 @@ class SqliteStore:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         empty = self._check_application(connection)
         if not empty:
-            DIALECT.run(connection, check(self._name, self.how, self._kind))
+            DIALECT.run(connection, check(self._name, self.how))
         if self._reading and empty:
             raise JournalError(f"{self._name}: the file has no journal yet. Check the path, or run it first.")
         if self._reading:
@@ -294,11 +287,11 @@ class SqliteStore:
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
         if empty:
             with transaction(connection, "BEGIN IMMEDIATE"):
-                DIALECT.run(connection, create(self.how, kind=self._kind))
+                DIALECT.run(connection, create(self.how))
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         elif fact(connection, "open") not in {None, opened_as(self.path)}:
             check_file(connection, self._name)  # a key that an index lost would be sent again as new
-        self._stored_commons.clear()  # of an earlier opening: it may be an older copy now
+        self.commons.stored.clear()  # of an earlier opening: it may be an older copy now
         self._load_commons(connection)
         if not self._reading:
             connection.execute("INSERT OR REPLACE INTO facts VALUES ('open', ?)", (opened_as(self.path),))
@@ -308,9 +301,7 @@ class SqliteStore:
         self._same.remember()
 
     def _load_commons(self, connection: sqlite3.Connection) -> None:
-        for number, text in connection.execute("SELECT number, text FROM commons"):
-            self.commons.texts[number] = text
-            self._stored_commons.add(number)
+        self.commons.load(connection.execute("SELECT number, text FROM commons"))
 
     def _release(self) -> None:
         """Release the file, which nothing uses any more."""
@@ -326,12 +317,9 @@ class SqliteStore:
         lost: set[tuple[str, int]] = set()
         # Usually it is one statement, which is its own transaction.
         is_one = not new and len(sent) <= MOST and all(left is None for _, left in sent)
-        has_new_commons = len(self._stored_commons) < len(self.commons.texts)
-        with nullcontext() if is_one and not has_new_commons else transaction(connection):
-            if has_new_commons:
-                fresh = [
-                    each for each in [*self.commons.texts.items()] if each[0] not in self._stored_commons
-                ]
+        fresh = self.commons.fresh()
+        with nullcontext() if is_one and not fresh else transaction(connection):
+            if fresh:
                 connection.executemany("INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh)
                 self._storing = [number for number, _ in fresh]
             for some in slices(new, MOST):
@@ -350,12 +338,8 @@ class SqliteStore:
         sends, self._sends = self._sends, 0
         stored, self._storing = self._storing, []
         if is_clean:
-            self._stored_commons.update(stored)
+            self.commons.stored.update(stored)
         self._epoch.ended(connection, sends if is_clean else None)
-
-
-def _mark(connection: sqlite3.Connection) -> None:
-    DIALECT.run(connection, mark_restored())
 
 
 def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[tuple[str, int]]]:

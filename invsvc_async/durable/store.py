@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import parse_qsl, urlencode
 
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.tables import Opening
 from invsvc_async.errors import ConfigurationError, JournalError
-from invsvc_async.storage.address import check_path, is_postgres
+from invsvc_async.storage.address import is_postgres
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from invsvc_async.durable.postgres_store import PostgresStore
 
     Store: TypeAlias = SqliteStore | PostgresStore  # both have the same methods
@@ -36,10 +37,10 @@ def store_at(place: str | Path, kind: str, *, create: bool = True, **how: bool) 
     """
     if is_postgres(str(place)):
         return database_at(str(place), kind, create=create, **how)
-    check_path(str(place), "journal")
-    if (how.get("reading") or not create) and not Path(place).exists():
+    store = file_at(place, kind, **how)
+    if (how.get("reading") or not create) and not store.path.exists():
         raise JournalError(f"journal {place}: the file does not exist. Check the path.")
-    return file_at(place, kind, **how)
+    return store
 
 
 def file_at(path: str | Path, kind: str, **how: bool) -> SqliteStore:

@@ -175,27 +175,29 @@ _COUNTING: Final = (
     _counting("UPDATE OF state", "WHEN NEW.state <> OLD.state", OLD=-1, NEW=1),
     _counting("DELETE", "", OLD=-1),
 )
-_LANES: Final = "INSERT INTO {s}lanes (owner) SELECT * FROM {rows 1 owner:text}"
+_JOURNAL: Final = "the journal of "
+_CALLED: Final = {"batch": "a batch", "outbox": f"{_JOURNAL}an outbox", "journal": f"{_JOURNAL}a client"}
 _FACTS: Final = "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:text value:text}"
 
 
 def create(how: Opening, **facts: str) -> Script[None]:
-    """Create the tables of a new store, with lanes that nobody owns, and its *facts*."""
+    """Create the tables of a new store, with lanes that nobody owns, and its other *facts*."""
     told, counted = [_TELLS] if how.lanes else [], [_COUNTS, *_COUNTING] if how.counted else []
     texts = [*_TABLES, *_SENDS, *told, *counted]
     for text in texts:
         yield text, ()
-    yield _FACTS, ([("schema", str(VERSION)), *facts.items()],)
+    yield _FACTS, ([("schema", str(VERSION)), ("kind", how.kind), *facts.items()],)
     if how.lanes:
-        yield _LANES, ([(None,)] * how.lanes,)
+        yield f"INSERT INTO {{s}}lanes (owner) VALUES {', '.join(['(NULL)'] * how.lanes)}", ()
 
 
-def check(name: str, how: Opening, kind: str) -> Script[None]:
-    """Raise JournalError unless what errors call *name* is of this version and *kind*, and has all lanes."""
+def check(name: str, how: Opening) -> Script[None]:
+    """Raise JournalError unless what errors call *name* is of this version and kind, and has all lanes."""
     facts = dict(map(tuple, (yield "SELECT name, value FROM {s}facts WHERE name IN ('schema', 'kind')", ())))
     check_version(name, facts.get("schema"))
-    if (found := facts.get("kind")) != kind:
-        raise JournalError(f"{name}: it is {found}, not {kind}. Choose another path.")
+    if (found := facts.get("kind", "of no kind")) != how.kind:
+        it, wanted = (_CALLED.get(kind, kind) for kind in (found, how.kind))
+        raise JournalError(f"{name}: it is {it}, not {wanted}. Choose another path.")
     [(lanes,)] = yield "SELECT count(*) FROM {s}lanes", ()
     if how.lanes not in (0, lanes):
         raise JournalError(

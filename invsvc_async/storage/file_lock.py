@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["FileLock", "LockedConnection", "WhileOpen", "check_names"]
+__all__ = ["FileLock", "LockedConnection", "WhileOpen", "check_names", "owner_of"]
 
 if sys.platform == "win32":  # pragma: no cover - the other branch is tested
     import msvcrt
@@ -219,12 +219,8 @@ class FileLock:
         try:
             _lock(number)
         except OSError as error:
-            text = os.pread(number, 1000, 0) if hasattr(os, "pread") else b""
-            holder = "another process"
-            with suppress(ValueError, KeyError, TypeError, RecursionError):
-                said = json.loads(text)
-                holder = f"process {said['pid']} on {said['host']}"
-            raise self._in_use(holder) from error
+            host, pid = owner_of(self._path) or (None, None)
+            raise self._in_use(f"process {pid} on {host}" if pid else "another process") from error
         with suppress(OSError):  # on a full disk the lock is held, but does not name its owner
             os.ftruncate(number, 0)
             os.write(number, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
@@ -233,6 +229,16 @@ class FileLock:
         return JournalError(
             f"{self._name}: it is in use by {holder}, and one process at a time may use it. {self._advice}"
         )
+
+
+def owner_of(path: Path) -> tuple[str, int] | None:
+    """Return the host and the process that the lock file of *path* names, if it names any."""
+    try:
+        with path.with_name(f"{path.name}.owner").open("rb") as file:
+            said = json.loads(file.read(1000))
+        return str(said["host"]), int(said["pid"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        return None
 
 
 class LockedConnection(sqlite3.Connection):

@@ -18,7 +18,7 @@ from invsvc_async.errors import ConfigurationError, JournalError, without_frames
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from invsvc_async.storage.dialect import Connection, PostgresDialect, Script
+    from invsvc_async.storage.dialect import Connection
 
 __all__ = ["AWAY", "DURABLY", "PATIENCE", "Pool"]
 
@@ -123,7 +123,7 @@ class Pool:
         # It connects when it lends its first connection.
         self._pool = await create(self._address, server_settings=server_settings, **limits, **ours)
         try:
-            await self._tried(lambda connection: _in_transaction(connection, prepare), is_first=True)
+            await self.steadily(lambda connection: _in_transaction(connection, prepare), is_first=True)
         except JournalError:
             await self.aclose()
             raise
@@ -151,37 +151,25 @@ class Pool:
             with suppress(RuntimeError):  # its transports cannot tell their loop
                 pool.terminate()
 
-    async def reconnect(self) -> None:
-        """Use no connection of now any more, once it is returned."""
-        if self._pool is not None:
-            await self._pool.expire_connections()
-
     async def ask(self, act: Callable[[Connection], Awaitable[T]]) -> T:
         """Run *act* on a connection, in a transaction of its own; again while the database is away."""
         return await self.steadily(lambda connection: _in_transaction(connection, act))
-
-    async def run(self, dialect: PostgresDialect, script: Callable[[], Script[T]]) -> T:
-        """Run a new *script* in a transaction, as :meth:`ask` does."""
-        return await self.ask(lambda connection: dialect.run(connection, script()))
 
     async def fetch(self, text: str, *values: object) -> list[Connection]:
         """Run one statement, which is its own transaction, as :meth:`ask` does; return its rows."""
         return await self.steadily(lambda connection: connection.fetch(text, *values))
 
-    async def steadily(self, act: Callable[[Connection], Awaitable[T]]) -> T:
+    async def steadily(self, act: Callable[[Connection], Awaitable[T]], *, is_first: bool = False) -> T:
         """
         Run *act* on a connection, again while the database is away, or ends it because of others.
 
         *act* must be idempotent, and its result must describe the state that it makes, not the one that it
-        finds: if only the reply was lost, the second try finds what the first has done.
+        finds: if only the reply was lost, the second try finds what the first has done. *is_first*: the
+        address may be wrong.
 
         Raises:
             JournalError: The database stayed away, or refused a statement.
         """
-        return await self._tried(act)
-
-    async def _tried(self, act: Callable[[Connection], Awaitable[T]], *, is_first: bool = False) -> T:
-        """Run *act* as :meth:`steadily`; *is_first*: the address may be wrong."""
         loop = asyncio.get_running_loop()
         begun, told = loop.time(), not is_first
         most = self.to_open if is_first else inf

@@ -12,15 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-__all__ = [
-    "create_private",
-    "errors_naming",
-    "make_database_private",
-    "make_private",
-    "open_private",
-    "own_private",
-    "write_private",
-]
+__all__ = ["create_private", "errors_naming", "make_database_private", "make_private", "open_private"]
+__all__ += ["own_private", "write_private"]
 
 
 def open_private(path: str, flags: int) -> int:
@@ -65,12 +58,9 @@ def own_private(path: Path, flags: int = 0) -> int:
         OSError: It cannot be opened, or it is something else, such as a device, whose mode is not changed.
     """
     number = open_private(str(path), os.O_RDWR | os.O_CREAT | flags)
-    try:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")  # noqa: TRY301
-    except BaseException:
+    if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
-        raise
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return number
 
 

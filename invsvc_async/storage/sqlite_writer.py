@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_file import in_words, is_locked
@@ -65,13 +66,8 @@ class _Job(msgspec.Struct, eq=False, gc=False):  # gc=False: a quarter of the co
         done, error = self.done, self.error
         # The traceback of an error refers to this object, and the collector would not see a cycle through it.
         self.done = self.act = self.error = None
-        if done is None or done.done():
-            return
-        if error is None:
-            done.set_result(self.result)
-        else:
-            done.set_exception(error)
-            done.exception()  # mark it as retrieved: the waiter may have been cancelled
+        if done is not None:
+            settle(done, self.result, error)
 
 
 class Writer:
@@ -189,7 +185,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - whatever it is, the callers get it
             self._tell(self._died, in_words(self._name, error))
             return
-        self._tell(self._open_succeeded)
+        self._tell(settle, self._opened, None, None)
         try:
             while jobs := self._groups.get():
                 is_clean = self._commit(connection, jobs)
@@ -256,10 +252,6 @@ class Writer:
 
     # --- on the loop, called by the thread
 
-    def _open_succeeded(self) -> None:
-        if not self._opened.done():
-            self._opened.set_result(None)
-
     def _committed(self, jobs: list[_Job]) -> None:
         """Hand over what was requested meanwhile, so that the disk need not wait; then complete *jobs*."""
         self._under_way = []
@@ -270,9 +262,7 @@ class Writer:
     def _died(self, error: JournalError) -> None:
         """Fail all requests, pending and future."""
         self._ended = error
-        if not self._opened.done():
-            self._opened.set_exception(error)
-            self._opened.exception()  # mark it as retrieved: nothing may wait for it
+        settle(self._opened, None, error)
         jobs = [*self._under_way, *self._waiting]
         self._under_way, self._waiting = [], []
         for job in jobs:

@@ -48,6 +48,16 @@ async def test_put_updates_its_entry_and_what_follows(store, lane):
     assert await unheard(store) == [first.seq, second.seq]
 
 
+async def test_put_before_one_that_is_cancelled(store, lane):
+    """It is not told that its entry is stored before that is so."""
+    (entry,) = await fill(store, "one")
+    entry.state, entry.intent = State.SENDING, SENT
+    first, second = lane.put(entry), lane.put(entry)
+    second.cancel()
+    await first
+    assert (await store.entries("e.key = 'one'"))[0].intent == SENT
+
+
 @pytest.mark.parametrize("gone", ["dropped", "done", "sent elsewhere", "another"])
 async def test_put_of_an_entry_that_is_not_open_any_more(store, lane, gone):
     """It is refused, so that nothing is sent for it."""

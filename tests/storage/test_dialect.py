@@ -25,7 +25,7 @@ async def run(request, tmp_path):
     pool = Pool(database().address, "the database")
     await pool.connect(lambda connection: connection.execute("CREATE SCHEMA IF NOT EXISTS scripts"))
     dialect = PostgresDialect(t="scripts.things")
-    yield lambda script, *values: pool.run(dialect, lambda: script(*values))
+    yield lambda script, *values: pool.ask(lambda connection: dialect.run(connection, script(*values)))
     await pool.fetch("DROP TABLE IF EXISTS scripts.things")
     await pool.aclose()
 

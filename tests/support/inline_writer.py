@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_writer import Writer
 
@@ -29,7 +30,7 @@ class InlineWriter(Writer):
         except JournalError as error:
             self._died(error)
         else:
-            self._open_succeeded()
+            settle(self._opened, None, None)
 
     async def stop(self) -> None:
         """Commit what was asked for, and close."""

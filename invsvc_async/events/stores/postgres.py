@@ -100,7 +100,9 @@ class PostgresStore(ScriptedStore):
 
     async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
         pool, dialect = (await self._opened()).pool, self._dialect
-        return await (pool.run(dialect, script) if how == "together" else dialect.run(pool, script()))
+        if how == "together":
+            return await pool.ask(lambda connection: dialect.run(connection, script()))
+        return await dialect.run(pool, script())
 
     async def _opened(self) -> GroupedPuts:
         here = self._here()

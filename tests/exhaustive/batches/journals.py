@@ -229,11 +229,13 @@ class ScriptedPostgres(PostgresStore):
             for each in what:
                 told(each)
 
-    async def steadily(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
+    async def steadily(  # Any: asyncpg's connection
+        self, act: Callable[[Any], Awaitable[T]], *, is_first: bool = False
+    ) -> T:
         """Run *act* in one step, after a while; its reply takes another while."""
         before, after = self._stage.transaction_times(self._run)
         await asyncio.sleep(before)
-        result = self._server.step(partial(super().steadily, act), self._stage.loop.now)
+        result = self._server.step(partial(super().steadily, act, is_first=is_first), self._stage.loop.now)
         await asyncio.sleep(after)
         return result
 
