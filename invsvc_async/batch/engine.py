@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
@@ -16,7 +16,7 @@ from invsvc_async.batch.item import ItemOptions
 from invsvc_async.batch.pacing import Slots
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import LostLaneError
-from invsvc_async.errors import BatchStoppedError, ConfigurationError
+from invsvc_async.errors import BatchStoppedError, ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.writes.driver import Driver, new_run
@@ -25,6 +25,8 @@ from invsvc_async.writes.recovery import check_scope
 from invsvc_async.writes.state_reads import LIST_SIZE, StateReader
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.sending import Sending
     from invsvc_async.reconcile.history import Resumed
@@ -92,6 +94,7 @@ class Engine:
         self._ready: deque[Item] = deque()
         self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
         self._tasks: set[asyncio.Task[None]] = set()
+        self._feeding: asyncio.Task[None]  # since feed()
         self._list = _ListLook(view)
         self._storing: set[asyncio.Future[None]] = set()  # the results of items that have ended
         self._finished: deque[Item] = deque()
@@ -134,10 +137,19 @@ class Engine:
         if item.entry.thing is None or self._lines[item.entry.thing][0] is item:
             self._ready.append(item)
 
-    def finish(self) -> None:
-        """Note that nothing more will be added."""
-        self.complete = True
-        self._changed.set()
+    def feed(self, source: Coroutine[Any, Any, None]) -> None:
+        """Run *source*, which adds the items, until its end or that of the run. Its error ends the run."""
+        self._feeding = asyncio.create_task(self._feed(source))
+
+    async def _feed(self, source: Coroutine[Any, Any, None]) -> None:
+        try:
+            await source
+            self.complete = True
+            self._changed.set()
+        except JournalError as error:
+            self.fail(error)
+        except Exception as error:  # noqa: BLE001 - any error of the source ends the run
+            self.end(error)  # once the answers to what is in flight are there
 
     def fail(self, error: BaseException) -> None:
         """End the run with *error*. No more items start."""
@@ -223,6 +235,8 @@ class Engine:
     async def stop(self, grace: float) -> None:
         """Start no more items, let those under way end within *grace* seconds, and shelve the rest."""
         self.halt()
+        self._feeding.cancel()
+        await asyncio.wait([self._feeding])
         self.slots.close()
         loop = asyncio.get_running_loop()
         until = loop.time() + grace

@@ -76,17 +76,8 @@ async def dispatch(
     def say(lanes: int) -> str:
         return status_of(done, done / max(time.monotonic() - began, 1.0), lanes)
 
-    async def feed() -> None:
-        try:
-            await dispatcher.feed(engine)
-        except Exception as error:  # noqa: BLE001 - any error ends the run, which begins again
-            engine.fail(error)
-
     async def leave() -> None:
         """End what is under way, and release the rest."""
-        engine.halt()
-        feeding.cancel()
-        await asyncio.wait([feeding])
         await engine.stop(grace)
         on_verdict()
         await dispatcher.leave()
@@ -95,7 +86,7 @@ async def dispatch(
     dispatcher = Dispatcher(sending, entries, OutboxItem, gives=False, say=say, on_unfit=on_verdict)
     await dispatcher.begin()
     options_of(sending.client).session.opened("outbox", dispatcher.leases)
-    feeding = asyncio.create_task(feed())
+    engine.feed(dispatcher.feed(engine))
     try:
         while await engine.next_finished() is not None:
             done += 1
