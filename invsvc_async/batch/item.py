@@ -15,7 +15,7 @@ from invsvc_async.codec.envelope import retry_after
 from invsvc_async.durable.entry import ANSWERED, Entry, State
 from invsvc_async.durable.intents import pack
 from invsvc_async.durable.last_writes import left_by
-from invsvc_async.durable.records import encoded, is_answered, record_of
+from invsvc_async.durable.records import encoded, is_answered, record_of, verdict_record
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
@@ -55,8 +55,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     It is the journal of its driver, and writes to its own entry.
     """
 
-    secret_in_results: ClassVar[bool] = True  # those of the run that sent it
-    keeps_applied: ClassVar[bool] = False  # whether the entry of an applied write keeps its intent
+    # Whether the entry keeps all that an outcome is rebuilt from: it is not given in the run that sends it.
+    keeps_outcome: ClassVar[bool] = False
 
     entry: Entry  # as it was read; once that is dropped, another write may have its key
     intent: Intent
@@ -164,10 +164,10 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         entry = self._entry(
             State.DONE,
             intent,
-            keeps_intent=self.keeps_applied or not applied,
+            keeps_intent=self.keeps_outcome or not applied,
             taker=self.lane.taker,
             verdict=outcome.verdict.value,
-            outcome=self._stored(outcome, record),
+            outcome=verdict_record(outcome) if self.keeps_outcome else encoded(record),
             claim=claim,
             done_at=time.time_ns() // 1_000_000,
         )
@@ -179,12 +179,9 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         if self.on_secret is discard_secret and outcome.secret is not None:
             return attrs.evolve(outcome, secret="not stored")
         if self.on_secret is None:
-            lost = outcome.secret == "returned" and not self.secret_in_results
+            lost = outcome.secret == "returned" and self.keeps_outcome
             return attrs.evolve(outcome, secret="lost") if lost else outcome
         return await secret_passed_on(outcome, self.entry.key, self.on_secret)
-
-    def _stored(self, outcome: Outcome[Any], record: Record) -> str:
-        return encoded(record)
 
     def result(self) -> Result:
         """Return the result of an item that is stored as done."""

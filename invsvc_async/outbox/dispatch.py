@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.engine import Engine
@@ -13,7 +13,6 @@ from invsvc_async.batch.restored import restored_of
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.durable.leases import status_of
-from invsvc_async.durable.records import verdict_record
 from invsvc_async.durable.restored import close_restored
 from invsvc_async.reconcile.history import Verdict
 
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.batch.sending import Sending
-    from invsvc_async.durable.records import Record
     from invsvc_async.outbox.entries import OutboxEntries
-    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome
 
 __all__ = ["dispatch"]
 
@@ -38,8 +36,7 @@ class OutboxItem(Item, kw_only=True, eq=False):
     pause.
     """
 
-    secret_in_results = False
-    keeps_applied = True
+    keeps_outcome = True
 
     async def settled(self, outcome: AnyOutcome) -> None:
         """Pass the secret on, then store the outcome; or put the write back."""
@@ -50,9 +47,6 @@ class OutboxItem(Item, kw_only=True, eq=False):
             self._put_back(outcome)
         else:
             await super().settled(outcome)
-
-    def _stored(self, outcome: Outcome[Any], record: Record) -> str:
-        return verdict_record(outcome)
 
 
 async def dispatch(
