@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.sending import Sending
     from invsvc_async.reconcile.history import Resumed
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import ClientOptions, ClientState
+    from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.driver import AnyDriver
     from invsvc_async.writes.spec import WriteSpec
 
@@ -46,32 +46,6 @@ _FULL = (
 _LIMITED = "the service limits the rate (HTTP 429)"
 _LEAST = 20  # writes before a share of failures counts
 _TO_STORE = 1.0  # s that the journal of a stopped run has to store finished writes
-
-
-class _ListLook:
-    """One look at the list of webhooks, which settles all creates: whether it is full."""
-
-    def __init__(self, view: ClientOptions) -> None:
-        self._view, self._is_done = view, False
-        self._lock = asyncio.Lock()  # creates that begin meanwhile need the list, too
-
-    async def look_before(self, item: Item) -> None:
-        """Before the first create of a webhook, warn if the list is full."""
-        if self._is_done or not item.kind.has_secret:
-            return
-        async with self._lock:
-            if self._is_done:  # by another task, meanwhile
-                return  # type: ignore[unreachable]  # mypy sees no other task
-            intent = item.intent
-            last = self._view.session.writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
-            if last is None:
-                looks = StateReader(self._view.without_team(), intent, lambda: intent, own=None)
-                full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
-            else:
-                full = last.many >= LIST_SIZE
-            if full:
-                log.warning(_FULL, LIST_FULL)
-            self._is_done = True
 
 
 class Engine:
@@ -95,7 +69,8 @@ class Engine:
         self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
         self._tasks: set[asyncio.Task[None]] = set()
         self._feeding: asyncio.Task[None]  # since feed()
-        self._list = _ListLook(view)
+        self._list_seen = False  # of webhooks, which settles all creates
+        self._list_lock = asyncio.Lock()  # creates that begin meanwhile need the list, too
         self._storing: set[asyncio.Future[None]] = set()  # the results of items that have ended
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
@@ -301,7 +276,8 @@ class Engine:
 
     async def _run(self, item: Item) -> None:
         try:
-            await self._list.look_before(item)
+            if not self._list_seen and item.kind.has_secret:
+                await self._warn_of_full_list(item.intent)
             driver = self._driver_of(item)
             await driver.drive()
             if item.is_put_back:
@@ -335,6 +311,21 @@ class Engine:
         finally:
             item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
             item.leave()
+
+    async def _warn_of_full_list(self, intent: Intent) -> None:
+        """Warn before the first create of a webhook, that of *intent*, if the list is full."""
+        async with self._list_lock:
+            last = self._writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
+            if self._list_seen:  # by another task, meanwhile
+                return
+            if last is None:
+                looks = StateReader(self._view.without_team(), intent, lambda: intent, own=None)
+                full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
+            else:
+                full = last.many >= LIST_SIZE
+            if full:
+                log.warning(_FULL, LIST_FULL)
+            self._list_seen = True
 
     def _count(self, verdict: Verdict) -> None:
         """Count a finished write, and end the run if there are too many failures now."""
