@@ -25,7 +25,7 @@ from invsvc_async.writes.results import secret_passed_on
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from invsvc_async.batch.circuit_breaker import CircuitBreaker
     from invsvc_async.batch.pacing import Slots
@@ -105,28 +105,11 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     # --- its slot while it is sent
 
-    async def enter(self) -> None:
-        """Wait for a slot if it has none, because it is sent again."""
-        if not self.in_slot:
-            await self.slots.take_again(self)
-            self.in_slot = True
-
     def leave(self) -> None:
         """Free its slot."""
         if self.in_slot:
             self.in_slot = False
             self.slots.leave(self)
-
-    def bound(self, exchange: Exchange) -> None:
-        """Make sure that *exchange* is sent only while the lease is valid."""
-        until, proven = self.lane.until, exchange.not_after
-        exchange.not_after = until if proven is None else min(until, proven)
-
-    def learn(self, exchange: Exchange) -> None:
-        """Pass the result of a request to the slots and the circuit breaker."""
-        limited = exchange.status == 429 and exchange.answer_headers is not None
-        self.slots.learn(exchange, retry_after(exchange.answer_headers or {}) if limited else None)
-        self.breaker.learn(self.entry.key, exchange)
 
     # --- the journal of its driver
 
@@ -222,16 +205,21 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
         given.update(journal=item, item=item)
         return cls(**given)
 
-    def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
-        """Send *exchange* as the base class does. A write takes a slot meanwhile."""
-        return self._in_slot(request, exchange) if exchange.write else super().send(request, exchange)
-
-    async def _in_slot(self, request: Request, exchange: Exchange) -> Exchange:
-        await self.item.enter()
+    async def send(self, request: Request, exchange: Exchange) -> Exchange:
+        """Send *exchange* as the base class does. A write takes a slot meanwhile, and its lease bounds it."""
+        if not exchange.write:
+            return await super().send(request, exchange)
+        item = self.item
+        if not item.in_slot:  # it is sent again
+            await item.slots.take_again(item)
+            item.in_slot = True
         try:
-            self.item.bound(exchange)
+            until, proven = item.lane.until, exchange.not_after
+            exchange.not_after = until if proven is None else min(until, proven)
             await super().send(request, exchange)
-            self.item.learn(exchange)
+            limited = exchange.status == 429 and exchange.answer_headers is not None
+            item.slots.learn(exchange, retry_after(exchange.answer_headers or {}) if limited else None)
+            item.breaker.learn(item.entry.key, exchange)
             return exchange
         finally:
-            self.item.leave()
+            item.leave()
