@@ -20,7 +20,6 @@ from invsvc_async.batch.result import Progress, Result
 from invsvc_async.batch.run_status import TOTAL, Status
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.leases import status_of
 from invsvc_async.durable.restored import close_restored
 from invsvc_async.durable.results import Consumer
 from invsvc_async.errors import InvalidRequestError
@@ -66,10 +65,8 @@ class Run:
 
     def __init__(self, batch: Batch, writes: Writes, *, lasting: bool, before: Run | None) -> None:
         self._batch, self._writes, self._lasting, self._before = batch, writes, lasting, before
-        has_input = not (isinstance(writes, tuple) and not writes)
-        self._dispatcher = Dispatcher(
-            batch.sending, batch.entries, Item, gives=True, say=self._say, has_input=has_input
-        )
+        self._dispatcher = Dispatcher(batch.sending, batch.entries, Item)
+        self._dispatcher.has_input = not (isinstance(writes, tuple) and not writes)
         self._results = Consumer(self._dispatcher.leases)
         self._last: Entry | None = None  # the latest that was given: taken once the next one is asked for
         self._gives_left = False  # those that others have left
@@ -103,6 +100,7 @@ class Run:
             if await self._results.has(entry):
                 result = item.result()
                 self._verdicts[result.verdict] += 1
+                self._dispatcher.done += 1
                 self._last = entry
                 return result
         if self._engine.complete and (late := await self._next_left(late=True)) is not None:
@@ -229,10 +227,6 @@ class Run:
     def _report(self) -> None:
         session = options_of(self._batch.client).session
         session.tell(self._batch.on_progress, self.progress())
-
-    def _say(self, lanes: int) -> str:
-        progress = self.progress()
-        return status_of(progress.done, 0.0 if self.ended else progress.rate, lanes)
 
     # --- feeding
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 from invsvc_async.batch.dispatcher import Dispatcher
@@ -12,7 +11,6 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import until_ended
-from invsvc_async.durable.leases import status_of
 from invsvc_async.durable.restored import close_restored
 from invsvc_async.reconcile.history import Verdict
 
@@ -65,10 +63,8 @@ async def dispatch(
     restored = sending.restored = await restored_of(entries.facts, sending.client)
     if restored is not None and all(e.seq > restored.through for e in await entries.not_done(1)):
         await entries.store.run(close_restored)
-    engine, began, done = Engine(sending), time.monotonic(), 0
-
-    def say(lanes: int) -> str:
-        return status_of(done, done / max(time.monotonic() - began, 1.0), lanes)
+    engine = Engine(sending)
+    dispatcher = Dispatcher(sending, entries, OutboxItem, on_verdict)
 
     async def leave() -> None:
         """End what is under way, and release the rest."""
@@ -77,13 +73,12 @@ async def dispatch(
         await dispatcher.leave()
         await dispatcher.end()
 
-    dispatcher = Dispatcher(sending, entries, OutboxItem, gives=False, say=say, on_unfit=on_verdict)
     await dispatcher.begin()
     options_of(sending.client).session.opened("outbox", dispatcher.leases)
     engine.feed(dispatcher.feed(engine))
     try:
         while await engine.next_finished() is not None:
-            done += 1
+            dispatcher.done += 1
             on_verdict()
     finally:
         ending = [asyncio.create_task(leave())]
