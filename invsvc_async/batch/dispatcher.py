@@ -208,7 +208,7 @@ class Dispatcher:
         Each process has its share. If others are hungry, one that has more to send than it can releases half
         of its lanes, and the hungry ones take more than their share.
         """
-        engine.slots.share(1 / self.leases.living)
+        engine.slots.share(self.leases.living)
         lanes, share = self.leases.lanes, ceil(self._entries.lanes / self.leases.living)
         busy = Counter(item.lane for item in self._held.values())
         staying = [lane for lane in lanes.values() if not lane.leaving]
