@@ -389,7 +389,8 @@ class Engine:
         anywhere, same_mode = self._view.without_team(), self._sending.same_mode
         check_scope(anywhere, item.intent, same_mode=same_mode, in_doubt=item.in_doubt)
         intent, begin = item.intent, None
-        if item.in_doubt or item.is_overtaken:  # settle first what may have been sent
+        # Settle first what may have been sent. One that is not the newest must not be sent.
+        if item.in_doubt or intent.newest is False:
             since = self._clock.now() if item.lane.was_free else None
             begin = partial(_taken_up, self._view.session, since, item.entry.thing)
         elif intent.sent:  # send anew what provably was not sent

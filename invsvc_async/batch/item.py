@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.batch.result import Result
 from invsvc_async.codec.envelope import retry_after
 from invsvc_async.durable.entry import ANSWERED, Entry, State
 from invsvc_async.durable.intents import pack
@@ -75,11 +74,6 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     restored: Restored | None = None  # the doubts of its journal
     on_end: Callable[[Item], None] | None = None
     identity: str = ""  # of the intent that was sent or settled last
-
-    @property
-    def is_overtaken(self) -> bool:
-        """Whether a later write to the same thing may have been applied, so this one must not be sent."""
-        return self.intent.newest is False
 
     @property
     def in_doubt(self) -> bool:
@@ -165,11 +159,6 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             lost = outcome.secret == "returned" and self.keeps_outcome
             return attrs.evolve(outcome, secret="lost") if lost else outcome
         return await secret_passed_on(outcome, self.entry.key, self.on_secret)
-
-    def result(self) -> Result:
-        """Return the result of an item that is stored as done."""
-        assert self.finished is not None
-        return Result.of(*self.finished)
 
     def _put_back(self, outcome: AnyOutcome) -> None:
         """Store the write as open: to do if it provably had no effect, otherwise to be settled first."""

@@ -98,7 +98,7 @@ class Run:
             assert item.finished is not None
             entry = item.finished[0]
             if await self._results.has(entry):
-                result = item.result()
+                result = Result.of(*item.finished)
                 self._verdicts[result.verdict] += 1
                 self._dispatcher.done += 1
                 self._last = entry
