@@ -54,7 +54,7 @@ class InFlight:
 
     def hanging(self, now: float) -> int:
         """Return how many of them hang."""
-        while self._begun and self.next_hangs_at() <= now:
+        while next(iter(self._begun.values()), inf) + self._patience <= now:  # next_hangs_at, without a call
             self._hanging.add(self._begun.popitem(last=False)[0])
         return len(self._hanging)
 
