@@ -128,7 +128,13 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             self._put_back(outcome)
             return
         self.identity = outcome.started_as.identity
-        outcome = await self._secret_passed_on(outcome)
+        hook, secret = self.on_secret, outcome.secret
+        if hook is discard_secret and secret is not None:
+            outcome = attrs.evolve(outcome, secret="not stored")
+        elif hook is not None:
+            outcome = await secret_passed_on(outcome, self.entry.key, hook)
+        elif secret == "returned" and self.keeps_outcome:  # it is in no result
+            outcome = attrs.evolve(outcome, secret="lost")
         applied = outcome.verdict is Verdict.APPLIED
         left = left_by(self.entry.thing, outcome, self.writes)
         if self.restored is not None:
@@ -150,15 +156,6 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         )
         self.storing = self.lane.put(entry, left)
         self.finished = entry, record, outcome
-
-    async def _secret_passed_on(self, outcome: AnyOutcome) -> AnyOutcome:
-        """Pass the secret on, and return the outcome, which says who has it."""
-        if self.on_secret is discard_secret and outcome.secret is not None:
-            return attrs.evolve(outcome, secret="not stored")
-        if self.on_secret is None:
-            lost = outcome.secret == "returned" and self.keeps_outcome
-            return attrs.evolve(outcome, secret="lost") if lost else outcome
-        return await secret_passed_on(outcome, self.entry.key, self.on_secret)
 
     def _put_back(self, outcome: AnyOutcome) -> None:
         """Store the write as open: to do if it provably had no effect, otherwise to be settled first."""
