@@ -146,11 +146,10 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             claim = (ANSWERED if is_answered(outcome) else "") + record.thing.replace("\0", "\ufffd")
         entry = self._entry(
             State.DONE,
-            intent,
-            keeps_intent=self.keeps_outcome or not applied,
+            None if applied and not self.keeps_outcome else intent,
             taker=self.lane.taker,
             verdict=outcome.verdict.value,
-            outcome=verdict_record(outcome) if self.keeps_outcome else encoded(record),
+            outcome=verdict_record(outcome, record) if self.keeps_outcome else encoded(record),
             claim=claim,
             done_at=time.time_ns() // 1_000_000,
         )
@@ -171,10 +170,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     def heard(self, identity: str) -> None:
         """Do nothing: the entries of a batch stay."""
 
-    def _entry(
-        self, state: State, intent: Intent, *, keeps_intent: bool = True, **done: Any
-    ) -> Entry:  # Any: what Entry has of an end
-        packed = pack(intent, self.lane.leases.store.commons) if keeps_intent else None
+    def _entry(self, state: State, intent: Intent | None, **done: Any) -> Entry:  # Any: of an end
+        packed = None if intent is None else pack(intent, self.lane.leases.store.commons)
         kept = (None, None) if packed is None else (packed.common, packed.text)
         return replace(self.entry, state=state, common=kept[0], intent=kept[1], **done)
 
