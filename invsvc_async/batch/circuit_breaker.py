@@ -65,7 +65,6 @@ class Cause(NamedTuple):
     why: str
     most: int = _MOST_AWAY  # how often it may put the same write back
     at_once: bool = False  # the first probe needs no pause
-    is_over: bool = False  # it is no reason to pause now
     stops: bool = False  # a pause does not help: the run ends
 
 
@@ -209,11 +208,9 @@ class CircuitBreaker:
                 return False
             self.stop_closed()
             return True
-        began, outage = time_of(outcome.history[0]) if outcome.history else inf, None
-        if self.why is not None:
-            outage = Cause(self.why)
-        elif began < self._away_until:
-            outage = Cause("the service was away", is_over=True)
+        began = time_of(outcome.history[0]) if outcome.history else inf
+        was_away = self.why is not None or began < self._away_until
+        outage = Cause(self.why or "the service was away") if was_away else None
         cause = cause_of(outcome, outage)
         if cause is None or times >= cause.most:
             if outcome.verdict is Verdict.REFUSED:
@@ -225,7 +222,7 @@ class CircuitBreaker:
                 "Run again once the plan has it, or run the other writes with another journal."
             )
             self._on_stop(BatchStoppedError(reason))
-        elif not cause.is_over:
+        elif cause is not outage:  # which is known already, and perhaps over
             self._open(cause)
         return True
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter, OrderedDict
 from contextlib import suppress
 from math import ceil
@@ -23,7 +24,7 @@ from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import LostLaneError
-from invsvc_async.durable.leases import Leases, Sign, pause_of
+from invsvc_async.durable.leases import Leases, Sign, pause_of, status_of
 from invsvc_async.durable.records import verdict_of_unfit
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.writes.recovery import check_scope
@@ -53,21 +54,27 @@ class Dispatcher:
     """
     The lanes of this process, and what is under way of them.
 
-    *item_type* is made of the entries. *say* returns what others are told of this process, which has so many
-    lanes. *on_unfit* is called when an entry that does not fit got its verdict; without it, such an entry
-    ends the run. With *gives*, this process gives the results of what it sends. While it ``has_input``,
-    entries that lack their readers, and later ones of their things, wait for ``keep``.
+    *item_type* is made of the entries. *on_unfit* is called when an entry that does not fit got its verdict;
+    without it, such an entry ends the run. While it ``has_input``, entries that lack their readers, and later
+    ones of their things, wait for ``keep``. ``done`` is how many results it has given: others are told.
     """
 
     def __init__(
-        self, sending: Sending, entries: Entries, item_type: type[Item], *, gives: bool,
-        say: Callable[[int], str], on_unfit: Callable[[], None] | None = None, has_input: bool = False,
-    ) -> None:  # fmt: skip
-        self._sending, self._entries, self._item_type = sending, entries, item_type
-        self._say, self._on_unfit = say, on_unfit
-        self.has_input: bool = has_input
+        self,
+        sending: Sending,
+        entries: Entries,
+        item_type: type[Item],
+        on_unfit: Callable[[], None] | None = None,
+    ) -> None:
+        self._sending, self._entries = sending, entries
+        self._item_type, self._on_unfit = item_type, on_unfit
+        self.has_input: bool = False
+        self.done: int = 0
+        self._began = 0.0  # monotonic, s
         self.earlier: Earlier = Earlier(sending, entries.store)
-        self.leases: Leases = Leases(entries.store, options_of(sending.client).session.clock, gives=gives)
+        clock = options_of(sending.client).session.clock
+        # What is stored with its whole outcome is given by those that take it from the store.
+        self.leases: Leases = Leases(entries.store, clock, gives=not item_type.keeps_outcome)
         self._held: dict[int, Item] = {}  # by number: what is under way; of each thing in its order
         # By lane: after which place it is read next; None once it was read to its end.
         self._places: dict[int, int | None] = {}
@@ -93,7 +100,7 @@ class Dispatcher:
 
     async def feed(self, engine: Engine, is_over: Callable[[], Awaitable[bool]] | None = None) -> None:
         """Add what is to be sent to *engine*, until *is_over* while nothing is under way or to be read."""
-        self._engine = engine
+        self._engine, self._began = engine, time.monotonic()
         pause = pause_of(self._entries.store.silence)
         await self._show()
         if self.leases.living > 1 and self._sending.rate is not None:
@@ -154,8 +161,10 @@ class Dispatcher:
             await self.leases.end(self._sign().status)
 
     def _sign(self) -> Sign:
-        status = self._say(len(self.leases.lanes))
-        return Sign(sends=self._engine is not None, hungry=self._is_hungry, status=status)
+        sends = self._engine is not None
+        rate = self.done / max(time.monotonic() - self._began, 1.0) if sends else 0.0
+        status = status_of(self.done, rate, len(self.leases.lanes))
+        return Sign(sends=sends, hungry=self._is_hungry, status=status)
 
     async def _show(self) -> None:
         """Store a sign of life; tell others at once if this process now sends, or has nothing to send."""
@@ -199,7 +208,7 @@ class Dispatcher:
         Each process has its share. If others are hungry, one that has more to send than it can releases half
         of its lanes, and the hungry ones take more than their share.
         """
-        engine.slots.share(1 / self.leases.living)
+        engine.slots.share(self.leases.living)
         lanes, share = self.leases.lanes, ceil(self._entries.lanes / self.leases.living)
         busy = Counter(item.lane for item in self._held.values())
         staying = [lane for lane in lanes.values() if not lane.leaving]

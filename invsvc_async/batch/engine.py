@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
@@ -16,7 +16,7 @@ from invsvc_async.batch.item import ItemOptions
 from invsvc_async.batch.pacing import Slots
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import LostLaneError
-from invsvc_async.errors import BatchStoppedError, ConfigurationError
+from invsvc_async.errors import BatchStoppedError, ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.writes.driver import Driver, new_run
@@ -25,11 +25,13 @@ from invsvc_async.writes.recovery import check_scope
 from invsvc_async.writes.state_reads import LIST_SIZE, StateReader
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.sending import Sending
     from invsvc_async.reconcile.history import Resumed
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import ClientOptions, ClientState
+    from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.driver import AnyDriver
     from invsvc_async.writes.spec import WriteSpec
 
@@ -44,32 +46,6 @@ _FULL = (
 _LIMITED = "the service limits the rate (HTTP 429)"
 _LEAST = 20  # writes before a share of failures counts
 _TO_STORE = 1.0  # s that the journal of a stopped run has to store finished writes
-
-
-class _ListLook:
-    """One look at the list of webhooks, which settles all creates: whether it is full."""
-
-    def __init__(self, view: ClientOptions) -> None:
-        self._view, self._is_done = view, False
-        self._lock = asyncio.Lock()  # creates that begin meanwhile need the list, too
-
-    async def look_before(self, item: Item) -> None:
-        """Before the first create of a webhook, warn if the list is full."""
-        if self._is_done or not item.kind.has_secret:
-            return
-        async with self._lock:
-            if self._is_done:  # by another task, meanwhile
-                return  # type: ignore[unreachable]  # mypy sees no other task
-            intent = item.intent
-            last = self._view.session.writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
-            if last is None:
-                looks = StateReader(self._view.without_team(), intent, lambda: intent, own=None)
-                full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
-            else:
-                full = last.many >= LIST_SIZE
-            if full:
-                log.warning(_FULL, LIST_FULL)
-            self._is_done = True
 
 
 class Engine:
@@ -92,7 +68,9 @@ class Engine:
         self._ready: deque[Item] = deque()
         self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
         self._tasks: set[asyncio.Task[None]] = set()
-        self._list = _ListLook(view)
+        self._feeding: asyncio.Task[None]  # since feed()
+        self._list_seen = False  # of webhooks, which settles all creates
+        self._list_lock = asyncio.Lock()  # creates that begin meanwhile need the list, too
         self._storing: set[asyncio.Future[None]] = set()  # the results of items that have ended
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
@@ -134,10 +112,19 @@ class Engine:
         if item.entry.thing is None or self._lines[item.entry.thing][0] is item:
             self._ready.append(item)
 
-    def finish(self) -> None:
-        """Note that nothing more will be added."""
-        self.complete = True
-        self._changed.set()
+    def feed(self, source: Coroutine[Any, Any, None]) -> None:
+        """Run *source*, which adds the items, until its end or that of the run. Its error ends the run."""
+        self._feeding = asyncio.create_task(self._feed(source))
+
+    async def _feed(self, source: Coroutine[Any, Any, None]) -> None:
+        try:
+            await source
+            self.complete = True
+            self._changed.set()
+        except JournalError as error:
+            self.fail(error)
+        except Exception as error:  # noqa: BLE001 - any error of the source ends the run
+            self.end(error)  # once the answers to what is in flight are there
 
     def fail(self, error: BaseException) -> None:
         """End the run with *error*. No more items start."""
@@ -223,6 +210,8 @@ class Engine:
     async def stop(self, grace: float) -> None:
         """Start no more items, let those under way end within *grace* seconds, and shelve the rest."""
         self.halt()
+        self._feeding.cancel()
+        await asyncio.wait([self._feeding])
         self.slots.close()
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
@@ -287,7 +276,8 @@ class Engine:
 
     async def _run(self, item: Item) -> None:
         try:
-            await self._list.look_before(item)
+            if not self._list_seen and item.kind.has_secret:
+                await self._warn_of_full_list(item.intent)
             driver = self._driver_of(item)
             await driver.drive()
             if item.is_put_back:
@@ -321,6 +311,21 @@ class Engine:
         finally:
             item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
             item.leave()
+
+    async def _warn_of_full_list(self, intent: Intent) -> None:
+        """Warn before the first create of a webhook, that of *intent*, if the list is full."""
+        async with self._list_lock:
+            last = self._writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
+            if self._list_seen:  # by another task, meanwhile
+                return
+            if last is None:
+                looks = StateReader(self._view.without_team(), intent, lambda: intent, own=None)
+                full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
+            else:
+                full = last.many >= LIST_SIZE
+            if full:
+                log.warning(_FULL, LIST_FULL)
+            self._list_seen = True
 
     def _count(self, verdict: Verdict) -> None:
         """Count a finished write, and end the run if there are too many failures now."""
@@ -384,7 +389,8 @@ class Engine:
         anywhere, same_mode = self._view.without_team(), self._sending.same_mode
         check_scope(anywhere, item.intent, same_mode=same_mode, in_doubt=item.in_doubt)
         intent, begin = item.intent, None
-        if item.in_doubt or item.is_overtaken:  # settle first what may have been sent
+        # Settle first what may have been sent. One that is not the newest must not be sent.
+        if item.in_doubt or intent.newest is False:
             since = self._clock.now() if item.lane.was_free else None
             begin = partial(_taken_up, self._view.session, since, item.entry.thing)
         elif intent.sent:  # send anew what provably was not sent

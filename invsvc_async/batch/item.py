@@ -10,12 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.batch.result import Result
 from invsvc_async.codec.envelope import retry_after
 from invsvc_async.durable.entry import ANSWERED, Entry, State
 from invsvc_async.durable.intents import pack
 from invsvc_async.durable.last_writes import left_by
-from invsvc_async.durable.records import encoded, is_answered, record_of
+from invsvc_async.durable.records import encoded, is_answered, record_of, verdict_record
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
@@ -25,7 +24,7 @@ from invsvc_async.writes.results import secret_passed_on
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from invsvc_async.batch.circuit_breaker import CircuitBreaker
     from invsvc_async.batch.pacing import Slots
@@ -55,8 +54,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     It is the journal of its driver, and writes to its own entry.
     """
 
-    secret_in_results: ClassVar[bool] = True  # those of the run that sent it
-    keeps_applied: ClassVar[bool] = False  # whether the entry of an applied write keeps its intent
+    # Whether the entry keeps all that an outcome is rebuilt from: it is not given in the run that sends it.
+    keeps_outcome: ClassVar[bool] = False
 
     entry: Entry  # as it was read; once that is dropped, another write may have its key
     intent: Intent
@@ -75,11 +74,6 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     restored: Restored | None = None  # the doubts of its journal
     on_end: Callable[[Item], None] | None = None
     identity: str = ""  # of the intent that was sent or settled last
-
-    @property
-    def is_overtaken(self) -> bool:
-        """Whether a later write to the same thing may have been applied, so this one must not be sent."""
-        return self.intent.newest is False
 
     @property
     def in_doubt(self) -> bool:
@@ -105,28 +99,11 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     # --- its slot while it is sent
 
-    async def enter(self) -> None:
-        """Wait for a slot if it has none, because it is sent again."""
-        if not self.in_slot:
-            await self.slots.take_again(self)
-            self.in_slot = True
-
     def leave(self) -> None:
         """Free its slot."""
         if self.in_slot:
             self.in_slot = False
             self.slots.leave(self)
-
-    def bound(self, exchange: Exchange) -> None:
-        """Make sure that *exchange* is sent only while the lease is valid."""
-        until, proven = self.lane.until, exchange.not_after
-        exchange.not_after = until if proven is None else min(until, proven)
-
-    def learn(self, exchange: Exchange) -> None:
-        """Pass the result of a request to the slots and the circuit breaker."""
-        limited = exchange.status == 429 and exchange.answer_headers is not None
-        self.slots.learn(exchange, retry_after(exchange.answer_headers or {}) if limited else None)
-        self.breaker.learn(self.entry.key, exchange)
 
     # --- the journal of its driver
 
@@ -151,7 +128,13 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             self._put_back(outcome)
             return
         self.identity = outcome.started_as.identity
-        outcome = await self._secret_passed_on(outcome)
+        hook, secret = self.on_secret, outcome.secret
+        if hook is discard_secret and secret is not None:
+            outcome = attrs.evolve(outcome, secret="not stored")
+        elif hook is not None:
+            outcome = await secret_passed_on(outcome, self.entry.key, hook)
+        elif secret == "returned" and self.keeps_outcome:  # it is in no result
+            outcome = attrs.evolve(outcome, secret="lost")
         applied = outcome.verdict is Verdict.APPLIED
         left = left_by(self.entry.thing, outcome, self.writes)
         if self.restored is not None:
@@ -163,33 +146,15 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             claim = (ANSWERED if is_answered(outcome) else "") + record.thing.replace("\0", "\ufffd")
         entry = self._entry(
             State.DONE,
-            intent,
-            keeps_intent=self.keeps_applied or not applied,
+            None if applied and not self.keeps_outcome else intent,
             taker=self.lane.taker,
             verdict=outcome.verdict.value,
-            outcome=self._stored(outcome, record),
+            outcome=verdict_record(outcome, record) if self.keeps_outcome else encoded(record),
             claim=claim,
             done_at=time.time_ns() // 1_000_000,
         )
         self.storing = self.lane.put(entry, left)
         self.finished = entry, record, outcome
-
-    async def _secret_passed_on(self, outcome: AnyOutcome) -> AnyOutcome:
-        """Pass the secret on, and return the outcome, which says who has it."""
-        if self.on_secret is discard_secret and outcome.secret is not None:
-            return attrs.evolve(outcome, secret="not stored")
-        if self.on_secret is None:
-            lost = outcome.secret == "returned" and not self.secret_in_results
-            return attrs.evolve(outcome, secret="lost") if lost else outcome
-        return await secret_passed_on(outcome, self.entry.key, self.on_secret)
-
-    def _stored(self, outcome: Outcome[Any], record: Record) -> str:
-        return encoded(record)
-
-    def result(self) -> Result:
-        """Return the result of an item that is stored as done."""
-        assert self.finished is not None
-        return Result.of(*self.finished)
 
     def _put_back(self, outcome: AnyOutcome) -> None:
         """Store the write as open: to do if it provably had no effect, otherwise to be settled first."""
@@ -205,10 +170,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     def heard(self, identity: str) -> None:
         """Do nothing: the entries of a batch stay."""
 
-    def _entry(
-        self, state: State, intent: Intent, *, keeps_intent: bool = True, **done: Any
-    ) -> Entry:  # Any: what Entry has of an end
-        packed = pack(intent, self.lane.leases.store.commons) if keeps_intent else None
+    def _entry(self, state: State, intent: Intent | None, **done: Any) -> Entry:  # Any: of an end
+        packed = None if intent is None else pack(intent, self.lane.leases.store.commons)
         kept = (None, None) if packed is None else (packed.common, packed.text)
         return replace(self.entry, state=state, common=kept[0], intent=kept[1], **done)
 
@@ -225,16 +188,21 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
         given.update(journal=item, item=item)
         return cls(**given)
 
-    def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
-        """Send *exchange* as the base class does. A write takes a slot meanwhile."""
-        return self._in_slot(request, exchange) if exchange.write else super().send(request, exchange)
-
-    async def _in_slot(self, request: Request, exchange: Exchange) -> Exchange:
-        await self.item.enter()
+    async def send(self, request: Request, exchange: Exchange) -> Exchange:
+        """Send *exchange* as the base class does. A write takes a slot meanwhile, and its lease bounds it."""
+        if not exchange.write:
+            return await super().send(request, exchange)
+        item = self.item
+        if not item.in_slot:  # it is sent again
+            await item.slots.take_again(item)
+            item.in_slot = True
         try:
-            self.item.bound(exchange)
+            until, proven = item.lane.until, exchange.not_after
+            exchange.not_after = until if proven is None else min(until, proven)
             await super().send(request, exchange)
-            self.item.learn(exchange)
+            limited = exchange.status == 429 and exchange.answer_headers is not None
+            item.slots.learn(exchange, retry_after(exchange.answer_headers or {}) if limited else None)
+            item.breaker.learn(item.entry.key, exchange)
             return exchange
         finally:
-            self.item.leave()
+            item.leave()

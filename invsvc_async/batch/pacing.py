@@ -98,9 +98,9 @@ class Slots:
         """For how many more seconds nothing is sent, because the service asked to wait."""
         return max(self._limited_until - self._loop.time(), 0.0)
 
-    def share(self, part: float) -> None:
-        """Send at *part* of the rate, which is above 0."""
-        self._gap = self._whole_gap / part if part else self._whole_gap
+    def share(self, processes: int) -> None:
+        """Send at the rate that is left for this one of so many *processes*."""
+        self._gap = self._whole_gap * processes
 
     def close(self) -> None:
         """Cancel the timer."""

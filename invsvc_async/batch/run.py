@@ -20,10 +20,9 @@ from invsvc_async.batch.result import Progress, Result
 from invsvc_async.batch.run_status import TOTAL, Status
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.leases import status_of
 from invsvc_async.durable.restored import close_restored
 from invsvc_async.durable.results import Consumer
-from invsvc_async.errors import InvalidRequestError, JournalError
+from invsvc_async.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterable
@@ -66,18 +65,15 @@ class Run:
 
     def __init__(self, batch: Batch, writes: Writes, *, lasting: bool, before: Run | None) -> None:
         self._batch, self._writes, self._lasting, self._before = batch, writes, lasting, before
-        has_input = not (isinstance(writes, tuple) and not writes)
-        self._dispatcher = Dispatcher(
-            batch.sending, batch.entries, Item, gives=True, say=self._say, has_input=has_input
-        )
+        self._dispatcher = Dispatcher(batch.sending, batch.entries, Item)
+        self._dispatcher.has_input = not (isinstance(writes, tuple) and not writes)
         self._results = Consumer(self._dispatcher.leases)
         self._last: Entry | None = None  # the latest that was given: taken once the next one is asked for
         self._gives_left = False  # those that others have left
         self._engine: Engine | None = None
         self._intake: Intake | None = None
         self._input_began: float | None = None  # by the store's clock, s
-        self._feeding: asyncio.Task[None] | None = None
-        self._ticking: asyncio.TimerHandle | None = None
+        self._ticking: asyncio.TimerHandle  # since it has an engine
         self._began = self._over = 0.0
         self._status: Status  # since it has an engine
         self._limited = 0  # ticks at which something limited the run
@@ -102,8 +98,9 @@ class Run:
             assert item.finished is not None
             entry = item.finished[0]
             if await self._results.has(entry):
-                result = item.result()
+                result = Result.of(*item.finished)
                 self._verdicts[result.verdict] += 1
+                self._dispatcher.done += 1
                 self._last = entry
                 return result
         if self._engine.complete and (late := await self._next_left(late=True)) is not None:
@@ -166,22 +163,14 @@ class Run:
     async def stop(self, grace: float) -> None:
         """Begin nothing more, let what is under way end within *grace* seconds, and shelve the rest."""
         engine = self._engine
-        if engine is None or self.ended:
-            self.ended = True
-            await self._results.save()
-            return
-        engine.halt()
-        if self._feeding is not None:
-            self._feeding.cancel()
-            await asyncio.wait([self._feeding])
-        await engine.stop(grace)
-        if not self.ended:  # not stopped by two tasks at once
-            self.ended = True
-            self._over = asyncio.get_running_loop().time()
-            if self._ticking is not None:
+        if engine is not None and not self.ended:
+            await engine.stop(grace)
+            if not self.ended:  # not stopped by two tasks at once
+                self.ended, self._over = True, asyncio.get_running_loop().time()
                 self._ticking.cancel()
                 self._status.store(self._batch.entries, self.progress(), ended=True)
-        await self._dispatcher.leave()
+            await self._dispatcher.leave()
+        self.ended = True
         await self._results.save()
 
     async def end(self) -> None:
@@ -215,7 +204,7 @@ class Run:
     def _start(self) -> Engine:
         engine = Engine(self._batch.sending)
         self._engine, self._began = engine, asyncio.get_running_loop().time()
-        self._feeding = asyncio.create_task(self._feed(engine))
+        engine.feed(self._feed(engine))
         self._status = Status.of_this_process()
         self._status.store(self._batch.entries, self.progress())
         self._tick(engine)
@@ -239,25 +228,9 @@ class Run:
         session = options_of(self._batch.client).session
         session.tell(self._batch.on_progress, self.progress())
 
-    def _say(self, lanes: int) -> str:
-        progress = self.progress()
-        return status_of(progress.done, 0.0 if self.ended else progress.rate, lanes)
-
     # --- feeding
 
     async def _feed(self, engine: Engine) -> None:
-        try:
-            await self._feed_all(engine)
-            restored, skipped = self._batch.sending.restored, self._intake.skipped if self._intake else 0
-            if restored is not None and restored.is_open and (restored.met or skipped):
-                await self._batch.entries.store.run(close_restored)  # what comes later is new
-            engine.finish()
-        except JournalError as error:
-            engine.fail(error)
-        except Exception as error:  # noqa: BLE001 - any error of the input ends the run
-            engine.end(error)  # once the answers to what is in flight are there
-
-    async def _feed_all(self, engine: Engine) -> None:
         entries = self._batch.entries
         async with sound(self._writes, self._batch.client, entries.checkpoint) as writes:
             summary = await summary_of(entries)
@@ -272,6 +245,9 @@ class Run:
             except ExceptionGroup as several:  # the first cancelled the others
                 first = several.exceptions[0]
                 raise first from first.__cause__
+        restored, skipped = self._batch.sending.restored, self._intake.skipped if self._intake else 0
+        if restored is not None and restored.is_open and (restored.met or skipped):
+            await entries.store.run(close_restored)  # what comes later is new
 
     async def _is_over(self) -> bool:
         if self._dispatcher.has_input or self._lasting:

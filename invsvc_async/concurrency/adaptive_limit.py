@@ -54,7 +54,7 @@ class InFlight:
 
     def hanging(self, now: float) -> int:
         """Return how many of them hang."""
-        while self._begun and self.next_hangs_at() <= now:
+        while next(iter(self._begun.values()), inf) + self._patience <= now:  # next_hangs_at, without a call
             self._hanging.add(self._begun.popitem(last=False)[0])
         return len(self._hanging)
 
@@ -70,14 +70,6 @@ class _Sums:
         self.since = self.until = since  # and until when the requests of this round began
         self.answers = self.used = 0
         self.logs = 0.0
-
-    def add(self, latency: float, in_flight: int) -> None:
-        self.answers += 1
-        self.logs += latency
-        self.used += in_flight
-
-    def means(self) -> _Round:
-        return _Round(self.used / self.answers, self.logs / self.answers)
 
 
 class AdaptiveLimit:
@@ -156,10 +148,12 @@ class AdaptiveLimit:
         if started >= sums.until:
             in_time = self._seeks != 0 or ended - sums.since >= self._SHORTEST
             if in_time and sums.answers >= max(self.size, self._FEWEST):
-                self._judge(sums.means(), ended)
+                self._judge(_Round(sums.used / sums.answers, sums.logs / sums.answers), ended)
                 return
             sums.until = ended
-        sums.add(latency, in_flight)
+        sums.answers += 1
+        sums.logs += latency
+        sums.used += in_flight
 
     def _judge(self, this: _Round, now: float) -> None:
         size = self.size

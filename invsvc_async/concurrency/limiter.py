@@ -26,15 +26,12 @@ class Limiter:
         self._arrivals = count()
         self.calls: int = 0  # calls in flight
         self.in_use: int = 0  # all requests in flight
-        self._set(total)
-
-    def _set(self, total: int) -> None:
-        self.total: int = total
-        self._for_calls = total - min(total - 1, max(1, total // 10))
+        self.resize(total)
 
     def resize(self, total: int) -> None:
         """Change the limit.  Requests in flight above it are not interrupted."""
-        self._set(total)
+        self.total: int = total
+        self._for_calls = total - min(total - 1, max(1, total // 10))
         self._hand_out()
 
     def resize_calls(self, places: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import suppress
+from concurrent.futures import Future
 from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,29 +23,19 @@ def called(function: Callable[[], T], name: str) -> asyncio.Future[T]:
     Not with ``asyncio.to_thread``, whose threads may all be in use by code that hangs, and which the end of
     the process waits for.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def tell(found: list[T], error: BaseException | None) -> None:
-        if done.done():  # nobody waits for it any more
-            return
-        if error is None:
-            done.set_result(found[0])
-        else:  # a future cannot hold a StopIteration
-            done.set_exception(RuntimeError(str(error)) if isinstance(error, StopIteration) else error)
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()  # it is called even if nobody waits for it any more
 
     def run() -> None:
-        found: list[T] = []
-        failure = None
         try:
-            found.append(function())
+            done.set_result(function())
+        except StopIteration as error:  # a future of asyncio cannot hold one
+            done.set_exception(RuntimeError(str(error)))
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-            failure = error
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(tell, found, failure)
+            done.set_exception(error)
 
     threading.Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()
-    return done
+    return asyncio.wrap_future(done)
 
 
 async def joined(thread: threading.Thread) -> None:

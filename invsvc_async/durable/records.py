@@ -136,13 +136,14 @@ def is_answered(outcome: Outcome[object]) -> bool:
     return outcome.verdict is Verdict.APPLIED and outcome.evidence.basis == "answered"
 
 
-def verdict_record(outcome: Outcome[object]) -> str:
+def verdict_record(outcome: Outcome[object], record: Record | None = None) -> str:
     """
     Return the record of *outcome*, with its value and its error, as the text that is stored.
 
+    These are added to *record*, that of a batch, if it is made already.
     A value that has no JSON form, such as an object of a user-supplied reader, is left out.
     """
-    record, error = record_of(outcome), outcome.error
+    record, error = record or record_of(outcome), outcome.error
     record.why, record.livemode = outcome.message, outcome.livemode
     record.value = without_secrets(_plain(outcome.value))
     if outcome.evidence.duplicates is None:

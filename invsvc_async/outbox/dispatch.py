@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.engine import Engine
@@ -12,8 +11,6 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import until_ended
-from invsvc_async.durable.leases import status_of
-from invsvc_async.durable.records import verdict_record
 from invsvc_async.durable.restored import close_restored
 from invsvc_async.reconcile.history import Verdict
 
@@ -21,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.batch.sending import Sending
-    from invsvc_async.durable.records import Record
     from invsvc_async.outbox.entries import OutboxEntries
-    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome
 
 __all__ = ["dispatch"]
 
@@ -38,8 +34,7 @@ class OutboxItem(Item, kw_only=True, eq=False):
     pause.
     """
 
-    secret_in_results = False
-    keeps_applied = True
+    keeps_outcome = True
 
     async def settled(self, outcome: AnyOutcome) -> None:
         """Pass the secret on, then store the outcome; or put the write back."""
@@ -50,9 +45,6 @@ class OutboxItem(Item, kw_only=True, eq=False):
             self._put_back(outcome)
         else:
             await super().settled(outcome)
-
-    def _stored(self, outcome: Outcome[Any], record: Record) -> str:
-        return verdict_record(outcome)
 
 
 async def dispatch(
@@ -71,34 +63,22 @@ async def dispatch(
     restored = sending.restored = await restored_of(entries.facts, sending.client)
     if restored is not None and all(e.seq > restored.through for e in await entries.not_done(1)):
         await entries.store.run(close_restored)
-    engine, began, done = Engine(sending), time.monotonic(), 0
-
-    def say(lanes: int) -> str:
-        return status_of(done, done / max(time.monotonic() - began, 1.0), lanes)
-
-    async def feed() -> None:
-        try:
-            await dispatcher.feed(engine)
-        except Exception as error:  # noqa: BLE001 - any error ends the run, which begins again
-            engine.fail(error)
+    engine = Engine(sending)
+    dispatcher = Dispatcher(sending, entries, OutboxItem, on_verdict)
 
     async def leave() -> None:
         """End what is under way, and release the rest."""
-        engine.halt()
-        feeding.cancel()
-        await asyncio.wait([feeding])
         await engine.stop(grace)
         on_verdict()
         await dispatcher.leave()
         await dispatcher.end()
 
-    dispatcher = Dispatcher(sending, entries, OutboxItem, gives=False, say=say, on_unfit=on_verdict)
     await dispatcher.begin()
     options_of(sending.client).session.opened("outbox", dispatcher.leases)
-    feeding = asyncio.create_task(feed())
+    engine.feed(dispatcher.feed(engine))
     try:
         while await engine.next_finished() is not None:
-            done += 1
+            dispatcher.done += 1
             on_verdict()
     finally:
         ending = [asyncio.create_task(leave())]

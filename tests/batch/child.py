@@ -34,7 +34,7 @@ STOPPED = 9
 TRANSITIONS = {  # name: (class, method, before it or after)
     "before it is stored": (Item, "sending", "before"),
     "stored and not sent": (Item, "sending", "after"),
-    "answered": (ItemOptions, "_in_slot", "after"),
+    "answered": (ItemOptions, "send", "after"),
     "before it is done": (Item, "settled", "before"),
     "done": (Item, "settled", "after"),
 }

@@ -420,7 +420,7 @@ async def test_tasks_that_begin_at_once(service, client, tmp_path, monkeypatch):
     fields = {"slots": engine.slots, "breaker": engine.breaker, "lane": None, "writes": register}
     engine.add(Item(**fields, entry=entry, intent=write.intent, spec=Lost()))
     write.close()
-    engine.finish()
+    engine.feed(asyncio.sleep(0))
     async with asyncio.timeout(30):
         assert await engine.next_finished() is None
         async with Batch.open(tmp_path / "run.db", client, concurrency=3) as batch:

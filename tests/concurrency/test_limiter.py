@@ -120,16 +120,20 @@ async def test_settling_read_that_waits_while_calls_are_full():
     assert (limiter.in_use, limiter.calls) == (3, 2)
 
 
-async def test_waiter_that_is_cancelled():
-    """A cancelled waiter gets no slot, and the next one keeps its position."""
+@pytest.mark.parametrize("has_turn", [False, True])
+async def test_waiter_that_is_cancelled(has_turn):
+    """It gets no slot, or passes on the one that it was just handed; the next one keeps its position."""
     limiter = Limiter(2)
     await turn(limiter)
     first, second = (asyncio.create_task(turn(limiter)) for _ in range(2))
     await settled()
+    if has_turn:
+        limiter.leave("call")
     first.cancel()
-    limiter.leave("call")  # before the cancelled task has run
+    if not has_turn:
+        limiter.leave("call")  # before the cancelled task has run
 
-    await second
+    await asyncio.wait_for(second, 30)
     await asyncio.gather(first, return_exceptions=True)
 
     assert first.cancelled()
@@ -147,20 +151,6 @@ async def test_many_waiters_that_are_cancelled():
     await asyncio.gather(*tasks, return_exceptions=True)
 
     assert not any(limiter._queues.values())
-
-
-async def test_waiter_that_is_cancelled_with_its_turn():
-    """A slot that was handed over at the moment of the cancellation is passed on."""
-    limiter = Limiter(2)
-    await turn(limiter)
-    first, second = (asyncio.create_task(turn(limiter)) for _ in range(2))
-    await settled()
-    limiter.leave("call")
-    first.cancel()
-
-    await asyncio.wait_for(second, 30)
-
-    assert limiter.in_use == 1
 
 
 async def test_resizing():
@@ -306,10 +296,17 @@ def test_knee_of_a_service(places, seconds, share):
     assert rate >= 0.9
 
 
-@pytest.mark.parametrize("places", [1, 5, 20, 80])
-def test_knee_that_begins_with_more(places):
-    """If the first size is above the capacity already, it is reduced."""
-    in_flight, rate = Service(places, shape=spread(0.1), first=4).run(20, 25)
+@pytest.mark.parametrize(
+    ("given", "places"),
+    [
+        *(({"first": 4}, places) for places in (1, 5, 20, 80)),
+        *(({"cost": 0.0003, "pauses": 2}, places) for places in (5, 20, 80)),
+        ({"callers": 200}, 150),
+    ],
+)
+def test_knee_beside_what_is_not_the_service(given, places):
+    """A first size above the capacity, slowness of the client, pauses of 10 to 60 ms, or few callers: it is found."""
+    in_flight, rate = Service(places, shape=spread(0.1), **given).run(20, 40)
 
     assert near(places, in_flight)
     assert rate >= 0.9
@@ -325,46 +322,17 @@ def test_knee_of_a_service_of_wild_latency(places):
         assert rate >= 0.8
 
 
-@pytest.mark.parametrize("places", [5, 20, 80])
-def test_knee_in_a_busy_client(places):
-    """The client's own slowness, and pauses of 10 to 60 ms twice a second, are not attributed to the service."""
-    in_flight, rate = Service(places, shape=spread(0.1), cost=0.0003, pauses=2).run(20, 40)
-
-    assert near(places, in_flight)
-    assert rate >= 0.9
-
-
-def test_knee_of_a_service_with_few_callers():
-    """If fewer are in flight than allowed, it settles on what there was."""
-    in_flight, rate = Service(150, shape=spread(0.1), callers=200).run(20, 25)
-
-    assert near(150, in_flight)
-    assert rate >= 0.9
-
-
-def test_knee_of_a_service_that_shrinks_and_recovers():
-    """It follows from a capacity of 80 to 20 and back, each within five seconds."""
-    service = Service(80, shape=spread(0.1))
+@pytest.mark.parametrize(("before", "after", "within"), [(80, (20, 80), 5), (1, (20,), 10), (2, (20,), 10)])
+def test_knee_of_a_service_that_shrinks_or_grows(before, after, within):
+    """It follows from a capacity of 80 to 20 and back in five seconds each, and from one or two to 20 in ten."""
+    service = Service(before, shape=spread(0.1))
     service.run(0, 15)
-    for places in (20, 80):
+    for places in after:
         service.resize(places)
-        in_flight, rate = service.run(service.now + 5, service.now + 10)
+        in_flight, rate = service.run(service.now + within, service.now + within + 5)
 
         assert near(places, in_flight)
         assert rate >= 0.9
-
-
-@pytest.mark.parametrize("places", [1, 2])
-def test_knee_of_a_service_that_grows(places):
-    """It finds an increase of the capacity from one or two to twenty within ten seconds."""
-    service = Service(places, shape=spread(0.1))
-    service.run(0, 10)
-    service.resize(20)
-
-    in_flight, rate = service.run(20, 25)
-
-    assert near(20, in_flight)
-    assert rate >= 0.9
 
 
 def test_knee_that_was_given_nothing_in_flight():

@@ -423,7 +423,7 @@ async def test_backlog_is_read_once(service, client, address, connection):
 
 async def test_new_entries_while_older_ones_are_read(outbox, monkeypatch):
     """What lies between them is read, too."""
-    run, calls = Dispatcher(outbox._sending, outbox._store, dispatch.OutboxItem, gives=False, say=str), []
+    run, calls = Dispatcher(outbox._sending, outbox._store, dispatch.OutboxItem), []
     run.leases.lanes[1] = None
 
     async def open_in(places, _held, each):
