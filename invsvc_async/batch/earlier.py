@@ -88,21 +88,15 @@ class Earlier:
 
         *is_part* is whether the store may have more that are not done, so that it is asked for them.
         """
-        placed = [(item, item.entry.thing, item.entry.place) for item in items]
-        things = sorted({thing for _, thing, _ in placed if thing is not None})
-        in_flight: dict[str, int] = {}  # the last place of each thing that may have been sent
+        placed = [(item, name, item.entry.place) for item in items if (name := item.entry.thing) is not None]
+        things = sorted({thing for _, thing, _ in placed})
+        # The last place of each thing that may have been sent.
+        in_flight = await in_flight_of(self._store, things) if is_part else {}
         for item, thing, place in placed:
-            if thing is None or not replaces(item.intent.operation):
-                continue
-            if item.in_doubt and not was_seen_undone(item.intent):
+            if item.in_doubt and not was_seen_undone(item.intent) and replaces(item.intent.operation):
                 in_flight[thing] = max(place, in_flight.get(thing, 0))
-        if is_part:
-            for name, last in (await in_flight_of(self._store, things)).items():
-                in_flight[name] = max(last, in_flight.get(name, 0))
         done = await self._look_up(things)
         for item, thing, place in placed:
-            if thing is None:
-                continue
             last_done = done.get(thing, 0)
             if last_done > place:
                 item.restored = None  # the state that the journal knows is that of a later write

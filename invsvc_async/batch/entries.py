@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
@@ -33,10 +32,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.storage.dialect import Script
 
-__all__ = [
-    "BEGUN", "Added", "BatchEntries", "Known", "checkpoint_at", "entries_of", "name_of", "pages_of",
-    "summary_of", "workers_of",
-]  # fmt: skip
+__all__ = ["BEGUN", "Added", "BatchEntries", "Known", "checkpoint_at", "entries_of", "name_of", "pages_of"]
+__all__ += ["summary_of", "workers_of"]
 
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
 _AT_ONCE = 200  # entries added or reopened together
@@ -189,20 +186,20 @@ class BatchEntries(Entries):
 
     # --- for people
 
-    async def prune(self, before: int, *, unacknowledged: bool = False) -> int:
-        """
-        Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many.
-
-        Not UNKNOWN ones, nor those whose result was not taken. It takes many short transactions. If it is
-        stopped, what they did stays, and another call does the rest.
-        """
+    async def _prune(self, before: int, after: int, last: int, *, unacknowledged: bool) -> int:
+        """Reduce old entries to key, digest and verdict; not those whose result was not taken."""
         del unacknowledged  # not of a batch
-        count = 0
-        async for after, last in self.parts(_LOOKED_AT):
-            emptied: set[int] = set()  # by all tries
-            await self.store.run(partial(_prune, before, after, last, emptied))
-            count += len(emptied)
-        return count
+        emptied: set[int] = set()  # by all tries
+
+        def script() -> Script[None]:
+            emptied.update((yield from empty(before, after, last)))
+
+        await self.store.run(script)
+        return len(emptied)
+
+    def parts(self, size: int = 0) -> AsyncIterator[tuple[int, int]]:
+        """Yield larger parts than others: a prune deletes nothing."""
+        return super().parts(size or _LOOKED_AT)
 
 
 async def summary_of(entries: Entries) -> Summary:
@@ -251,10 +248,6 @@ async def workers_of(entries: Entries) -> list[Worker]:
         )
         for status, begun, seen, silent, sends in await entries.store.rows(_MEMBERS)
     ]
-
-
-def _prune(before: int, after: int, last: int, emptied: set[int]) -> Script[None]:
-    emptied.update((yield from empty(before, after, last)))
 
 
 def name_of(path: str | Path) -> str:

@@ -37,10 +37,8 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.writes.write import Write
 
-__all__ = [
-    "MAX_LINE", "BadLine", "Checkpoint", "FileWrites", "Line", "Met", "Readable", "Writes",
-    "check_file", "check_line", "read_lines", "rereadable", "sound",
-]  # fmt: skip
+__all__ = ["MAX_LINE", "BadLine", "Checkpoint", "FileWrites", "Line", "Met", "Readable", "Writes"]
+__all__ += ["check_file", "check_line", "read_lines", "rereadable", "sound"]
 
 Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Path"  # Any: of any operation
 
@@ -153,25 +151,33 @@ def rereadable(path: Path) -> BinaryIO:
     return copy
 
 
+@attrs.define
 class _Reader:
     """
-    Reads *file* from where *after* is, or from its start. *name* is for errors.
+    Reads a file. ``name`` is for errors.
 
-    ``offset`` and ``lines`` count what was read, in bytes and whole lines, and ``digest`` is taken of it and
-    of its *form*.
+    ``offset`` and ``lines`` count what was read, in bytes and whole lines, ``writes`` and ``bad`` what was
+    found in it. ``digest`` is taken of it, and of the form of its lines.
     """
 
-    def __init__(self, file: BinaryIO, name: str, form: bytes, after: _Reader | None = None) -> None:
-        self._file, self._name = file, name
-        self.offset: int = 0 if after is None else after.offset
-        self.lines: int = 0 if after is None else after.lines
-        self.digest: blake2b = blake2b(form, digest_size=16) if after is None else after.digest.copy()
-        self.ends_line: bool = True  # nothing was read, or a whole line at last
-        file.seek(self.offset)
+    file: BinaryIO
+    name: str
+    digest: blake2b
+    offset: int = 0
+    lines: int = 0
+    writes: int = 0
+    bad: int = 0
+    ends_line: bool = True  # nothing was read, or a whole line at last
+    has_keys: bool = True  # each write has one
+
+    def again(self) -> _Reader:
+        """Return one that reads on from where this one is."""
+        self.file.seek(self.offset)
+        return attrs.evolve(self, digest=self.digest.copy())
 
     def readline(self, limit: int) -> bytes:
         """Return the rest of the line, at most *limit* bytes."""
-        text = self._read(self._file.readline, limit)
+        text = self._read(self.file.readline, limit)
         if text:
             self.ends_line = text.endswith(b"\n")
             self.lines += self.ends_line
@@ -179,9 +185,13 @@ class _Reader:
 
     def skip(self, checkpoint: Checkpoint) -> Iterator[None]:
         """Read up to *checkpoint*. Yields now and then; ends early if the file does."""
-        while self._read(self._file.read, min(checkpoint.offset - self.offset, _BLOCK)):
+        while self._read(self.file.read, min(checkpoint.offset - self.offset, _BLOCK)):
             yield
-        self.lines = checkpoint.lines
+        self.lines, self.writes, self.bad = checkpoint.lines, checkpoint.writes, checkpoint.bad
+
+    def reached(self, team: str | None) -> Checkpoint:
+        """Return where it is, for a client of *team*."""
+        return Checkpoint(self.offset, self.digest.hexdigest(), self.lines, self.writes, self.bad, team)
 
     def _read(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
@@ -189,7 +199,7 @@ class _Reader:
         except OSError as error:
             # Not the usual advice: it may be the second time, when writes were sent already.
             raise InvalidRequestError(
-                f"{self._name}: cannot be read ({error})", hint="Check the file."
+                f"{self.name}: cannot be read ({error})", hint="Check the file."
             ) from error
         self.offset += len(text)
         self.digest.update(text)
@@ -249,13 +259,12 @@ class FileWrites:
         self, file: BinaryIO, client: Client, *, name: str = "the file", skips_bad: bool = False,
         read: Callable[[Readable, int], Iterator[Line | BadLine]] = read_lines, form: bytes = b"",
     ) -> None:  # fmt: skip
-        self._file, self._client, self._name = file, client, name
-        self._skips_bad, self._read, self._form = skips_bad, read, form
+        self._client, self._skips_bad, self._read = client, skips_bad, read
         self._team = options_of(client).team
-        self._begin: _Reader | None = None  # it is at the checkpoint, and stays there
-        self._reader: _Reader | None = None  # of the second time, as what follows
-        self._count = self._bad = 0
-        self._is_keyless = False
+        self._begin = _Reader(
+            file, name, blake2b(form, digest_size=16)
+        )  # it stays there, or at the checkpoint
+        self._reader = self._begin  # of the second time, as what follows
         self.good: int = 0
         self.bad: int = 0
         self.first: list[Line] = []
@@ -270,28 +279,22 @@ class FileWrites:
         The first *most* bad lines are kept.
         """
         # It is of no use to a client of another team, nor if lines before it are bad and have to be named.
-        if (
-            checkpoint is not None
-            and checkpoint.team == self._team
-            and (self._skips_bad or not checkpoint.bad)
-        ):
-            reader = self._new_reader()
+        if checkpoint is not None and (self._skips_bad or not checkpoint.bad):
+            reader = self._begin.again()
             yield from reader.skip(checkpoint)
-            if (reader.offset, reader.digest.hexdigest()) == (checkpoint.offset, checkpoint.digest):
+            if reader.reached(self._team) == checkpoint:
                 self.checkpoint, self._begin = checkpoint, reader
-                self.good, self.bad = checkpoint.writes, checkpoint.bad
-        for number, line in enumerate(self._lines(self._new_reader())):
-            if isinstance(line, BadLine):
-                self.bad += 1
-                if self.bad <= most:
-                    self.problems.append(line)
-            else:
-                self.good += 1
+        reader = self._begin.again()
+        for number, line in enumerate(self._lines(reader)):
+            if isinstance(line, Line):
                 if len(self.first) < _FIRST:
                     self.first.append(line)
                 self.has_secrets = self.has_secrets or kind_of_write(BY_NAME[line.operation]).has_secret
+            elif len(self.problems) < most:
+                self.problems.append(line)
             if number % _STEP == 0:
                 yield
+        self.good, self.bad = reader.writes, reader.bad
         if not self.good and not self.bad:
             self.bad, self.problems = 1, [BadLine(0, _EMPTY)]
 
@@ -303,23 +306,17 @@ class FileWrites:
             InvsvcError: There are others than in the check, so the file was changed meanwhile.
 
         """
-        self._reader, expected, before = self._new_reader(), self.good, self.checkpoint
-        self._count, self._bad = (0, 0) if before is None else (before.writes, before.bad)
-        self._is_keyless = False
-        for line in self._lines(self._reader):
-            if isinstance(line, BadLine):
-                self._bad += 1
-                continue
-            self._count += 1
-            if self._count > expected:
+        reader = self._reader = self._begin.again()
+        for line in self._lines(reader):
+            if reader.writes > self.good:
                 break
-            self._is_keyless = self._is_keyless or line.key is None
-            yield as_write(self._client, line.operation, line.arguments, key=line.key)
-        if self._count != expected:
-            more = " or more" if self._count > expected else ""
+            if isinstance(line, Line):
+                yield as_write(self._client, line.operation, line.arguments, key=line.key)
+        if reader.writes != self.good:
+            more = " or more" if reader.writes > self.good else ""
             raise InvsvcError(
-                f"the file was changed after the check: it had {expected:,} writes, and now has "
-                f"{self._count:,}{more}. Some of its writes may have been sent. "
+                f"the file was changed after the check: it had {self.good:,} writes, and now has "
+                f"{reader.writes:,}{more}. Some of its writes may have been sent. "
                 "Run again once the file no longer changes; finished writes are skipped."
             )
 
@@ -330,33 +327,23 @@ class FileWrites:
         ``None`` if lines have no keys: which of equal ones are before it could not be told later.
         """
         reader = self._reader
-        if reader is None or not reader.ends_line or self._is_keyless:
-            return None
-        return Checkpoint(
-            offset=reader.offset,
-            digest=reader.digest.hexdigest(),
-            lines=reader.lines,
-            writes=self._count,
-            bad=self._bad,
-            team=self._team,
-        )
-
-    def _new_reader(self) -> _Reader:
-        return _Reader(self._file, self._name, self._form, after=self._begin)
+        return reader.reached(self._team) if reader.ends_line and reader.has_keys else None
 
     def _lines(self, reader: _Reader) -> Iterator[Line | BadLine]:
         """Yield each line, or what is wrong with it. A key that an earlier line has is wrong too."""
         with closing(Met()) as keys:
             for line in self._read(reader, reader.lines):
-                if isinstance(line, BadLine):
-                    yield line
-                    continue
-                bad = check_line(self._client, line)
-                if bad is None and line.key is not None:
-                    before = keys.first(line.key, line.number)
+                found = line if isinstance(line, BadLine) else check_line(self._client, line) or line
+                if isinstance(found, Line) and found.key is not None:
+                    before = keys.first(found.key, found.number)
                     if before is not None:
-                        bad = BadLine(line.number, f"has the key {line.key!r}, as line {before}")
-                yield bad or line
+                        found = BadLine(found.number, f"has the key {found.key!r}, as line {before}")
+                if isinstance(found, Line):
+                    reader.writes += 1
+                    reader.has_keys = reader.has_keys and found.key is not None
+                else:
+                    reader.bad += 1
+                yield found
 
 
 def check_file(writes: FileWrites, checkpoint: Checkpoint | None = None) -> None:

@@ -15,7 +15,7 @@ from invsvc_async.writes.new_intent import line_of
 if TYPE_CHECKING:
     from invsvc_async.transport.session import Request
 
-__all__ = ["content_of", "key_of", "thing_of"]
+__all__ = ["content_of", "thing_of"]
 
 _encode = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
@@ -39,11 +39,6 @@ def content_of(request: Request, team: str | None, tag: str | None) -> bytes:
     if tag is not None and not is_unique(tag):
         asked.append(tag)
     return blake2b(_encode(asked), digest_size=16).digest()
-
-
-def key_of(digest: str, occurrence: int) -> str:
-    """Return the key of the *occurrence*-th (from 1) of equal writes."""
-    return digest if occurrence == 1 else f"{digest}-{occurrence}"
 
 
 def thing_of(request: Request, team: str | None, tag: str | None) -> str | None:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.batch.file_check import Met
-from invsvc_async.batch.identity import content_of, key_of, thing_of
+from invsvc_async.batch.identity import content_of, thing_of
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.durable.entry import Entry, State
@@ -49,18 +49,17 @@ def chunks(writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite]) -> AsyncGenerat
 
 async def _pieces(source: Iterator[AnyWrite]) -> AsyncGenerator[list[AnyWrite], None]:
     """Yield lists. If the source fails, yield what came before the error first."""
-    failure = None
-    while failure is None:
+    while True:
         chunk: list[AnyWrite] = []
         try:
             chunk.extend(islice(source, AT_ONCE))
-        except Exception as error:  # noqa: BLE001 - raised below
-            failure = error
+        except Exception:
+            if chunk:
+                yield chunk
+            raise
         if not chunk:
-            break
+            return
         yield chunk
-    if failure is not None:
-        raise failure
 
 
 async def _read_ahead(writes: AsyncIterable[AnyWrite]) -> AsyncGenerator[list[AnyWrite], None]:
@@ -190,8 +189,10 @@ class Intake:
                 )
             return spec.key
         occurrence = self._repeats.get(digest, 0) + 1
-        while self._seen.first(key := key_of(digest, occurrence)) is not None:
+        key = digest if occurrence == 1 else f"{digest}-{occurrence}"
+        while self._seen.first(key) is not None:
             occurrence += 1
+            key = f"{digest}-{occurrence}"
         if occurrence > 1:
             self._repeats[digest] = occurrence
             self._repeats.move_to_end(digest)

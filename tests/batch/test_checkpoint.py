@@ -9,7 +9,7 @@ import pytest
 
 from invsvc_async import InvalidRequestError, Timeouts
 from invsvc_async.batch import Batch
-from invsvc_async.batch.file_check import FileWrites, rereadable
+from invsvc_async.batch.file_check import FileWrites, check_file, rereadable
 from tests.batch.conftest import client_of
 from tests.batch.writing import SECRETS, all_of, create_line, create_lines, line_of, opened
 
@@ -23,8 +23,7 @@ async def unread(file, client, journal):
     """Return how many writes of *file* are parsed by the next run."""
     with rereadable(file) as opened:
         writes = FileWrites(opened, client)
-        for _ in writes.check(await checkpoint_in(journal)):
-            pass
+        check_file(writes, await checkpoint_in(journal))
         assert not writes.bad
         return writes.good - (0 if writes.checkpoint is None else writes.checkpoint.writes)
 
@@ -174,13 +173,11 @@ async def test_lines_that_were_skipped_as_bad(client, journal, file):
     file.write_text("".join(create_lines(200)) + "{}\n" + create_line(200))
     with rereadable(file) as opened:
         writes = FileWrites(opened, client, skips_bad=True)
-        for _ in writes.check():
-            pass
+        check_file(writes)
         await run(client, journal, writes)
     with rereadable(file) as opened:
         again = FileWrites(opened, client, skips_bad=True)
-        for _ in again.check(await checkpoint_in(journal)):
-            pass
+        check_file(again, await checkpoint_in(journal))
     assert (again.good, again.bad, again.first) == (201, 1, [])
     with pytest.raises(InvalidRequestError, match="line 201"):
         await run(client, journal, file)

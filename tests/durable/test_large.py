@@ -90,11 +90,10 @@ async def test_prune_and_retry_at_the_same_time(store, entries):
 
 async def test_prune_that_is_stopped(store, entries, monkeypatch):
     """What it did stays so, and the next one does the rest."""
-    monkeypatch.setattr("invsvc_async.batch.entries._LOOKED_AT", 500)
     parts = Entries.parts
 
-    async def first(self, size):
-        async for number, part in enumerated(parts(self, size)):
+    async def first(self, _):
+        async for number, part in enumerated(parts(self, 500)):
             if number == 3:
                 raise asyncio.CancelledError
             yield part

@@ -151,28 +151,28 @@ def _timeline(report: Report) -> _Html:
         left=_LEFT,
         base=_y(0),
         caption=f"Verdicts a second, in steps of {seconds:g} s; times in UTC.",
-        bars=[_bar(piece, _LEFT + step * n, step, tallest) for n, piece in enumerate(slices)],
+        bars=[
+            each for n, piece in enumerate(slices) for each in _bar(piece, _LEFT + step * n, step, tallest)
+        ],
         faults=_fill("faults", points=points) if any(piece.faults for piece in slices) else "",
         scale=[_fill("mark", y=_y(n) + 4, rate=f"{tallest * n / seconds:,.0f}") for n in (0.5, 1.0)],
-        times=_times(report),
-        still=_still(report),
+        times=[*_times(report)],
+        still=[*_still(report)],
         kills=kills,
         events=[_fill("event", moment=_moment(at), what=what) for at, what in events[:_EVENTS]],
         more=f"And {len(events) - _EVENTS:,} more." if len(events) > _EVENTS else "",
     )
 
 
-def _bar(piece: Slice, x: float, step: float, tallest: int) -> list[_Html]:
+def _bar(piece: Slice, x: float, step: float, tallest: int) -> Iterator[_Html]:
     """Draw one slice: its verdicts on top of each other."""
-    drawn: list[_Html] = []
     seen, width, moment = 0, max(step - 0.6, 0.4), _moment(piece.begun)
     for verdict, colour in _COLOURS.items():
         if count := piece.verdicts[verdict]:
             top, height = _y((seen + count) / tallest), _HIGH * count / tallest
             words = f"{moment}: {count:,} {verdict}"
-            drawn.append(_fill("bar", x=x, y=top, width=width, height=height, colour=colour, words=words))
+            yield _fill("bar", x=x, y=top, width=width, height=height, colour=colour, words=words)
             seen += count
-    return drawn
 
 
 def _events(report: Report) -> Iterator[tuple[int, str]]:
@@ -188,28 +188,24 @@ def _events(report: Report) -> Iterator[tuple[int, str]]:
             yield run.at, f"ended without saying so, killed or with its machine: {who}"
 
 
-def _still(report: Report) -> list[_Html]:
+def _still(report: Report) -> Iterator[_Html]:
     """Shade the times in which nothing was sent: no process ran, or those that ran were paused."""
-    drawn: list[_Html] = []
     for (_, begun), (ended, _) in pairwise(report.active):
         x, right = _x(report, begun), _x(report, ended)
         whys = {each.why for run in report.runs for each in run.pauses if begun <= each.begun < ended}
         why = f"paused: {', '.join(sorted(whys))}" if whys else "no process ran"
         words = f"{_moment(begun)}, {(ended - begun) / 1000:,.0f} s: {why}"
-        drawn.append(_fill("still", x=x, width=max(right - x, 1.0), top=_TOP, height=_HIGH, words=words))
-    return drawn
+        yield _fill("still", x=x, width=max(right - x, 1.0), top=_TOP, height=_HIGH, words=words)
 
 
-def _times(report: Report) -> list[_Html]:
+def _times(report: Report) -> Iterator[_Html]:
     """Write times below the axis, with the day where the axis is longer than one."""
     begun, span = report.slices[0].begun, len(report.slices) * report.width
-    drawn: list[_Html] = []
     for number in range(_TIMES + 1):
         at = begun + span * number // _TIMES
         side = "end" if number == _TIMES else "start" if number == 0 else "middle"
         moment = _moment(at)[0 if span > 86_400_000 else len("2026-05-01 ") :]
-        drawn.append(_fill("time", x=_x(report, at), y=_y(0) + _BELOW - 6, side=side, moment=moment))
-    return drawn
+        yield _fill("time", x=_x(report, at), y=_y(0) + _BELOW - 6, side=side, moment=moment)
 
 
 def _x(report: Report, at: int) -> float:

@@ -134,7 +134,7 @@ def _state_of(summary: Summary, limits: list[Status], workers: list[Worker] | No
 
 
 def _plain_group(group: Group) -> Plain:
-    """Return what ``plain_groups`` of a report does, but of few writes, and of those only the reason."""
+    """Return what a report says of a group, but of few writes, and of those only the reason."""
     writes = [
         {"key": each.key, "operation": each.operation, "message": (each.error or each.message)[:_WORDS]}
         for each in group.results[:_WRITES]
@@ -145,8 +145,7 @@ def _plain_group(group: Group) -> Plain:
 
 def plain_worker(worker: Worker) -> Plain:
     """Return a worker as JSON values; times in seconds, and in ISO 8601."""
-    state = "working" if worker.lanes else "idle"
-    if worker.ended or not worker.alive:
-        state = "ended" if worker.ended else "silent"
+    working = "working" if worker.lanes else "idle"
+    state = "ended" if worker.ended else working if worker.alive else "silent"
     times = {"begun": worker.begun.isoformat(), "seen": worker.seen.isoformat()}
     return attrs.asdict(worker) | times | {"state": state}

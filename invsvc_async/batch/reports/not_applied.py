@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
 
-__all__ = [
-    "NOT_APPLIED", "SHOWN", "FailedWrite", "Group", "Groups", "command_for", "failed_writes", "groups_of",
-    "plain_result", "result_of", "words_of",
-]  # fmt: skip
+__all__ = ["NOT_APPLIED", "SHOWN", "Group", "Groups", "command_for", "failed_writes", "groups_of"]
+__all__ += ["plain_result", "result_of", "words_of"]
 
 SHOWN = 200  # writes of one group that a report lists
 _MOST_GROUPS = 100  # more, of codes that only the service knows, are one group
@@ -85,6 +83,11 @@ class Group:
     command: str | None = None
     count: int = 0
     results: list[Result] = attrs.field(factory=list[Result])
+
+    def plain(self) -> WireObject:
+        """Return it as JSON values, with the first of its writes."""
+        named = attrs.asdict(self, recurse=False, filter=lambda field, _: field.name != "results")
+        return {**named, "writes": [*map(plain_result, self.results)]}
 
 
 class Groups:
@@ -180,25 +183,13 @@ def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str
     return " ".join([retry, *(["--"] if any(each.startswith("-") for each in keys) else []), *keys])
 
 
-@attrs.frozen(kw_only=True)
-class FailedWrite:
-    """
-    A write that is not applied, as a line of input.
-
-    ``line`` is ``None`` if the journal no longer has the arguments, and ``missing`` says what it lacks. Its
-    ``check`` is what a person has to find out before it may be sent.
-    """
-
-    key: str
-    line: WireObject | None = None
-    missing: str | None = None
-
-
-async def failed_writes(entries: Entries) -> AsyncIterator[FailedWrite]:
+async def failed_writes(entries: Entries) -> AsyncIterator[tuple[str, WireObject | None, str]]:
     """
     Iterate over the writes that are not applied, in the order of the input.
 
-    A line with ``check`` is not valid input, so that nothing is sent before a person has decided.
+    Each has its key, its line of input, and what that lacks. The line is ``None`` if the journal no longer
+    has the arguments. Its member ``check`` is what a person has to find out before it may be sent: with that,
+    it is not valid input.
     """
     async for page in pages_of(entries):
         failed = [entry for entry in page if entry.verdict != Verdict.APPLIED]
@@ -207,7 +198,7 @@ async def failed_writes(entries: Entries) -> AsyncIterator[FailedWrite]:
         last: dict[str | None, int] = {each.thing: each.seq for each in rows}
         for entry in failed:
             if entry.common is None or entry.intent is None:
-                yield FailedWrite(key=entry.key, missing="its arguments were pruned")
+                yield entry.key, None, "its arguments were pruned"
                 continue
             intent = intent_of(entry, entries.store.commons)
             is_overtaken = last.get(entry.thing, 0) > entry.place
@@ -216,8 +207,7 @@ async def failed_writes(entries: Entries) -> AsyncIterator[FailedWrite]:
                 line["check"] = check
             lacks = [] if intent.reader is None else [f"its reader {intent.reader}"]
             lacks += ["the headers of its call"] if intent.headers else []
-            missing = f"the file lacks {' and '.join(lacks)}" if lacks else None
-            yield FailedWrite(key=entry.key, line=line, missing=missing)
+            yield entry.key, line, f"the file lacks {' and '.join(lacks)}" if lacks else ""
 
 
 def _check_of(result: Result, *, is_overtaken: bool) -> str | None:

@@ -11,7 +11,7 @@ import attrs
 import typer
 from typer.core import TyperGroup
 
-from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, plain_groups, show_groups
+from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, show_groups
 from invsvc_async.cli.commands.stores import BATCH, Place, attach
 from invsvc_async.cli.files import check_outputs, existing_file
 from invsvc_async.cli.options import Concurrency, Sending, argument, expanded, group_of, option
@@ -217,7 +217,7 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
     with reporting("The run has ended. `invsvc batch report` shows its result."):
         if options.json_:
             this_run = {"done_now": progress.done, "skipped": progress.skipped, "bad": bad}
-            emit_json(counts_of(summary) | this_run | {"not_applied": plain_groups(groups)})
+            emit_json(counts_of(summary) | this_run | {"not_applied": [each.plain() for each in groups]})
         else:
             print_facts(_facts(summary, progress, bad, discarded=discarded))
             show_groups(groups)

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
 
-__all__ = [
-    "INPUT_INCOMPLETE", "counts_of", "plain", "plain_groups", "show", "show_groups", "write_failed",
-    "write_results",
-]  # fmt: skip
+__all__ = ["INPUT_INCOMPLETE", "counts_of", "plain", "show", "show_groups", "write_failed", "write_results"]
 
 INPUT_INCOMPLETE = "incomplete: run it again to its end"
 _ADVICE = (
@@ -54,13 +51,13 @@ async def write_failed(entries: Entries, path: Path) -> None:
 
     count = checks = lacking = 0
     with _file(path) as file:
-        async for write in failed_writes(entries):
-            lacking += write.missing is not None
-            if write.missing is not None and lacking <= _SHOWN:
-                note(f"{write.key}: {write.missing}")
-            if write.line is not None:
-                file.write(_line(write.line))
-                count, checks = count + 1, checks + ("check" in write.line)
+        async for key, line, missing in failed_writes(entries):
+            lacking += bool(missing)
+            if missing and lacking <= _SHOWN:
+                note(f"{key}: {missing}")
+            if line is not None:
+                file.write(_line(line))
+                count, checks = count + 1, checks + ("check" in line)
     note(f"not applied: {counted(count, 'write')}, {checks:,} of them to check before a run")
     if lacking > _SHOWN:
         note(f"and {lacking - _SHOWN:,} more lack something")
@@ -96,20 +93,10 @@ def plain(report: Report) -> WireObject:
         "failures": dict(report.faults.most_common()),
         "limited_by": report.limits,
         "second_effects": report.duplicates,
-        "not_applied": plain_groups(report.groups),
+        "not_applied": [group.plain() for group in report.groups],
         "secrets_not_stored": report.secrets_discarded,
         "lost_secrets": [{"key": each.key, "webhook": each.thing} for each in report.secrets_lost],
     }
-
-
-def plain_groups(groups: list[Group]) -> list[WireObject]:
-    """Return the groups of writes that are not applied, each with the first of its writes."""
-    from invsvc_async.batch.reports.not_applied import plain_result
-
-    found = [attrs.asdict(group, recurse=False) for group in groups]
-    for each in found:
-        each["writes"] = [*map(plain_result, each.pop("results"))]
-    return found
 
 
 def counts_of(summary: Summary) -> WireObject:
