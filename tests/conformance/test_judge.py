@@ -1,7 +1,5 @@
 """The judge counts what the ledger shows, whatever a client says."""
 
-from __future__ import annotations
-
 import itertools
 
 import attrs

@@ -1,7 +1,5 @@
 """The service in a process of its own tells what truly happened."""
 
-from __future__ import annotations
-
 import aiohttp
 import pytest
 

@@ -4,8 +4,6 @@ The embedded service and a client of it with short settle windows, for tests on 
 Both use the time of the loop, which is virtual, except on uvloop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 

@@ -1,7 +1,5 @@
 """A cache between the client and the service, which may answer a read with the state of before a write."""
 
-from __future__ import annotations
-
 from contextlib import asynccontextmanager
 
 import aiohttp

@@ -5,8 +5,6 @@ When ``aclose()`` returns, each has its verdict, was refused before a byte of it
 ``unsettled``, as the service's ledger shows.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import aiohttp

@@ -1,7 +1,5 @@
 """Answers that look final but are not: refusals of a gateway, 202, and the 410 of a settling read."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 

@@ -1,7 +1,5 @@
 """Services that store the URL of a webhook in other words than the request's."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Several writes of one program to one thing, and equal creates: none is taken for another's, or for a stranger's."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 

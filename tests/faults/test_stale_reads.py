@@ -1,7 +1,5 @@
 """Reads that show an older state, within the settle window, as those of a replica do."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 

@@ -1,7 +1,5 @@
 """The other rules of writes: readers of one's own, reminders, not sent, limited, echoes, tokens, hooks."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """Authentication and authorization, and the two bodies of their errors."""
 
-from __future__ import annotations
-
 import base64
 import json
 

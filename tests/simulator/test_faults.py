@@ -1,7 +1,5 @@
 """Each fault on a real socket, before, after and later than the effect, compared with the ledger."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

@@ -1,7 +1,5 @@
 """The inspector: its data, who may open it, and the page in a real browser."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The invoice lists: envelopes, cursors, filters, exact numbers."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 

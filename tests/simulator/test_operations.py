@@ -1,7 +1,5 @@
 """Every operation, answered as the specification describes."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

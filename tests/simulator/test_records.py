@@ -1,7 +1,5 @@
 """Exact JSON, the shelf's past, and the service's clock."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The simulator's routes and the client's table, written separately, agree."""
 
-from __future__ import annotations
-
 import pytest
 
 from invsvc_async.api import operations

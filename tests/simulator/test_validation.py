@@ -1,7 +1,5 @@
 """Bodies that the service refuses: 400 in the standard envelope, all invalid fields named, nothing changed."""
 
-from __future__ import annotations
-
 import pytest
 
 from .conftest import HOOK

@@ -1,7 +1,5 @@
 """What the end of pip-audit means."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A port that is kept between two servers."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 

@@ -1,7 +1,5 @@
 """nox looks for some markers in the text of the test files, so that workers import no others."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

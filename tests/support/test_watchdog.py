@@ -1,7 +1,5 @@
 """A run that is interrupted leaves nothing behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A write under a key of the user's own, by a client without a journal."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A write as a line of plain JSON values: what is made of it elsewhere is the same request, or it is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import gc

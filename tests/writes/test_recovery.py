@@ -1,7 +1,5 @@
 """Finding out later, or elsewhere, what became of a write that was sent: by reads alone."""
 
-from __future__ import annotations
-
 import asyncio
 
 import attrs

@@ -2,8 +2,6 @@
 The record of each thing: whose turn it is, what was shown last, what is open; all bounded together, and always right.
 """
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 from decimal import Decimal
