@@ -94,10 +94,7 @@ class ClientJournal:
         address, named = without_names(address)
         self._store: Store = store_at(address, "journal")
         self.session: ClientState | None = None
-        self.keys: Keys = Keys(
-            self, self._store, namespace=named.get("namespace"), same_mode="same_mode" in named,
-            complete="complete" in named,
-        )  # fmt: skip
+        self.keys: Keys = Keys(self, self._store, named)
         self.opened: float = 0.0  # local s
         self._leases: Leases | None = None
         self._lane: Lane | None = None

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.intents import Packed, pack
+from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.last_writes import left_by
 from invsvc_async.durable.leases import dead, living, member_of
 from invsvc_async.durable.records import done_entry
@@ -188,7 +189,6 @@ class KeyedRun:
     claims: Claims
     lane: Lane
     name: str  # the key of its entry
-    key: str
     thing: str | None
     digest: str
     options: ClientOptions
@@ -206,11 +206,11 @@ class KeyedRun:
         thing = None if spec.creates_webhook else line_of(spec.request, spec.team, spec.tag)
         asks = spec.creates_webhook and spec.options.session.on_secret is None
         taker = lane.token if asks else None
-        return cls(claims, lane, name, spec.key or "", thing, digest, spec.options, taker=taker)
+        return cls(claims, lane, name, thing, digest, spec.options, taker=taker)
 
-    def bound(self, options: ClientOptions) -> ClientOptions:
-        """Return *options* with this as the journal."""
-        return replace(options, journal=self)
+    def bound(self) -> ClientOptions:
+        """Return its options with this as the journal."""
+        return replace(self.options, journal=self)
 
     async def sending(self, intent: Intent) -> float:
         """Store *intent*, which is about to be sent; claim its key, if that was not done before."""
@@ -235,7 +235,7 @@ class KeyedRun:
         """
         session = self.options.session
         if outcome.secret == "returned" and (hook := session.on_secret) is not None:
-            outcome = await secret_passed_on(outcome, self.key, hook)
+            outcome = await secret_passed_on(outcome, key_in(self.name), hook)
         if not self.seq:  # it ended before its first send
             found = await self.claims.claim(self, self.entry(State.TO_DO, outcome.intent))
             if found is not None:
@@ -251,8 +251,8 @@ class KeyedRun:
             self.over = True
             self.claims.start(self._store_later(entry, left))
             raise JournalError(
-                f"{outcome.started_as.operation} ({self.key}): its verdict, {outcome.verdict}, could not be "
-                f"stored: {error} Run it again under the same key."
+                f"{outcome.started_as.operation} ({key_in(self.name)}): its verdict, {outcome.verdict}, "
+                f"could not be stored: {error} Run it again under the same key."
             ) from error
         self.outcome = outcome
         self.claims.tell(self.lane.number)
