@@ -15,6 +15,7 @@ import inspect
 import time
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import attrs
@@ -71,6 +72,7 @@ _NEW: Final = """key:text thing:text digest:text operation:text state:smallint c
     taker:text"""
 _NUMBER: Final = "nextval('{s}entries_seq_seq')"
 _COLUMNS: Final = "key, thing, digest, operation, state, common, intent"
+_columns_of: attrgetter[tuple[Cell, ...]] = attrgetter(*_COLUMNS.split(", "))
 # PostgreSQL claims keys in one statement, which also returns the entries that were there.  The lock on the
 # row of a thing is held until the commit, so the numbers of its entries are in the order of their commits.
 #
@@ -112,18 +114,16 @@ _INSERT: Final = f"""
 INSERT INTO {{s}}entries (place, lane, {_COLUMNS})
     SELECT 0, $2, {_COLUMNS} FROM {{rows 1 {_NEW}}} WHERE true ON CONFLICT (key) DO NOTHING RETURNING key, seq
 """
-# The same, in the transaction that has inserted them.
-_NEXT: Final = f"""
-SELECT given.seq FROM {{rows 1 seq:bigint thing:text}} LEFT JOIN {{s}}states AS s USING (thing)
-    LEFT JOIN {{s}}entries AS b ON b.seq = s.place
-    WHERE (s.place IS NULL OR b.lane = $2 AND b.verdict = '{Verdict.APPLIED}') AND NOT EXISTS (
-        SELECT 1 FROM {{s}}entries AS e
-        WHERE e.thing = given.thing AND e.done_at IS NULL AND e.seq <> given.seq
-    ) AND NOT EXISTS (
-        SELECT 1 FROM {{s}}entries AS e WHERE e.thing = given.thing AND e.verdict = '{Verdict.UNKNOWN}'
-    )
+# Those that are not next, in the transaction that has inserted them.
+_NOT_YET: Final = f"""
+UPDATE {{s}}entries AS e SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}} AND thing IS NOT NULL AND (
+    EXISTS (SELECT 1 FROM {{s}}entries AS o WHERE o.thing = e.thing AND o.done_at IS NULL AND o.seq <> e.seq)
+    OR EXISTS (SELECT 1 FROM {{s}}entries AS u WHERE u.thing = e.thing AND u.verdict = '{Verdict.UNKNOWN}')
+    OR EXISTS (SELECT 1 FROM {{s}}states AS s WHERE s.thing = e.thing AND NOT EXISTS (
+        SELECT 1 FROM {{s}}entries WHERE seq = s.place AND lane = $2 AND verdict = '{Verdict.APPLIED}'
+    ))
+) RETURNING seq
 """
-_NOT_YET: Final = f"UPDATE {{s}}entries SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}}"
 _PLACE: Final = "UPDATE {s}entries SET place = seq WHERE seq {any 1 bigint}"
 _TAKER: Final = """
 INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
@@ -369,13 +369,7 @@ class Claims:
 
     async def _inserted(self, given: Sequence[_Asked]) -> dict[str, Found | _Made]:
         """Insert entries; return by key what was made of each, or the entry that was there."""
-        rows = [
-            (
-                entry.key, entry.thing, entry.digest, entry.operation, int(entry.state), entry.common,
-                entry.intent, run.taker,
-            )
-            for run, entry, _ in given
-        ]  # fmt: skip
+        rows = [(*_columns_of(entry), run.taker) for run, entry, _ in given]
         lane, store = given[0][0].lane, self.store
         if not self._journal.is_shared:
             numbers = {entry.common for _, entry, _ in given if entry.common}
@@ -384,7 +378,7 @@ class Claims:
         await cast("PostgresStore", store).store_commons()
         found = await store.rows(_CLAIM, store.silence, rows, lane.number, lane.token)
         return {
-            key: _Made(made, is_next) if made is not None else _found_in(tuple(row))
+            key: _Made(made, is_next) if made is not None else _found_in(row)
             for key, made, is_next, row in found
             if made is not None or row is not None
         }
@@ -392,7 +386,7 @@ class Claims:
     async def look(self, name: str) -> Found | None:
         """Return the entry of a key."""
         rows = await self.store.rows(_LOOK, self.store.silence, [name])
-        return _found_in(tuple(rows[0])) if rows else None
+        return _found_in(rows[0]) if rows else None
 
     async def take(self, found: Found, lane: Lane, *, to: int | None = None) -> bool | None:
         """
@@ -455,18 +449,20 @@ class Claims:
         """Wait until an entry is done, released, or its owner is silent."""
         if self._hearing is None and self._journal.is_shared:
             self._hearing = asyncio.get_running_loop().create_task(self.store.hear(self._woken))
-        lane, pause = found.entry.lane, _FIRST
-        now: Found | None = found
-        while now is not None and now.lives and now.entry.lane == lane and now.entry.state is not State.DONE:
-            event = asyncio.Event()
-            self._waiting[event] = lane
-            try:
-                now = await self.look(found.entry.key)  # it may have ended before this waits
-                if now is not None and now.lives and now.entry.state is not State.DONE:
-                    await self.until_closed(set_within(event, pause))
-            finally:
-                del self._waiting[event]
-            pause = min(2 * pause, _LONGEST)
+        lane, pause, event = found.entry.lane, _FIRST, asyncio.Event()
+        self._waiting[event] = lane
+        try:
+            while (
+                (now := await self.look(found.entry.key)) is not None
+                and now.lives
+                and now.entry.lane == lane
+                and now.entry.state is not State.DONE
+            ):
+                await self.until_closed(set_within(event, pause))
+                event.clear()
+                pause = min(2 * pause, _LONGEST)
+        finally:
+            del self._waiting[event]
 
     def _woken(self, what: str) -> None:
         for event, lane in self._waiting.items():
@@ -526,16 +522,14 @@ def _insert(
     late: set[int] = set()
     if made:
         yield _PLACE, ([*made.values()],)
-    if things := [(made[row[0]], row[1]) for row in rows if row[0] in made and row[1] is not None]:
-        late = {seq for seq, _ in things} - {seq for (seq,) in (yield _NEXT, (things, lane.number))}
-    if late:
-        yield _NOT_YET, ([*late],)
+        if any(thing is not None for _, thing, *_ in rows):
+            late = {seq for (seq,) in (yield _NOT_YET, ([*made.values()], lane.number))}
     if takers := [(made[row[0]], row[-1]) for row in rows if row[0] in made and row[-1] is not None]:
         yield _TAKER, (takers,)
     result: dict[str, Found | _Made] = {key: _Made(seq, seq not in late) for key, seq in made.items()}
     if others := [row[0] for row in rows if row[0] not in made]:
         for row in (yield _LOOK, (silence, others)):
-            found = _found_in(tuple(row))
+            found = _found_in(row)
             result[found.entry.key] = found
     return result
 

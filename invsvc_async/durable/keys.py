@@ -77,6 +77,8 @@ if TYPE_CHECKING:
 __all__ = ["Keys"]
 
 _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
+# Settings of the run that goes on with a write: what was sent is settled within the windows of its own.
+_OF_A_RUN: Final = ("deadline", "resend", "max_resends", "journey_reader")
 _RECENT = 600_000  # ms after its verdict for which an UNKNOWN write may still have an effect
 _TO_RETURN, _LOOK = 5.0, 0.02  # s that a run has to note that it returned a secret; s between looks
 # Of a thing, beside the write at a place: an earlier one that is open, whether a later one may have had an
@@ -299,10 +301,7 @@ class Keys:
         newest = False if run.overtaken else None if self.journal.is_shared else intent.newest
         intent = attrs.evolve(intent, newest=newest)
         if spec is not None:
-            policy = attrs.evolve(  # what was sent is settled within its own windows
-                intent.policy, deadline=spec.policy.deadline, resend=spec.policy.resend,
-                max_resends=spec.policy.max_resends, journey_reader=spec.policy.journey_reader,
-            )  # fmt: skip
+            policy = attrs.evolve(intent.policy, **{name: getattr(spec.policy, name) for name in _OF_A_RUN})
             intent = with_reader(attrs.evolve(intent, policy=policy), spec.reader)
         return self._taken_up(run, intent, gone=gone, spec=spec)
 
