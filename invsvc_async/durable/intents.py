@@ -35,11 +35,7 @@ __all__ = [
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _COMMON = ("scope", "policy", "timeouts")
-
-
-def _default(default: Any) -> Any:  # Any: the default of any field
-    factory = getattr(default, "factory", None)
-    return default if factory is None else msgspec.field(default_factory=factory)
+_Factory: Any = attrs.Factory  # its stub is a function
 
 
 # All other fields belong to the intent itself, and are left out if they have their default.  They are taken
@@ -50,7 +46,7 @@ _Own = msgspec.defstruct(
         ("operation", str),
         ("credential", "str | None", None),
         *(
-            (each.name, Any, _default(each.default))
+            (each.name, Any, each.default.factory() if isinstance(each.default, _Factory) else each.default)
             for each in attrs.fields(Intent)
             if each.name not in {"key", "operation", *_COMMON}
         ),

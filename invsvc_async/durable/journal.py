@@ -21,13 +21,11 @@ import attrs
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, LostLaneError, State
-from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
 from invsvc_async.durable.leases import Leases, end_lane, new_lane
 from invsvc_async.durable.records import done_entry, intent_of, outcome_of
-from invsvc_async.durable.restored import FACT, last_of
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.store import store_at, without_names
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -35,7 +33,7 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from invsvc_async.durable.intents import Commons, Packed
@@ -45,8 +43,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
-    from invsvc_async.writes.driver import AnyDriver
-    from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["ClientJournal"]
 
@@ -119,10 +115,6 @@ class ClientJournal:
     def bind(self, session: ClientState) -> None:
         """Make this the journal of the client of *session*."""
         self.session = session
-
-    def run_keyed(self, spec: WriteSpec) -> Awaitable[AnyDriver]:
-        """Run a write under its key, once for all processes; return the run that has its verdict."""
-        return self.keys.run(spec)
 
     @property
     def has_company(self) -> bool:
@@ -368,7 +360,7 @@ class ClientJournal:
     async def open_intents(self) -> AsyncIterator[Intent]:
         """Iterate over the open intents that were taken over, oldest first; unreadable ones are logged."""
         await self.open()
-        through = last_of(await Facts(self._store).get(FACT))
+        through = await self.keys.doubts.through()
         async for entry, intent in self._walk(_OPEN, intent_of):
             if intent.newest and self.is_shared:  # others may have written to the same thing since
                 intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same

@@ -473,7 +473,7 @@ class Claims:
         """Wake those that wait for something in *lane*: here, and with company in the other processes."""
         if self._waiting:
             self._woken(str(lane))
-        if self._journal.is_shared and self._journal.has_company:
+        if self._journal.has_company:
             self._told.add(lane)
             if self._telling is None:
                 self._telling = asyncio.get_running_loop().create_task(self._tell())

@@ -118,7 +118,7 @@ class Keys:
         self.store: Store = store
         self.claims: Claims = Claims(journal, store)
         self._names = Namespaces(store, named=named.get("namespace"), same_mode="same_mode" in named)
-        self._doubts = Doubts(store, complete="complete" in named)
+        self.doubts: Doubts = Doubts(store, complete="complete" in named)
         self._turns: dict[str, _Turn] = {}  # by the keys of entries
 
     @property
@@ -258,7 +258,7 @@ class Keys:
 
         That is so if nothing has to be read before that send, and the journal has all keys.
         """
-        has_all = not await self._doubts.any()
+        has_all = not await self.doubts.any()
         if has_all and new_start(spec, run.thing, partial(new_intent, spec)).first is not None:
             return None
         found = await self.claims.claim(run, run.entry(State.TO_DO, new_intent(spec)))
@@ -296,7 +296,7 @@ class Keys:
     ) -> Driver[Any]:
         """Return a run that goes on with what may have been sent; without *spec*, it only reads."""
         intent = await self._intent(entry)
-        if entry.seq <= await self._doubts.through():
+        if entry.seq <= await self.doubts.through():
             intent = in_doubt(intent)
         newest = False if run.overtaken else None if self.journal.is_shared else intent.newest
         intent = attrs.evolve(intent, newest=newest)
@@ -321,7 +321,7 @@ class Keys:
 
     async def _first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any]:
         """Run a write of which nothing was sent."""
-        await self._doubts.check()
+        await self.doubts.check()
         if run.overtaken:
             intent = attrs.evolve(new_intent(spec), newest=False)
             return await self._driven(run, self._taken_up(run, intent, gone=False, spec=spec))
@@ -334,7 +334,7 @@ class Keys:
             except KeyTakenError as taken:
                 if taken.found is not None:
                     raise
-                await self._doubts.check()
+                await self.doubts.check()
                 await self._after_earlier(run, run.seq)
                 return await self._driven(run, new_run(spec))
         intent = attrs.evolve(

@@ -28,7 +28,7 @@ from invsvc_async.errors import (
     ServiceError,
     without_secrets,
 )
-from invsvc_async.reconcile.facts import time_of
+from invsvc_async.reconcile.facts import began_at, time_of
 from invsvc_async.reconcile.history import Evidence, Reading, Resumed, Secret, Verdict
 from invsvc_async.reconcile.intent import SentEnd
 from invsvc_async.reconcile.json_form import error_of, plain_error
@@ -86,7 +86,7 @@ _decode = msgspec.json.Decoder(Record, float_hook=exact).decode
 def record_of(outcome: AnyOutcome) -> Record:
     """Return the record of *outcome* that a batch stores."""
     history, evidence, error = outcome.history, outcome.evidence, outcome.error
-    took = time_of(history[-1]) - _start(history[0]) if history else 0.0
+    took = time_of(history[-1]) - began_at(history, history[0]) if history else 0.0
     plain = outcome.verdict is Verdict.APPLIED
     had = None if outcome.secret_lost else outcome.secret
     if plain and evidence.basis == "answered" and len(history) == 1:  # as for nearly all
@@ -271,10 +271,6 @@ def verdict_of_lost(entry: Entry) -> Entry:
 def _ended(entry: Entry, verdict: Verdict, record: Record) -> Entry:
     now = time.time_ns() // 1_000_000
     return replace(entry, state=State.DONE, verdict=verdict.value, outcome=encoded(record), done_at=now)
-
-
-def _start(event: Any) -> float:  # Any: one of the four events
-    return float(event.started if hasattr(event, "started") else event.at)
 
 
 def _id_of(value: object) -> str | None:

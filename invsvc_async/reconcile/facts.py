@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from invsvc_async.settings import ReconcilePolicy
 
 
-def began_at(history: History, event: Reading) -> float:
+def began_at(history: History, event: Event) -> float:
     """Return when the first event of *history*, to which *event* is added, began, in local seconds."""
     first = history[0] if history else event
     return first.at if isinstance(first, (Tick, Resumed, Closed)) else first.started
