@@ -20,12 +20,12 @@ import attrs
 
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
 from invsvc_async.durable.leases import Leases, end_lane, new_lane
-from invsvc_async.durable.records import done_entry, intent_of, outcome_of
+from invsvc_async.durable.records import done_entry, entry_of, intent_of, outcome_of
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.store import store_at, without_names
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.intents import Commons, Packed
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.store import Store
@@ -224,7 +225,7 @@ class ClientJournal:
             try:
                 await write.lane.hold()
                 write.sent = pack(intent, self._store.commons)
-                await write.lane.put(self._entry(intent, write.sent))
+                await write.lane.put(entry_of(State.SENDING, intent, write.sent, key=identity))
             except LostLaneError:
                 lost = write.lane
                 if is_new:  # nothing of it was stored, if only the lane belongs to another process
@@ -245,7 +246,8 @@ class ClientJournal:
             return
         write.sent = None
         if sent:
-            write.lane.put(self._entry(intent, pack(intent, self._store.commons)))
+            packed = pack(intent, self._store.commons)
+            write.lane.put(entry_of(State.SENDING, intent, packed, key=intent.identity))
         else:
             self._remove(intent.identity)
 
@@ -265,7 +267,8 @@ class ClientJournal:
             entry = done_entry(outcome, sent, self._store.commons, key=outcome.started_as.identity)
         else:
             write.gone = None  # this process does not recover it again
-            entry = self._entry(outcome.intent, pack(outcome.intent, self._store.commons))
+            packed = pack(outcome.intent, self._store.commons)
+            entry = entry_of(State.SENDING, outcome.intent, packed, key=outcome.started_as.identity)
         try:
             await write.lane.put(entry)
         except JournalError as error:
@@ -309,13 +312,6 @@ class ClientJournal:
                     self._removed = frozenset()
         finally:
             self._removed, self._remover = frozenset(), None
-
-    @staticmethod
-    def _entry(intent: Intent, packed: Packed) -> Entry:
-        return Entry(
-            key=intent.identity, state=State.SENDING, operation=intent.operation, common=packed.common,
-            intent=packed.text,
-        )  # fmt: skip
 
     # --- what others have left
 

@@ -28,7 +28,7 @@ from invsvc_async.durable.intents import Packed, pack
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.last_writes import left_by
 from invsvc_async.durable.leases import dead, living, member_of
-from invsvc_async.durable.records import done_entry
+from invsvc_async.durable.records import done_entry, entry_of
 from invsvc_async.durable.restored import IS_OPEN
 from invsvc_async.durable.scripts import COMMONS
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -293,9 +293,7 @@ class KeyedRun:
     def entry(self, state: State, intent: Intent, packed: Packed | None = None) -> Entry:
         """Return the entry of *intent*, whose packed form may be known."""
         packed = packed or pack(intent, self.claims.store.commons)
-        return Entry(
-            state=state, operation=intent.operation, common=packed.common, intent=packed.text, **self._known()
-        )
+        return entry_of(state, intent, packed, **self._known())
 
     def _known(self) -> dict[str, Any]:  # Any: fields of Entry
         return {"seq": self.seq, "key": self.name, "thing": self.thing, "digest": self.digest}

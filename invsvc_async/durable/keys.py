@@ -437,19 +437,18 @@ class Keys:
     # --- back from an entry
 
     async def _intent(self, entry: Entry) -> Intent:
-        await self._load(entry)
-        return intent_of(replace(entry, key=key_in(entry.key)), self.store.commons)
+        return intent_of(await self._readable(entry), self.store.commons)
 
-    async def _load(self, entry: Entry) -> None:
-        """Load the common part of an intent, which another process may have stored."""
+    async def _readable(self, entry: Entry) -> Entry:
+        """Return *entry* under the user's key; load its common part if another process has stored that."""
         if entry.common is not None and entry.common not in self.store.commons.texts:
             await self.store.entries("e.seq = $1", entry.seq)
+        return replace(entry, key=key_in(entry.key))
 
     async def _outcome(self, found: Found) -> Outcome[Any]:
         """Return the outcome of an entry that is done."""
         entry = found.entry
-        await self._load(entry)
-        outcome = outcome_of(replace(entry, key=key_in(entry.key)), self.store.commons)
+        outcome = outcome_of(await self._readable(entry), self.store.commons)
         if '"had":"returned"' in (entry.outcome or ""):
             # The run that made a webhook notes soon after that it returned its secret.
             latest: Found | None = found

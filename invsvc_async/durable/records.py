@@ -43,7 +43,14 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
 
 __all__ = ["Record", "done_entry", "encoded", "is_answered", "may_be_sent", "record_of", "verdict_record"]
-__all__ += ["intent_of", "outcome_of", "verdict_and_record", "verdict_of_lost", "verdict_of_unfit"]
+__all__ += [
+    "entry_of",
+    "intent_of",
+    "outcome_of",
+    "verdict_and_record",
+    "verdict_of_lost",
+    "verdict_of_unfit",
+]
 
 _outbox_log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
@@ -155,7 +162,15 @@ def verdict_record(outcome: Outcome[object]) -> str:
     try:
         return encoded(record)
     except (ValueError, TypeError, RecursionError):  # text that UTF-8 cannot encode, or nested too deeply
-        return encoded(_encodable(record))
+        plain = (record.error or {}).items()
+        texts = {name: _text(each) for name, each in plain if isinstance(each, (str, int, float))}
+        record.value, record.why, record.error = None, _text(record.why), texts or None
+        return encoded(record)
+
+
+def entry_of(state: State, intent: Intent, packed: Packed, **known: Any) -> Entry:
+    """Return the entry of *intent*, of which *packed* is the stored form; *known* are other fields of it."""
+    return Entry(state=state, operation=intent.operation, common=packed.common, intent=packed.text, **known)
 
 
 def done_entry(outcome: AnyOutcome, sent: Packed | None, commons: Commons, **known: Any) -> Entry:
@@ -165,10 +180,8 @@ def done_entry(outcome: AnyOutcome, sent: Packed | None, commons: Commons, **kno
     *sent* is its intent as it was stored before the last send.
     """
     packed = sent if sent is not None and is_answered(outcome) else pack(outcome.intent, commons)
-    return Entry(
-        state=State.DONE, operation=outcome.started_as.operation, common=packed.common, intent=packed.text,
-        verdict=outcome.verdict.value, outcome=verdict_record(outcome), **known,
-    )  # fmt: skip
+    known |= {"verdict": outcome.verdict.value, "outcome": verdict_record(outcome)}
+    return entry_of(State.DONE, outcome.started_as, packed, **known)
 
 
 # --- back to an outcome
@@ -292,14 +305,6 @@ def _plain(value: object) -> Wire:
         return unstructure(value)
     except (InvsvcError, TypeError, ValueError, RecursionError):
         return None
-
-
-def _encodable(record: Record) -> Record:
-    """Leave out what JSON cannot express, and replace characters that UTF-8 cannot."""
-    record.value, record.why = None, _text(record.why)
-    plain = (record.error or {}).items()
-    record.error = {name: _text(each) for name, each in plain if isinstance(each, (str, int, float))} or None
-    return record
 
 
 def _text(plain: Any) -> Any:  # Any: text, or a number
