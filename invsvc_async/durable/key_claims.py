@@ -423,12 +423,6 @@ class Claims:
         with suppress(JournalError):
             await self.store.rows(_HEARD, [seq])
 
-    async def forget(self, name: str) -> bool:
-        """Delete the entry of a key, unless it may have been sent and has no verdict; return whether."""
-        deleted: set[int] = set()  # by all tries
-        await self.store.run(partial(_forget, name, deleted))
-        return bool(deleted)
-
     # --- waiting
 
     async def until_closed(self, waiting: Awaitable[object]) -> None:
@@ -544,11 +538,3 @@ def _take(seq: int, before: int, to: int, mine: Lane, silence: float) -> Script[
     if not moved:  # unless an earlier try has done it, whose reply was lost
         moved = yield _TAKEN, (seq, to)
     return (before == ENDED or (bool(owners) and owner is None)) if moved else None
-
-
-def _forget(name: str, deleted: set[int]) -> Script[None]:
-    for seq, state in (yield "SELECT seq, state FROM {s}entries WHERE key = $1 {update}", (name,)):
-        if state != State.SENDING:
-            yield "DELETE FROM {s}entries WHERE seq = $1", (seq,)
-            yield _HEARD, ([seq],)
-            deleted.add(seq)

@@ -157,7 +157,7 @@ class Keys:
             JournalError: It may have been sent, and has no verdict.
         """
         name = await self._name(key, team)
-        if await self.claims.forget(name):
+        if await Entries(self.store).drop(name):
             return True
         if (found := await self.claims.look(name)) is not None:
             raise JournalError(

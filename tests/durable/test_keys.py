@@ -24,7 +24,9 @@ from invsvc_async import (
     ValidationFailedError,
     Verdict,
 )
+from invsvc_async.client import options_of
 from invsvc_async.durable import key_claims
+from invsvc_async.durable.entries import JournalEntries
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
 from tests.durable.writing import create, cut_off, rename
@@ -202,6 +204,27 @@ async def test_unknown_one_is_settled_again_and_forgotten(service, address):
         assert not await client.forget("k")
         assert not (await write(client).outcome()).replayed
     assert service.arrivals("webhooks.create") == 2
+
+
+@pytest.mark.parametrize("then", ["run", "forget"])
+async def test_unknown_one_that_people_retry_is_settled_first(service, address, then):
+    """It may have had an effect: it is not sent before that is known, and its key is not forgotten."""
+    service.script("webhooks.create", "apply, then 500")
+    async with client_of(service, journal=address) as client:
+        write = client.write("POST", "/webhooks", json=HOOK).keyed("k")
+        assert (await write.outcome()).verdict is Verdict.UNKNOWN
+        session = options_of(client).session
+    entries = JournalEntries(str(address), session)
+    await entries.open()
+    assert len(await entries.do_again([await entries.named("k")])) == 1
+    await entries.aclose()
+    async with client_of(service, journal=address) as client:
+        if then == "forget":
+            with pytest.raises(JournalError, match="may have been sent"):
+                await client.forget("k")
+        again = client.write("POST", "/webhooks", json=HOOK).keyed("k")
+        assert (await again.outcome()).verdict is Verdict.UNKNOWN
+    assert service.arrivals("webhooks.create") == 1
 
 
 async def test_unknown_one_that_proves_absent_is_sent(service, address):
