@@ -277,7 +277,8 @@ class Keys:
             return None if gone is None else await self._again(run, spec, entry, gone=gone)
         if waited or verdict in _FINAL:
             return _replayed(spec, await self._outcome(found))
-        state = State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO
+        may_be_sent = verdict == Verdict.UNKNOWN or await self.doubts.has(entry)
+        state = State.SENDING if may_be_sent else State.TO_DO
         if not await self.claims.reopen(found, state, run.lane):  # another run has it
             return None
         return await self._again(run, spec, replace(entry, state=state), gone=False)
@@ -287,7 +288,7 @@ class Keys:
         run.seq = entry.seq
         await self.claims.note_taker(run)
         run.overtaken = run.thing is not None and await self._after_earlier(run, entry.place)
-        if entry.state is State.TO_DO:
+        if entry.state is State.TO_DO and not await self.doubts.has(entry):
             return await self._first(run, spec)
         return await self._driven(run, await self._left(run, entry, gone=gone, spec=spec))
 
@@ -296,7 +297,7 @@ class Keys:
     ) -> Driver[Any]:
         """Return a run that goes on with what may have been sent; without *spec*, it only reads."""
         intent = await self._intent(entry)
-        if entry.seq <= await self.doubts.through():
+        if await self.doubts.has(entry):
             intent = in_doubt(intent)
         newest = False if run.overtaken else None if self.journal.is_shared else intent.newest
         intent = attrs.evolve(intent, newest=newest)

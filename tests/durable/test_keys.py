@@ -213,11 +213,7 @@ async def test_unknown_one_that_people_retry_is_settled_first(service, address, 
     async with client_of(service, journal=address) as client:
         write = client.write("POST", "/webhooks", json=HOOK).keyed("k")
         assert (await write.outcome()).verdict is Verdict.UNKNOWN
-        session = options_of(client).session
-    entries = JournalEntries(str(address), session)
-    await entries.open()
-    assert len(await entries.do_again([await entries.named("k")])) == 1
-    await entries.aclose()
+    await retry(client, address, "k")
     async with client_of(service, journal=address) as client:
         if then == "forget":
             with pytest.raises(JournalError, match="may have been sent"):
@@ -560,6 +556,34 @@ async def test_journal_that_was_put_back_from_a_copy(service, tmp_path):
         assert (await create(client, "new", url="https://n.example/").outcome()).applied
     async with client_of(service, journal=path) as client:
         assert (await create(client, "newer", url="https://n.example/2").outcome()).applied
+
+
+@pytest.mark.parametrize("retried", [False, True])
+async def test_refused_write_in_a_journal_that_was_put_back_from_a_copy(service, tmp_path, retried):
+    """It may have been done anew since the copy was made: it is not sent once more, whatever reads show."""
+    path, copy = tmp_path / "calls.db", tmp_path / "copy"
+    service.script("webhooks.create", "400")
+    async with client_of(service, journal=path) as client:
+        assert (await create(client).outcome()).verdict is Verdict.REFUSED
+    if retried:
+        await retry(client, path, "k")
+    shutil.copy(path, copy)
+    async with client_of(service, journal=path) as client:
+        assert (await create(client).outcome()).applied
+    for file in tmp_path.glob("calls.db-*"):
+        file.unlink()
+    copy.replace(path)
+    async with client_of(service, journal=f"{path}?complete=true") as client:
+        again = await create(client).outcome()
+    assert (again.verdict, service.arrivals("webhooks.create")) == (Verdict.UNKNOWN, 2)
+
+
+async def retry(client, address, key):
+    """Mark a write as to be done again, as people do."""
+    entries = JournalEntries(str(address), options_of(client).session)
+    await entries.open()
+    assert len(await entries.do_again([await entries.named(key)])) == 1
+    await entries.aclose()
 
 
 @pytest.mark.parametrize("knows", ["the clock", "nothing"])
