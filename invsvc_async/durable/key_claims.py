@@ -19,7 +19,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import attrs
-import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.concurrency.deadline import set_within
@@ -160,13 +159,7 @@ class Found(NamedTuple):
     untold: int
 
 
-class _Made(msgspec.Struct, frozen=True):
-    """An entry that was inserted: its number, and whether its run is next."""
-
-    seq: int
-    is_next: bool
-
-
+_Made: TypeAlias = tuple[int, bool]  # an entry that was inserted: its number, and whether its run is next
 _Asked: TypeAlias = "tuple[KeyedRun, Entry, asyncio.Future[Found | _Made | None]]"
 
 
@@ -334,7 +327,7 @@ class Claims:
             if isinstance(made, Found):
                 return made
             if made is not None:
-                run.seq, run.is_next = made.seq, made.is_next
+                run.seq, run.is_next = made
                 return None
             # It was inserted by somebody else while the statement ran; or the lane is lost.
             if not await self.store.rows(_MINE, run.lane.number, run.lane.token):
@@ -360,8 +353,8 @@ class Claims:
                     result = made.get(name)
                     if not future.done():
                         future.set_result(result)
-                    elif isinstance(result, _Made):  # its run was cancelled meanwhile
-                        await self.free(result.seq, run.lane)
+                    elif result is not None and not isinstance(result, Found):  # its run was cancelled
+                        await self.free(result[0], run.lane)
         finally:
             self._claiming = None
 
@@ -376,7 +369,7 @@ class Claims:
         await cast("PostgresStore", store).store_commons()
         found = await store.rows(_CLAIM, store.silence, rows, lane.number, lane.token)
         return {
-            key: _Made(made, is_next) if made is not None else _found_in(row)
+            key: (made, is_next) if made is not None else _found_in(row)
             for key, made, is_next, row in found
             if made is not None or row is not None
         }
@@ -415,8 +408,7 @@ class Claims:
     async def note_taker(self, run: KeyedRun) -> None:
         """Note who returns the secret of a new webhook."""
         if run.taker is not None:
-            row = run.seq, run.taker
-            await self.store.rows(_TAKER, [row])
+            await self.store.rows(_TAKER, [(run.seq, run.taker)])
 
     async def note_heard(self, seq: int) -> None:
         """Note that a secret was returned. If that cannot be stored, later runs call it lost."""
@@ -518,7 +510,7 @@ def _insert(
             late = {seq for (seq,) in (yield _NOT_YET, ([*made.values()], lane.number))}
     if takers := [(made[row[0]], row[-1]) for row in rows if row[0] in made and row[-1] is not None]:
         yield _TAKER, (takers,)
-    result: dict[str, Found | _Made] = {key: _Made(seq, seq not in late) for key, seq in made.items()}
+    result: dict[str, Found | _Made] = {key: (seq, seq not in late) for key, seq in made.items()}
     if others := [row[0] for row in rows if row[0] not in made]:
         for row in (yield _LOOK, (silence, others)):
             found = _found_in(row)
