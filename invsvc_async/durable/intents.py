@@ -27,10 +27,8 @@ from invsvc_async.reconcile import json_form
 from invsvc_async.reconcile.intent import Intent, Sent, SentEnd
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
-__all__ = [
-    "Commons", "Packed", "in_doubt", "not_overtaken", "pack", "seen_undone", "unpack", "was_seen_undone",
-    "without_lost_sends",
-]  # fmt: skip
+__all__ = ["Commons", "Packed", "as_new", "in_doubt", "not_overtaken", "pack", "unpack"]
+__all__ += ["seen_undone", "was_seen_undone", "without_lost_sends"]
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -137,6 +135,11 @@ def not_overtaken(text: str) -> str:
     return msgspec.json.encode(own).decode()
 
 
+def as_new(intent: Intent, sent: tuple[Sent, ...] = ()) -> Intent:
+    """Return *intent* as that of a new write; *sent* are sends that provably had no effect."""
+    return attrs.evolve(intent, sent=sent, bounds=None, baseline=None, newest=None, nonce=token_hex(8))
+
+
 def without_lost_sends(intent: Intent) -> Intent:
     """
     Return *intent* to be sent as a new write, if ``seen_undone`` was all its doubt.
@@ -147,8 +150,7 @@ def without_lost_sends(intent: Intent) -> Intent:
     seen = [each for each in intent.sent if _is_seen(each)][:1]
     if not seen:
         return intent
-    ends = tuple(attrs.evolve(each, end=SentEnd(kind="not applied")) for each in seen)
-    return attrs.evolve(intent, sent=ends, bounds=None, baseline=None, newest=None, nonce=token_hex(8))
+    return as_new(intent, tuple(attrs.evolve(each, end=SentEnd(kind="not applied")) for each in seen))
 
 
 def in_doubt(intent: Intent, earliest: float | None = None) -> Intent:

@@ -32,7 +32,6 @@ import asyncio
 import time
 from contextlib import contextmanager
 from functools import partial
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
@@ -41,7 +40,7 @@ from msgspec.structs import replace
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import LostLaneError, State
-from invsvc_async.durable.intents import in_doubt
+from invsvc_async.durable.intents import as_new, in_doubt
 from invsvc_async.durable.key_claims import ENDED, FREED, Claims, KeyedRun, KeyTakenError
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
 from invsvc_async.durable.last_writes import LastWrite, learn
@@ -61,7 +60,7 @@ from invsvc_async.writes.new_intent import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Mapping
+    from collections.abc import Awaitable, Generator, Mapping
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.journal import ClientJournal
@@ -193,7 +192,7 @@ class Keys:
                 turn.lock.release()
 
     @contextmanager
-    def _turn_of(self, name: str) -> Iterator[_Turn]:
+    def _turn_of(self, name: str) -> Generator[_Turn]:
         turn = self._turns.setdefault(name, _Turn())
         turn.users += 1
         try:
@@ -277,8 +276,7 @@ class Keys:
             return None if gone is None else await self._again(run, spec, entry, gone=gone)
         if waited or verdict in _FINAL:
             return _replayed(spec, await self._outcome(found))
-        may_be_sent = verdict == Verdict.UNKNOWN or await self.doubts.has(entry)
-        state = State.SENDING if may_be_sent else State.TO_DO
+        state = State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO
         if not await self.claims.reopen(found, state, run.lane):  # another run has it
             return None
         return await self._again(run, spec, replace(entry, state=state), gone=False)
@@ -338,10 +336,7 @@ class Keys:
                 await self.doubts.check()
                 await self._after_earlier(run, run.seq)
                 return await self._driven(run, new_run(spec))
-        intent = attrs.evolve(
-            spec.resumes, sent=(), bounds=None, baseline=None, newest=None, nonce=token_hex(8),
-            policy=spec.policy,
-        )  # fmt: skip
+        intent = attrs.evolve(as_new(spec.resumes), policy=spec.policy)
         return await self._driven(run, Driver(spec, intent))  # the body has its tag already
 
     async def _driven(self, run: KeyedRun, driver: Driver[Any]) -> Driver[Any]:

@@ -588,7 +588,8 @@ async def retry(client, address, key):
 @pytest.mark.parametrize("knows", ["the clock", "nothing"])
 async def test_database_that_is_put_back_under_a_client(service, shared, knows):
     """The next write is not sent: the copy may lack its key. Those that it has are replayed."""
-    async with client_of(service, journal=shared) as client:
+    journal = shared.replace("silence=1", "silence=60")  # no sign of life finds it before
+    async with client_of(service, journal=journal) as client:
         await create(client, "before", url="https://b.example/")
         store = client._view.session.writes.journal._store
         store._place["timeline"] = "00000077"
