@@ -591,9 +591,12 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
     journal = shared.replace("silence=1", "silence=60")  # no sign of life finds it before
     async with client_of(service, journal=journal) as client:
         await create(client, "before", url="https://b.example/")
-        store = client._view.session.writes.journal._store
+        journal = client._view.session.writes.journal
+        store = journal._store
         store._place["timeline"] = "00000077"
         await store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
+        await until(lambda: not journal.keys.claims._tasks)  # they would connect again
+        assert await journal.keys.doubts.through() == 0  # as of the last connection
         connection = await asyncpg.connect(database().address)
         await connection.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
