@@ -593,10 +593,11 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
         await create(client, "before", url="https://b.example/")
         journal = client._view.session.writes.journal
         store = journal._store
+        await asyncio.sleep(0)  # what was told of the first one begins, and may connect
+        await until(lambda: not journal.keys.claims._tasks)
+        assert await journal.keys.doubts.through() == 0  # as of the last connection
         store._place["timeline"] = "00000077"
         await store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
-        await until(lambda: not journal.keys.claims._tasks)  # they would connect again
-        assert await journal.keys.doubts.through() == 0  # as of the last connection
         connection = await asyncpg.connect(database().address)
         await connection.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
