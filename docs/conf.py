@@ -51,7 +51,7 @@ ALIASES = """
 INNER = (
     r"invsvc_async\.(.*\.)?"
     r"(\w*Event|AsgiApp|Book|_?Body|Clock|D|Credential|Delivering|End|H|Items|M|Record|Request|Resource|ScriptedStore|Seeding|T|T_co"
-    r"|ClientOptions|HandlerOptions|_Settings)"
+    r"|ClientOptions|HandlerOptions)"
 )
 DESCRIBED_BY_PAGES = {f"invsvc_async.{name}" for name in ("errors", "models", "settings")}
 NOT_CONSTRUCTED = {f"invsvc_async.{name}" for name in ("Batch", "Outbox", "Pages", "Write")}

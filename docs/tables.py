@@ -15,13 +15,21 @@ def _shown(row: Operation) -> bool:
     return row.listed or row.name == "journeys.get"
 
 
+def section_of(row: Operation) -> str:
+    """Return the section of the specification."""
+    if not row.listed:
+        return "not in the list of operations"
+    resource = row.name.partition(".")[0]
+    return f"Endpoints, {'Spreadsheet import' if resource == 'sheets' else resource.capitalize()}"
+
+
 def operations() -> list[tuple[str, ...]]:
     """Return a row for each operation."""
     rows: list[tuple[str, ...]] = [("Operation", "Request", "Answer", "Needs", "Specification")]
     for row in filter(_shown, TABLE):
         result = f"list of `{row.result}`" if row.many else f"`{row.result}`"
         rows.append(
-            (f"`{row.name}`", f"`{row.method} {row.path}`", result, row.authority or "-", row.section)
+            (f"`{row.name}`", f"`{row.method} {row.path}`", result, row.authority or "-", section_of(row))
         )
     return rows
 

@@ -7,6 +7,7 @@ import os
 import re
 from contextlib import asynccontextmanager
 from functools import cached_property
+from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
@@ -76,6 +77,18 @@ _SETTINGS: dict[str, type] = {  # by the names in ClientOptions
     "reconcile": ReconcilePolicy,
     "names": ParameterNames,
 }
+
+
+def _resource(what: str) -> Any:  # Any: the attribute names the class
+    """Return a property for the resource of the attribute's name, which is imported at its first use."""
+
+    def made(client: Client) -> object:
+        module = import_module(f"invsvc_async.resources.{lazy.attrname}")
+        return getattr(module, str(lazy.attrname).capitalize())(client._view)
+
+    made.__doc__ = what
+    lazy = cached_property(made)
+    return lazy
 
 
 class Client:
@@ -195,11 +208,7 @@ class Client:
                 f"base_url: is not set. Set INVSVC_BASE_URL, or base_url in a profile of {FILE}."
             )
         if found.get("credential") is None:
-            found["credential"] = credential_from(
-                api_key=os.environ.get("INVSVC_API_KEY"),
-                oauth_token=os.environ.get("INVSVC_OAUTH_TOKEN"),
-                person_token=os.environ.get("INVSVC_PERSON_TOKEN"),
-            )
+            found["credential"] = credential_from(os.environ)
         return cls(**found)
 
     def __repr__(self) -> str:
@@ -242,61 +251,14 @@ class Client:
 
     # --- resources
 
-    @cached_property
-    def journeys(self) -> Journeys:
-        """Workflow graphs."""
-        from invsvc_async.resources.journeys import Journeys
-
-        return Journeys(self._view)
-
-    @cached_property
-    def invoices(self) -> Invoices:
-        """Invoice lists, and downloads from the tax authority."""
-        from invsvc_async.resources.invoices import Invoices
-
-        return Invoices(self._view)
-
-    @cached_property
-    def retentions(self) -> Retentions:
-        """Files of stamped retentions."""
-        from invsvc_async.resources.retentions import Retentions
-
-        return Retentions(self._view)
-
-    @cached_property
-    def teams(self) -> Teams:
-        """Teams and their table-database integration."""
-        from invsvc_async.resources.teams import Teams
-
-        return Teams(self._view)
-
-    @cached_property
-    def users(self) -> Users:
-        """Users and the caller's preferences."""
-        from invsvc_async.resources.users import Users
-
-        return Users(self._view)
-
-    @cached_property
-    def payments(self) -> Payments:
-        """Payment links and reminder operations."""
-        from invsvc_async.resources.payments import Payments
-
-        return Payments(self._view)
-
-    @cached_property
-    def sheets(self) -> Sheets:
-        """The spreadsheet import."""
-        from invsvc_async.resources.sheets import Sheets
-
-        return Sheets(self._view)
-
-    @cached_property
-    def webhooks(self) -> Webhooks:
-        """Webhooks: the URLs that events are delivered to."""
-        from invsvc_async.resources.webhooks import Webhooks
-
-        return Webhooks(self._view)
+    journeys: Journeys = _resource("Workflow graphs.")
+    invoices: Invoices = _resource("Invoice lists, and downloads from the tax authority.")
+    retentions: Retentions = _resource("Files of stamped retentions.")
+    teams: Teams = _resource("Teams and their table-database integration.")
+    users: Users = _resource("Users and the caller's preferences.")
+    payments: Payments = _resource("Payment links and reminder operations.")
+    sheets: Sheets = _resource("The spreadsheet import.")
+    webhooks: Webhooks = _resource("Webhooks: the URLs that events are delivered to.")
 
     # --- operations that the specification does not list
 
@@ -322,7 +284,7 @@ class Client:
 
         Spec: Endpoints.
         """
-        return await self._unlisted.read(method, path, params, json, team, options=options)
+        return await self._unlisted.read(locals())
 
     def write(
         self,
@@ -350,7 +312,7 @@ class Client:
 
         Spec: Endpoints.
         """
-        return self._unlisted.write(method, path, params, json, team, reader=reader, options=options)
+        return self._unlisted.write(locals())
 
     def write_from(self, line: Mapping[str, Any] | str | bytes) -> Write[Any]:  # Any: JSON, and as in `write`
         """
@@ -388,7 +350,7 @@ class Client:
 
         Spec: Endpoints, Invoices.
         """
-        return self._unlisted.download("GET", path, params, UNSET, team, options=options)
+        return self._unlisted.download({**locals(), "method": "GET", "json": UNSET})
 
     @cached_property
     def _unlisted(self) -> Unlisted:
@@ -592,24 +554,17 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
     except ValueError:  # whose text may be a part of a password that should not be there
         raise ConfigurationError("base_url: is not a URL. Check its host and port.") from None
     path = parts.path.rstrip("/")
-    problems = [
-        (
-            parts.scheme not in ("http", "https") or not host,
-            "must start with https:// (or http://) and name a host",
-        ),
-        (bool(parts.username or parts.password), "must not contain credentials (pass ApiKey(…) instead)"),
-        (
-            bool(parts.query or parts.fragment) or "?" in text or "#" in text,
-            "must not have a query or fragment",
-        ),
-        (not re.search(_VERSION, path), "must end in the version segment, such as https://host.example/v2"),
-        (
-            parts.scheme == "http" and not re.fullmatch(LOOPBACK, host or "") and not allow_insecure_http,
-            "is plain http to another machine (use https, or allow_insecure_http=True)",
-        ),
-        (any(ord(char) <= 32 or ord(char) == 127 for char in text), "contains a space or control character"),
-    ]
-    wrong = [reason for found, reason in problems if found]
+    secure, web = parts.scheme == "https", parts.scheme in ("http", "https")
+    exposed = web and not (secure or allow_insecure_http or re.fullmatch(LOOPBACK, host or ""))
+    problems: dict[str, object] = {
+        "must start with https:// (or http://) and name a host": not web or not host,
+        "must not contain credentials (pass ApiKey(…) instead)": parts.username or parts.password,
+        "must not have a query or fragment": "?" in text or "#" in text,
+        "must end in the version segment, such as https://host.example/v2": not re.search(_VERSION, path),
+        "is plain http to another machine (use https, or allow_insecure_http=True)": exposed,
+        "contains a space or control character": any(ord(char) <= 32 or ord(char) == 127 for char in text),
+    }
+    wrong = [reason for reason, found in problems.items() if found]
     if wrong:
         raise ConfigurationError(f"base_url: {'; '.join(wrong)}")
     netloc = f"[{host}]" if host and ":" in host else host

@@ -18,37 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-__all__ = [
-    "AuthenticationError",
-    "BatchStoppedError",
-    "ConfigurationError",
-    "ConflictError",
-    "CursorStalledError",
-    "DeadlineExceededError",
-    "EventError",
-    "FieldError",
-    "FileEncodingError",
-    "FilterNotHonouredError",
-    "InvalidRequestError",
-    "InvsvcError",
-    "JournalError",
-    "KeyConflictError",
-    "MalformedEventError",
-    "NotFoundError",
-    "NotSentError",
-    "PagingError",
-    "PermissionDeniedError",
-    "RateLimitedError",
-    "ResponseLostError",
-    "ServerError",
-    "ServiceError",
-    "SignatureMismatchError",
-    "SignatureMissingError",
-    "TransportError",
-    "UnauthenticatedEventError",
-    "UnreadableResponseError",
-    "ValidationFailedError",
-]
+__all__ = ["AuthenticationError", "BatchStoppedError", "ConfigurationError", "ConflictError"]
+__all__ += ["CursorStalledError", "DeadlineExceededError", "EventError", "FieldError", "FileEncodingError"]
+__all__ += ["FilterNotHonouredError", "InvalidRequestError", "InvsvcError", "JournalError"]
+__all__ += ["KeyConflictError", "MalformedEventError", "NotFoundError", "NotSentError", "PagingError"]
+__all__ += ["PermissionDeniedError", "RateLimitedError", "ResponseLostError", "ServerError", "ServiceError"]
+__all__ += ["SignatureMismatchError", "SignatureMissingError", "TransportError", "UnauthenticatedEventError"]
+__all__ += ["UnreadableResponseError", "ValidationFailedError"]
 _OF_WRITES = "AmbiguousWriteError SecretLostError WriteError WriteNotAppliedError WriteSupersededError"
 if not TYPE_CHECKING:
     __all__ += list(_OF_WRITES.split())
@@ -64,13 +40,6 @@ _SECRET = rb'("secret"\s*:\s*")(?:[^"\\]|\\.)*'
 def _redacted(raw: bytes) -> bytes:
     """Return the first 64 KiB of a body without webhook secrets, since errors are logged and pickled."""
     return re.sub(_SECRET, rb"\1***", raw[:65536])
-
-
-def _restore(cls: type[InvsvcError], args: tuple[object, ...], state: dict[str, object]) -> InvsvcError:
-    error = cls.__new__(cls)
-    error.args = args
-    error.__dict__.update(state)
-    return error
 
 
 def without_frames(error: E) -> E:
@@ -120,7 +89,8 @@ class InvsvcError(Exception):
         return "".join(char if char.isprintable() else "\ufffd" for char in re.sub(r"\s+", " ", text))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore, (type(self), self.args, self.__dict__.copy())
+        # Not by the arguments of its class, which are not in ``args``.
+        return type(self).__new__, (type(self), *self.args), self.__dict__.copy()
 
 
 class ConfigurationError(InvsvcError):

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tomllib
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from invsvc_async.errors import ConfigurationError
 from invsvc_async.settings import ParameterNames, ReconcilePolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["FILE", "from_environment", "with_profile", "write_profile"]
 
@@ -28,6 +29,7 @@ FILE = "invsvc.toml"
 _TOP = ("default_profile", "profiles")
 _TYPE_NAMES = {str: "a string", bool: "true or false", dict: "a table"}
 _BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key without quotes
+_CLASSES: dict[str, type[Any]] = {"names": ParameterNames, "reconcile": ReconcilePolicy}
 _KEYS = {"base_url": str, "team": str, "allow_insecure_http": bool, "names": dict, "reconcile": dict}
 
 
@@ -41,36 +43,33 @@ def from_environment(
         ConfigurationError: The profile does not exist, or the file has an invalid setting.
     """
     found = _from_file(environment, profile or environment.get("INVSVC_PROFILE"))
-    if environment.get("INVSVC_BASE_URL"):
-        found["base_url"] = environment["INVSVC_BASE_URL"]
-    for name in ("team", "journal"):
-        if environment.get(f"INVSVC_{name.upper()}"):
-            found[name] = environment[f"INVSVC_{name.upper()}"]
+    for name in ("base_url", "team", "journal"):
+        if value := environment.get(f"INVSVC_{name.upper()}"):
+            found[name] = value
     return found
 
 
 def _from_file(environment: Mapping[str, str], profile: str | None) -> dict[str, Any]:
     elsewhere = environment.get("INVSVC_CONFIG")
     path = Path(elsewhere or FILE)
-    if not path.is_file():
-        if elsewhere:
-            raise ConfigurationError(f"INVSVC_CONFIG: {path} is not a file. Correct the path, or unset it.")
-        if profile:
-            raise ConfigurationError(
-                f"profile {profile!r} was requested, but {path} does not exist. "
-                "Create it, or unset INVSVC_PROFILE."
-            )
+    if path.is_file():
+        whole = _parsed(_read(path), str(path))
+        name, profiles = profile or whole.get("default_profile"), whole.get("profiles", {})
+        if name is None:
+            return {}
+        profiles = profiles if isinstance(profiles, dict) else {}
+        found = profiles.get(name) if isinstance(name, str) else None
+        if isinstance(found, dict):
+            return _checked(found, f"{path}, profile {name!r}")
+        wrong = f"{path}: has no profile {name!r}. Known profiles: {', '.join(profiles) or 'none'}."
+    elif elsewhere:
+        wrong = f"INVSVC_CONFIG: {path} is not a file. Correct the path, or unset it."
+    elif profile:
+        wrong = f"profile {profile!r} was requested, but {path} does not exist. "
+        wrong += "Create it, or unset INVSVC_PROFILE."
+    else:
         return {}
-    whole = _parsed(_read(path), str(path))
-    profiles = whole.get("profiles", {})
-    name = profile or whole.get("default_profile")
-    if name is None:
-        return {}
-    found = profiles.get(name) if isinstance(profiles, dict) and isinstance(name, str) else None
-    if not isinstance(found, dict):
-        known = ", ".join(profiles) if isinstance(profiles, dict) and profiles else "none"
-        raise ConfigurationError(f"{path}: has no profile {name!r}. Known profiles: {known}.")
-    return _checked(found, f"{path}, profile {name!r}")
+    raise ConfigurationError(wrong)
 
 
 def _read(path: Path) -> str:
@@ -85,39 +84,32 @@ def _parsed(text: str, place: str) -> dict[str, Any]:
         whole = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # huge numbers and deep nesting, among others
         raise ConfigurationError(f"{place}: cannot be read: {error}") from None
-    if unknown := [key for key in whole if key not in _TOP]:
-        raise ConfigurationError(f"{place}: {', '.join(unknown)} not allowed. Use only {' and '.join(_TOP)}.")
+    _check_keys(whole, _TOP, place)
     return whole
+
+
+def _check_keys(found: Iterable[str], known: Iterable[str], place: str, hint: str = "") -> None:
+    if unknown := [key for key in found if key not in known]:
+        wrong = f"{place}: {', '.join(unknown)} not allowed. Use only {', '.join(known)}{hint}."
+        raise ConfigurationError(wrong)
 
 
 def _checked(found: dict[str, Any], place: str) -> dict[str, Any]:
     """Return the settings of a profile; reject all unknown keys, tokens among them."""
-    if unknown := [key for key in found if key not in _KEYS]:
-        raise ConfigurationError(
-            f"{place}: {', '.join(unknown)} not allowed. Use only {', '.join(_KEYS)}; "
-            "tokens belong in the environment."
-        )
+    _check_keys(found, _KEYS, place, "; tokens belong in the environment")
     for key, value in found.items():
         if not isinstance(value, _KEYS[key]):
             raise ConfigurationError(f"{place}: {key} must be {_TYPE_NAMES[_KEYS[key]]}. Correct it.")
     settings = dict(found)
-    for key, cls in (("names", ParameterNames), ("reconcile", ReconcilePolicy)):
+    for key, cls in _CLASSES.items():
         if key in settings:
-            settings[key] = _build(cls, settings[key], f"{place}, {key}")
+            values, within = settings[key], f"{place}, {key}"
+            _check_keys(values, sorted(each.name for each in attrs.fields(cls)), within)
+            try:  # TOML has no null, so an empty string disables a name
+                settings[key] = cls(**{name: each if each != "" else None for name, each in values.items()})
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{within}: {error}") from None
     return settings
-
-
-def _build(cls: type[Any], values: dict[str, Any], place: str) -> Any:  # Any: one of two settings classes
-    known = {each.name for each in attrs.fields(cls)}
-    unknown = sorted(set(values) - known)
-    if unknown:
-        raise ConfigurationError(
-            f"{place}: unknown setting {', '.join(unknown)}. Use only {', '.join(sorted(known))}."
-        )
-    try:  # TOML has no null, so an empty string disables a name
-        return cls(**{name: None if value == "" else value for name, value in values.items()})
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{place}: {error}") from None
 
 
 def write_profile(environment: Mapping[str, str], name: str, settings: dict[str, Any]) -> Path:
@@ -168,11 +160,8 @@ def with_profile(text: str, name: str, settings: dict[str, Any], place: str = FI
             table = profiles.setdefault(name, {})
             (table.setdefault(part, {}) if part else table).update(values)
             text = _with_values(text, ["profiles", name, *([part] if part else [])], values)
-    try:
-        if tomllib.loads(text) == whole:
-            return text
-    except ValueError:
-        pass
+    if _loaded(text) == whole:
+        return text
     raise ConfigurationError(
         f"{where}: has a form that is not changed here, such as an inline table. Set yourself: {settings}."
     )
@@ -182,7 +171,8 @@ def _with_values(text: str, path: list[str], values: dict[str, Any]) -> str:
     """Return *text* with *values* in the table *path*, if it is in the usual form; the caller checks that."""
     lines = text.rstrip("\n").split("\n")
     heads = [at for at, line in enumerate(lines) if line.lstrip().startswith("[")]
-    begin = next((at for at in heads if _is_header(lines[at], path)), None)
+    header: dict[str, Any] = reduce(lambda table, key: {key: table}, reversed(path), {})
+    begin = next((at for at in heads if _loaded(lines[at]) == header), None)
     if begin is None:
         begin = len(lines) + 1
         lines += ["", f"[{'.'.join(key if _BARE.fullmatch(key) else _quoted(key) for key in path)}]"]
@@ -200,14 +190,11 @@ def _with_values(text: str, path: list[str], values: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _is_header(line: str, path: list[str]) -> bool:
-    table: dict[str, Any] = {}
-    for key in reversed(path):
-        table = {key: table}
+def _loaded(text: str) -> dict[str, Any] | None:
     try:
-        return tomllib.loads(line) == table
+        return tomllib.loads(text)
     except ValueError:
-        return False
+        return None
 
 
 def _quoted(value: object) -> str:

@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast
 
 import attrs
 
@@ -31,6 +31,7 @@ _MOST = sys.float_info.max  # an integer above it cannot be added to a time
 # The folders below `client` cannot import Client, so this is untyped; `readers.Reader` has the types.
 AnyReader: TypeAlias = "Callable[[Any, Any], Awaitable[Any]]"
 OnSecret: TypeAlias = "Callable[[str, Any], Awaitable[None] | None]"  # the same; of a key and a Webhook
+Check: TypeAlias = "Callable[[object, Any, object], None]"  # of a field; Any: an attribute of attrs
 
 # Stands for a user-supplied journey reader in a stored intent.  Any: used in place of a reader
 JOURNEY_READER: Any = "journey_reader"
@@ -41,21 +42,31 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
 
 
-def _positive(_settings: object, field: attrs.Attribute[float], value: object) -> None:
-    if not is_number(value) or value <= 0:
-        raise ConfigurationError(f"{field.name}: must be a number of seconds above 0, not {value!r}.")
+def _must(be: str, fits: Callable[[Any], bool]) -> Check:
+    """Return a validator whose error says what the value must *be*."""
 
-
-def _not_negative(_settings: object, field: attrs.Attribute[float], value: object) -> None:
-    if not is_number(value) or value < 0:
-        raise ConfigurationError(f"{field.name}: must be a number, 0 or above, not {value!r}.")
-
-
-def _count(least: int) -> Callable[[object, attrs.Attribute[int], object], None]:
-    def check(_settings: object, field: attrs.Attribute[int], value: object) -> None:
-        check_count(field.name, value, least=least)
+    def check(_settings: object, field: attrs.Attribute[Any], value: object) -> None:
+        if not fits(value):
+            raise ConfigurationError(f"{field.name}: must be {be}, not {value!r}.")
 
     return check
+
+
+_positive = _must("a number of seconds above 0", lambda value: is_number(value) and value > 0)
+_not_negative = _must("a number, 0 or above", lambda value: is_number(value) and value >= 0)
+_flag = _must("true or false", lambda value: isinstance(value, bool))
+_resend = _must("'proven' or 'never'", ("proven", "never").__contains__)
+_journey_reader = _must(
+    "'journeys.get', None or an async callable",
+    lambda value: value in (None, "journeys.get", JOURNEY_READER) or callable(value),
+)
+_name = _must(
+    "a parameter name or None", lambda value: value is None or (isinstance(value, str) and value != "")
+)
+
+
+def _count(least: int) -> Check:
+    return lambda _settings, field, value: check_count(field.name, value, least=least)
 
 
 def check_count(name: str, value: object, *, least: int) -> None:
@@ -94,52 +105,8 @@ def check_on_secret(on_secret: object) -> None:
         raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")
 
 
-def _resend(_settings: object, _field: object, value: object) -> None:
-    if value not in ("proven", "never"):
-        raise ConfigurationError(f"resend: must be 'proven' or 'never', not {value!r}.")
-
-
-def _flag(_settings: object, field: attrs.Attribute[bool], value: object) -> None:
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{field.name}: must be true or false, not {value!r}.")
-
-
-def _journey_reader(_settings: object, _field: object, value: object) -> None:
-    if value not in (None, "journeys.get", JOURNEY_READER) and not callable(value):
-        raise ConfigurationError(
-            f"journey_reader: must be 'journeys.get', None or an async callable, not {value!r}."
-        )
-
-
-class _Settings:
-    """Equality and repr by the fields.  Code generated for each class would slow the import."""
-
-    __slots__ = ()
-
-    if TYPE_CHECKING:
-        __attrs_attrs__: ClassVar[tuple[attrs.Attribute[Any], ...]]
-
-    def _values(self) -> tuple[object, ...]:
-        return tuple(getattr(self, field.name) for field in attrs.fields(type(self)))
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return self._values() == other._values()
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._values()))
-
-    def __repr__(self) -> str:
-        shown = (
-            f"{field.name}={(field.repr if callable(field.repr) else repr)(value)}"
-            for field, value in zip(attrs.fields(type(self)), self._values(), strict=True)
-        )
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class Timeouts(_Settings):
+@attrs.frozen(kw_only=True)
+class Timeouts:
     """
     Time limits in seconds: of one attempt, of connecting, and of a whole call with its retries.
 
@@ -174,7 +141,7 @@ def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
     headers: dict[str, str] = {}
     taken = f"{_SET_BY_CLIENT} {_SET_FOR_CALLS if of_call else ''}".split()
     for name, value in cast("Mapping[object, object]", given).items():
-        if not isinstance(name, str) or not isinstance(value, str):
+        if not (isinstance(name, str) and isinstance(value, str)):
             raise ConfigurationError("headers and user_agent: names and values must be strings")
         if not re.fullmatch(_HEADER_NAME, name):  # it may be a value, by mistake, and so a secret
             raise ConfigurationError(
@@ -203,8 +170,8 @@ def _call_timeout(settings: object, field: attrs.Attribute[Any], value: object) 
         _positive(settings, field, value)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class CallOptions(_Settings):
+@attrs.frozen(kw_only=True)
+class CallOptions:
     """
     Options of one call, which every method of a resource takes as ``options=``.
 
@@ -230,8 +197,8 @@ class CallOptions(_Settings):
 CallOptions.__init__ = takes_secrets(CallOptions.__init__)  # type: ignore[method-assign]  # that of attrs
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class ReadRetries(_Settings):
+@attrs.frozen(kw_only=True)
+class ReadRetries:
     """
     Retries of reads: exponential backoff with full jitter; times in seconds.
 
@@ -247,8 +214,8 @@ class ReadRetries(_Settings):
     refund: float = attrs.field(default=0.1, validator=_not_negative)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class ReconcilePolicy(_Settings):
+@attrs.frozen(kw_only=True)
+class ReconcilePolicy:
     """
     How a write is settled if its answer cannot be trusted; all times in seconds.
 
@@ -304,8 +271,8 @@ def warn_if_never_sent_again(policy: ReconcilePolicy, timeouts: Timeouts) -> Non
         )
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class ParameterNames(_Settings):
+@attrs.frozen(kw_only=True)
+class ParameterNames:
     """
     Names of the query parameters that the specification does not name.
 
@@ -329,6 +296,4 @@ class ParameterNames(_Settings):
 
     def __attrs_post_init__(self) -> None:
         for field in attrs.fields(type(self)):
-            value: object = getattr(self, field.name)
-            if value is not None and (not isinstance(value, str) or not value):
-                raise ConfigurationError(f"{field.name}: must be a parameter name or None, not {value!r}.")
+            _name(self, field, getattr(self, field.name))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.context import Context
     from opentelemetry.metrics import Histogram, Meter, MeterProvider
-    from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
+    from opentelemetry.trace import Span, SpanContext, TracerProvider
 
     from invsvc_async.client import Client
     from invsvc_async.concurrency.clock import Clock
@@ -56,6 +56,8 @@ R = TypeVar("R")
 
 _REMEMBERED: Final = 10_000  # deliveries whose handlers' spans can be linked to
 _UNSETTLED: Final = "unsettled"  # verdict of a write cancelled in flight
+_SCOPE: Final = ("invsvc_async", __version__)
+_CONTEXT: Final = TraceContextTextMapPropagator()
 # seconds, from OpenTelemetry's semantic conventions
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
@@ -91,11 +93,10 @@ def instrument(
         raise ConfigurationError(
             "instrument: this client is already traced. Call it once; views are included."
         )
-    meter = metrics.get_meter("invsvc_async", __version__, meter_provider)
+    meter = metrics.get_meter(*_SCOPE, meter_provider)
     tracing = _Tracing(tracer_provider, meter, session.base_url)
-    session.on_attempt = _both(tracing.on_attempt, session.on_attempt)
-    session.on_decision = _both(tracing.on_decision, session.on_decision)
-    session.on_unsettled = _both(tracing.on_unsettled, session.on_unsettled)
+    for name in ("on_attempt", "on_decision", "on_unsettled"):
+        setattr(session, name, _both(getattr(tracing, name), getattr(session, name)))
     session.on_replay = tracing.on_replay
     session.on_call, session.trace = tracing.on_call, tracing.headers
     session.on_stream = partial(tracing.stream, clock=session.clock)
@@ -134,7 +135,7 @@ def instrument_receiver(
     """
     if receiver.on_delivery is not None:
         raise ConfigurationError("instrument_receiver: this receiver is already traced. Call it once.")
-    meter = metrics.get_meter("invsvc_async", __version__, meter_provider)
+    meter = metrics.get_meter(*_SCOPE, meter_provider)
     tracing = _Receiving(tracer_provider, meter)
     gauges = (("due", "{event}", "due"), ("late", "s", "late"), ("dead_letters", "{event}", "dead"))
     for name, unit, field in gauges:
@@ -149,10 +150,6 @@ def _waiting(receiver: Receiver, field: str, _options: object) -> Iterable[Obser
     return [] if backlog is None else [Observation(getattr(backlog, field))]
 
 
-def _tracer(provider: TracerProvider | None) -> Tracer:
-    return trace.get_tracer("invsvc_async", __version__, provider)
-
-
 def _histogram(meter: Meter, name: str, words: str) -> Histogram:
     return meter.create_histogram(name, "s", words, explicit_bucket_boundaries_advisory=_BUCKETS)
 
@@ -161,7 +158,7 @@ class _Receiving:
     """Hooks of one receiver."""
 
     def __init__(self, provider: TracerProvider | None, meter: Meter) -> None:
-        self.tracer = _tracer(provider)
+        self.tracer = trace.get_tracer(*_SCOPE, provider)
         self.answers = meter.create_counter("invsvc.events.answers", "{answer}", "Answers to deliveries.")
         self.answer_seconds = _histogram(
             meter, "invsvc.events.answer.duration", "Time from a delivery's headers to its answer."
@@ -171,7 +168,6 @@ class _Receiving:
         self._contexts: OrderedDict[bytes, SpanContext] = OrderedDict()
 
     async def on_delivery(self, body: bytes, running: Awaitable[Receipt]) -> Receipt:
-        """Trace one delivery."""
         with self.tracer.start_as_current_span("receive", kind=trace.SpanKind.CONSUMER) as span:
             digest = sha256(body).digest()
             first = self._contexts.setdefault(digest, context := span.get_span_context()) is context
@@ -189,17 +185,15 @@ class _Receiving:
             return receipt
 
     async def on_handling(self, handling: Handling, running: Awaitable[None]) -> None:
-        """Trace one call of a handler."""
         event = handling.event
         here = trace.get_current_span().get_span_context()
         context = self._contexts.get(sha256(event.raw).digest())
         links = [] if context is None or context.trace_id == here.trace_id else [trace.Link(context)]
         kind = _type_of(event)
         facts = {"invsvc.event.type": kind, "invsvc.handler": handling.handler}
-        started = self.tracer.start_span(f"handle {kind}", None, trace.SpanKind.CONSUMER, facts, links)
-        with trace.use_span(
-            started, end_on_exit=True, record_exception=False, set_status_on_exception=False
-        ) as span:
+        settings: dict[str, Any] = {"kind": trace.SpanKind.CONSUMER, "attributes": facts, "links": links}
+        settings |= {"record_exception": False, "set_status_on_exception": False}
+        with self.tracer.start_as_current_span(f"handle {kind}", **settings) as span:
             try:
                 await running
             except BaseException as error:
@@ -208,20 +202,17 @@ class _Receiving:
                 raise
 
     def answered(self, receipt: Receipt, seconds: float) -> None:
-        """Record an answer."""
         facts = {"http.response.status_code": receipt.status, "invsvc.outcome": receipt.outcome}
         self.answers.add(1, facts)
         self.answer_seconds.record(seconds, facts)
 
     def called(self, handling: Handling, seconds: float, error: BaseException | None) -> None:
-        """Record a call of a handler."""
         facts = {"invsvc.event.type": _type_of(handling.event), "invsvc.handler": handling.handler}
         if error is not None:
             facts["error.type"] = type(error).__name__
         self.call_seconds.record(seconds, facts)
 
     def ended(self, how: str) -> None:
-        """Record a lost lease or a dead letter."""
         self.ends.add(1, {"invsvc.end": how})
 
 
@@ -240,9 +231,6 @@ class _Call:
     verdict: str | None = None
 
 
-_CONTEXT: Final = TraceContextTextMapPropagator()
-
-
 _CALL: ContextVar[_Call | None] = ContextVar("invsvc_call", default=None)
 
 
@@ -256,7 +244,7 @@ class _Tracing:
     """Hooks of one session."""
 
     def __init__(self, provider: TracerProvider | None, meter: Meter, base_url: str) -> None:
-        self.tracer = _tracer(provider)
+        self.tracer = trace.get_tracer(*_SCOPE, provider)
         self.seconds = _histogram(meter, "http.client.request.duration", "Duration of HTTP client requests.")
         self.writes = meter.create_counter("invsvc.writes", "{write}", "Writes by verdict.")
         self.replays = meter.create_counter("invsvc.replays", "{write}", "Keyed writes that had an outcome.")
@@ -280,13 +268,12 @@ class _Tracing:
         operation = request.operation
         method = request.method or operation.method
         attributes = {"http.request.method": method, "invsvc.operation": operation.name, **self.server}
-        if operation.path:
-            attributes["url.template"] = operation.path
+        attributes |= {"url.template": operation.path} if operation.path else {}
         name = f"{method} {operation.path}".rstrip()
-        links = []
+        links: list[trace.Link] = []
         if begun is not None:
-            context = _CONTEXT.extract({"traceparent": begun})
-            links.append(trace.Link(trace.get_current_span(context).get_span_context()))
+            first = trace.get_current_span(_CONTEXT.extract({"traceparent": begun}))
+            links.append(trace.Link(first.get_span_context()))
         span = self.tracer.start_span(name, _within(), trace.SpanKind.CLIENT, attributes, links)
         call = _Call(span, operation.name)
         try:
@@ -309,12 +296,12 @@ class _Tracing:
     def on_attempt(self, report: AttemptReport) -> None:
         """Record one request in its call's span and in the histogram."""
         facts: dict[str, str | int] = {"http.request.method": report.method}
+        if report.end.value != "answered":
+            facts["error.type"] = report.end.value.replace(" ", "_")
         if report.status is not None:
             facts["http.response.status_code"] = report.status
-        if report.status is not None and report.status >= 400:
-            facts["error.type"] = str(report.status)
-        elif report.end.value != "answered":
-            facts["error.type"] = report.end.value.replace(" ", "_")
+            if report.status >= 400:
+                facts["error.type"] = str(report.status)
         self.seconds.record(report.seconds, {**facts, **self.server})
         call = _CALL.get()
         if call is None:
@@ -327,12 +314,10 @@ class _Tracing:
             call.span.set_attributes(facts)
 
     def on_decision(self, report: DecisionReport) -> None:
-        """Record the verdict of a write."""
         if report.verdict is not None:
             self._judge(report.operation, report.verdict)
 
     def on_replay(self, outcome: Outcome[Any]) -> None:
-        """Record a keyed write that had an outcome."""
         facts = {"invsvc.operation": outcome.started_as.operation, "invsvc.verdict": str(outcome.verdict)}
         self.replays.add(1, facts)
 
@@ -344,16 +329,13 @@ class _Tracing:
 
     def _judge(self, operation: str, verdict: str) -> None:
         self.writes.add(1, {"invsvc.operation": operation, "invsvc.verdict": verdict})
-        call = _CALL.get()
-        if call is None:
-            return
-        call.verdict = verdict
-        call.span.set_attribute("invsvc.verdict", verdict)
-        if verdict != "applied":
-            call.span.set_status(trace.StatusCode.ERROR, verdict)
+        if (call := _CALL.get()) is not None:
+            call.verdict = verdict
+            call.span.set_attribute("invsvc.verdict", verdict)
+            if verdict != "applied":
+                call.span.set_status(trace.StatusCode.ERROR, verdict)
 
     async def on_call(self, request: Request, running: Awaitable[R], begun: str | None) -> R:
-        """Trace one call: a read with its retries, or a write until its verdict."""
         with self._span(request, begun) as call:
             outer = _CALL.set(call)
             try:
@@ -379,10 +361,12 @@ class _Tracing:
             self.seconds.record(clock.now() - begun, {**facts, **self.server})
 
 
-def _both(*hooks: Callable[[Any], None] | None) -> Callable[[Any], None]:
+def _both(ours: Callable[[Any], None], theirs: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    if theirs is None:
+        return ours
+
     def call(report: Any) -> None:
-        for hook in hooks:
-            if hook is not None:
-                hook(report)
+        ours(report)
+        theirs(report)
 
     return call

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,23 +29,14 @@ def test_service_on_a_thread_that_cannot_be(options):
     """Why is raised where it was asked for, and the thread has ended."""
     with pytest.raises((ValueError, OSError)), serving(**options):
         pass
-    assert "invsvc-service" not in {thread.name for thread in threading.enumerate()}
+    assert "invsvc portal" not in {thread.name for thread in threading.enumerate()}
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("listen", "--shared-header", "X-Ours"), "must be NAME=VALUE"),
-        (("batch", "prune", "run.db"), "Missing option '--days'"),
-        (("batch", "retry", "run.db"), "give keys or --verdict"),
-        (("journal", "retry", "run.db"), "give keys"),
-    ],
-)
-def test_command_line_that_makes_no_sense(capsys, tmp_path, monkeypatch, words, said):
-    """It is a usage error that says what to give."""
-    monkeypatch.chdir(tmp_path)
-    assert run(words) == 2
-    assert said in " ".join(capsys.readouterr().err.split())
+def test_service_whose_loop_cannot_be_made(monkeypatch):
+    """The block ends with the error, and does not wait for ever."""
+    monkeypatch.setattr("asyncio.new_event_loop", Mock(side_effect=OSError(24, "Too many open files")))
+    with pytest.raises(OSError, match="Too many open files"), serving():
+        pass
 
 
 def test_time_in_epoch_milliseconds():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from invsvc_async import readers
 from invsvc_async.client import Client
@@ -44,26 +45,17 @@ async def client_of_answers(path, *answers):
 
     app = web.Application()
     app.router.add_get(f"/v2{path}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    try:
-        async with Client(
-            f"http://{host}:{port}/v2", ApiKey("eyJ.a.b"), reads=ReadRetries(attempts=1)
-        ) as client:
+    async with TestServer(app, host="127.0.0.1") as server:
+        address, once = str(server.make_url("/v2")), ReadRetries(attempts=1)
+        async with Client(address, ApiKey("eyJ.a.b"), reads=once) as client:
             yield client
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture
 def intent(client: Client):
     """Return the intent of some write, which is not sent."""
-    write = client.write("POST", "/receipts", json={})
-    intent = write.intent
-    write.close()
-    return intent
+    with closing(client.write("POST", "/receipts", json={})) as write:
+        return write.intent
 
 
 async def test_invoice_of_a_deployment_without_a_page_size(service, intent):
@@ -219,8 +211,7 @@ async def test_matches_that_returns_a_coroutine(client, intent):
         await reader(client, intent)
 
 
-@pytest.mark.parametrize("name", ["invoice_by_idempotency_key", "reminder_operation", "get"])
-def test_reader_has_a_name(name):
+def test_readers_have_names():
     """An intent holds a reader by its name, so each has one."""
     made = {
         "invoice_by_idempotency_key": readers.invoice_by_idempotency_key("egress", "k"),
@@ -228,4 +219,4 @@ def test_reader_has_a_name(name):
         "get": readers.get("/x", matches=bool),
     }
 
-    assert made[name].__qualname__ == f"readers.{name}"
+    assert [each.__qualname__ for each in made.values()] == [f"readers.{name}" for name in made]

@@ -15,7 +15,6 @@ from invsvc_async.batch.reports.summary import Report
 from invsvc_async.batch.result import Progress, Result, Summary
 from invsvc_async.cli import progress as progress_bar
 from invsvc_async.cli.commands import report as batch_report
-from invsvc_async.cli.commands.write import _decided
 from invsvc_async.cli.formatting import show
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.models import Preferences
@@ -37,6 +36,7 @@ from invsvc_async.reconcile.history import (  # fmt: skip
 )
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ReconcilePolicy
+from invsvc_async.writes.driver import words_of
 
 INTENT = Intent(
     key="row-17", operation="journeys.update", path={"id": "jrn_1"}, body={"name": "A"},
@@ -75,15 +75,15 @@ def test_story_of_every_kind_of_event():
 @pytest.mark.parametrize(
     ("decision", "words"),
     [
-        (Send(attempt_timeout=30.0), "send"),
-        (Send(attempt_timeout=30.0, not_after=5.0), "send again: the last read proves absence"),
-        (Read(reader="journeys.get", why="the answer was lost"), "read journeys.get: the answer was lost"),
-        (Wait(0.25), "wait 0.250 s"),
+        (Send(attempt_timeout=30.0), ("send", "", None)),
+        (Send(attempt_timeout=30.0, not_after=5.0), ("send", "again, on proof of absence", None)),
+        (Read(reader="journeys.get", why="its answer"), ("read", "journeys.get: its answer", None)),
+        (Wait(0.25), ("wait", "0.250 s", None)),
     ],
 )
 def test_decision_in_words(decision, words):
     """Each is told with what it waits for, reads or stands on."""
-    assert _decided(decision) == words
+    assert words_of(decision) == words
 
 
 def test_report_of_a_batch_that_has_not_begun(capsys):

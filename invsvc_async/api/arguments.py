@@ -7,13 +7,11 @@ One error names all bad arguments.  Values that the specification leaves open ar
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Literal
 
 from invsvc_async.api.json_values import Problems, is_object, kind_of, to_wire
 from invsvc_async.api.operations import Form, Operation, Parameter
-from invsvc_async.api.parameters import FORMS, METADATA, is_segment, quoted, texts_of
+from invsvc_async.api.parameters import METADATA, Checked, is_segment, place, quoted, texts_of, wire_name
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET
 
@@ -23,17 +21,9 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.settings import ParameterNames
 
-__all__ = ["Checked", "are_parameters", "check", "check_team", "wire_name"]
+__all__ = ["are_parameters", "check", "check_team"]
 
 _DIGITS = re.compile("-?[0-9]{1,15}")  # a time may be before 1970
-
-
-class Checked(Struct):  # made for every call
-    """Arguments in wire form: path values not yet quoted, query values as text, the body as JSON."""
-
-    path: dict[str, str]
-    query: dict[str, str]
-    body: dict[str, Wire]
 
 
 def check(
@@ -43,7 +33,6 @@ def check(
     team: str | None = None,
     extra_query: Mapping[str, object] | None = None,
     extra_body: Mapping[str, Wire] | None = None,
-    *,
     others: Sequence[str] = (),
 ) -> Checked:
     """
@@ -56,38 +45,30 @@ def check(
         InvalidRequestError: At least one argument is invalid.  It lists every problem.
     """
     problems: Problems = [*others]
-    checked = Checked({}, {}, {})
+    checked: Checked = {"path": {}, "query": {}, "body": {}}
     for parameter in operation.parameters:
         value = arguments[parameter.name]
         if value is not UNSET:
-            _place(parameter, value, checked, names, problems)
+            place(parameter, value, checked, names, problems)
     if team is not None:
         check_team(team, problems)
     if operation.shape == "list":
-        _check_range(checked, names, problems)
+        _check_range(checked["query"], names, problems)
     if extra_query is not None:
-        _add_query(operation, extra_query, checked, names, problems)
+        checked["query"].update(_extra(operation, "query", extra_query, names, problems))
     if extra_body is not None:
-        _add_body(operation, extra_body, checked, problems)
-    if operation.needs_field and not (checked.body or problems):
-        names_of_body = ", ".join(row.name for row in operation.parameters if row.where == "body")
-        problems.append(f"fields: none is given. Pass at least one of {names_of_body}")
+        checked["body"].update(_extra(operation, "body", extra_body, names, problems))
+    if operation.needs_field and not (checked["body"] or problems):
+        fields = ", ".join(row.name for row in operation.parameters if row.where == "body")
+        problems.append(f"fields: none is given. Pass at least one of {fields}")
     if problems:
         raise InvalidRequestError(problems, operation=operation.name)
     return checked
 
 
-def wire_name(parameter: Parameter, names: ParameterNames) -> str | None:
-    """Return the name of *parameter* on the wire, or ``None`` if its assumed name is switched off."""
-    if parameter.assumed is None:
-        return parameter.wire
-    assumed: str | None = getattr(names, parameter.assumed)
-    return assumed
-
-
 def are_parameters(query: Mapping[str, str], operation: Operation, names: ParameterNames) -> bool:
     """Return whether *operation* has a parameter for each name in *query*: times and numbers are digits."""
-    rows = {wire_name(row, names): row for row in operation.parameters if row.where == "query"}
+    rows = _rows(operation, "query", names)
     filtered = any(row.form is Form.METADATA for row in operation.parameters)
     return all(
         rows[name].form not in {Form.INTEGER, Form.TIME} or _DIGITS.fullmatch(value) is not None
@@ -97,28 +78,6 @@ def are_parameters(query: Mapping[str, str], operation: Operation, names: Parame
     )
 
 
-def _place(
-    parameter: Parameter, value: object, checked: Checked, names: ParameterNames, problems: Problems
-) -> None:
-    wire = parameter.wire if parameter.assumed is None else wire_name(parameter, names)
-    if wire is None:
-        off = f"is switched off: ParameterNames.{parameter.assumed} is None"
-        problems.append(f"{parameter.name}: {off}")
-    elif value is None:
-        if not parameter.nullable:
-            advice = "" if parameter.required else ". Leave it out instead"
-            problems.append(f"{parameter.name}: must not be null{advice}")
-        checked.body[wire] = None
-    else:
-        formed = FORMS[parameter.form](parameter, value, problems)
-        if parameter.where == "body":
-            checked.body[wire] = formed
-        elif parameter.form is Form.METADATA:
-            checked.query.update(formed)
-        else:
-            (checked.path if parameter.where == "path" else checked.query)[wire] = str(formed)
-
-
 def check_team(team: object, problems: Problems) -> None:
     """Check the Connect parameter, which every operation has."""
     if not (isinstance(team, str) and is_segment(team)):
@@ -126,8 +85,7 @@ def check_team(team: object, problems: Problems) -> None:
         problems.append(f"team: {shown} is not a valid team id")
 
 
-def _check_range(checked: Checked, names: ParameterNames, problems: Problems) -> None:
-    query = checked.query
+def _check_range(query: Mapping[str, str], names: ParameterNames, problems: Problems) -> None:
     after, before = query.get(names.created_after or ""), query.get(names.created_before or "")
     if after is not None and before is not None and int(after) > int(before) and not problems:
         problems.append("created_after: is later than created_before, so nothing can match")
@@ -136,26 +94,26 @@ def _check_range(checked: Checked, names: ParameterNames, problems: Problems) ->
         problems.append("page: is allowed only with metadata filters. Use `cursor` instead")
 
 
-def _add_query(
+def _rows(operation: Operation, where: str, names: ParameterNames) -> dict[str | None, Parameter]:
+    """Return the parameters of *operation* in its query or body, by their names on the wire."""
+    return {wire_name(row, names): row for row in operation.parameters if row.where == where}
+
+
+def _extra(
     operation: Operation,
-    extra: Mapping[str, object],
-    checked: Checked,
+    where: Literal["query", "body"],
+    given: Mapping[str, object],
     names: ParameterNames,
     problems: Problems,
-) -> None:
-    texts = texts_of("extra_query", extra, problems)
-    own = {wire_name(row, names): row.name for row in operation.parameters if row.where == "query"}
-    own["team"] = "team"
-    problems.extend(f"extra_query.{key}: use the argument {own[key]}" for key in texts if key in own)
-    checked.query.update(texts)
-
-
-def _add_body(operation: Operation, extra: Mapping[str, Wire], checked: Checked, problems: Problems) -> None:
-    body = to_wire(extra, "extra_body", problems)
-    if not is_object(body):
-        problems.append(f"extra_body: is {kind_of(extra)}, not an object")
-        return
-    own = {row.wire: row.name for row in operation.parameters if row.where == "body"}
-    problems.extend(f"extra_body.{key}: use the argument {own[key]}" for key in body if key in own)
-    problems.extend(f"extra_body.{key}: is set by the service" for key in body if key in operation.reserved)
-    checked.body.update(body)
+) -> Mapping[str, Wire]:
+    """Convert members of query or body that are not in the table, to wire form."""
+    address, own = f"extra_{where}", {name: row.name for name, row in _rows(operation, where, names).items()}
+    if where == "query":
+        added, own["team"] = texts_of(address, given, problems), "team"
+    elif not is_object(added := to_wire(given, address, problems)):
+        problems.append(f"{address}: is {kind_of(given)}, not an object")
+        return {}
+    problems.extend(f"{address}.{key}: use the argument {own[key]}" for key in added if key in own)
+    reserved = operation.reserved if where == "body" else ()
+    problems.extend(f"{address}.{key}: is set by the service" for key in added if key in reserved)
+    return added

@@ -19,7 +19,18 @@ from invsvc_async.models.common import Model
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
 
-__all__ = ["GRAPH", "MEMBERS", "Form", "Problems", "check_form", "is_list", "is_object", "kind_of", "to_wire"]
+__all__ = [
+    "GRAPH",
+    "MEMBERS",
+    "Form",
+    "Problems",
+    "check_form",
+    "is_list",
+    "is_object",
+    "kind_of",
+    "text",
+    "to_wire",
+]
 
 Problems: TypeAlias = list[str]
 Given: TypeAlias = Any  # what a caller gave
@@ -51,7 +62,7 @@ def to_wire(value: Given, address: str, problems: Problems, depth: int = 0) -> W
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return _text(value, address, problems)
+        return text(value, address, problems)
     if isinstance(value, (int, float, Decimal)):
         return _number(value, address, problems)
     if depth >= _DEEPEST:
@@ -60,7 +71,7 @@ def to_wire(value: Given, address: str, problems: Problems, depth: int = 0) -> W
         copied: dict[str, Wire] = {}
         for key, member in value.items():
             if isinstance(key, str):
-                name = _text(key, address, problems)
+                name = text(key, address, problems)
                 copied[name] = to_wire(member, f"{address}.{key}", problems, depth + 1)
             else:
                 problems.append(f"{address}: has a key that is {kind_of(key)}, not text")
@@ -82,7 +93,8 @@ def is_list(value: object) -> TypeGuard[list[Given] | tuple[Given, ...]]:
     return isinstance(value, (list, tuple))
 
 
-def _text(value: str, address: str, problems: Problems) -> str:
+def text(value: str, address: str, problems: Problems) -> str:
+    """Return *value* as a plain string, which UTF-8 must be able to encode."""
     if _SURROGATE.search(value):
         problems.append(
             f"{ascii(address)[1:-1]}: contains half of a surrogate pair, which UTF-8 cannot encode"

@@ -86,14 +86,6 @@ class Operation(Struct, frozen=True, kw_only=True):
     write_kind: str | None = None  # of a write: the key in reconcile.kinds.KINDS of what decides about it
     settled: str = ""  # in words, for the docs
 
-    @property
-    def section(self) -> str:
-        """The section of the specification."""
-        resource = self.name.partition(".")[0]
-        if not self.listed:
-            return "" if resource == "client" else "not in the list of operations"
-        return f"Endpoints, {'Spreadsheet import' if resource == 'sheets' else resource.capitalize()}"
-
 
 _TEAM_ID = r"[A-Za-z0-9_-]{1,128}"
 _WEBHOOK_ID = r"wh_[^/\s]+"

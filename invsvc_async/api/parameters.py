@@ -1,5 +1,5 @@
 """
-Conversion of single arguments to wire form, with one function for each form of parameter.
+Conversion of single arguments to wire form, with one function for each form of parameter (``FORMS``).
 
 Each function takes the row, the caller's value and the list of problems so far.
 """
@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from math import isfinite
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 from invsvc_async.api import json_values
@@ -24,8 +24,13 @@ from invsvc_async.models.common import Model
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.settings import ParameterNames
 
-__all__ = ["CONTROL", "FORMS", "METADATA", "is_below_base", "is_segment", "quoted", "texts_of"]
+__all__ = ["CONTROL", "METADATA", "Checked", "is_below_base", "is_segment", "place", "quoted"]
+__all__ += ["texts_of", "wire_name"]
+
+# Arguments in wire form, by where they go: path values not yet quoted, query values as text, the body JSON.
+Checked: TypeAlias = "dict[str, dict[str, Wire]]"
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _QUOTED = re.compile(r"/(?!/)[A-Za-z0-9_.~/%:@!$&'()*+,;=-]+")
@@ -43,23 +48,23 @@ def quoted(text: str) -> str:
 
 
 def _id(parameter: Parameter, value: Given, problems: Problems) -> str:
-    if not isinstance(value, str) and isinstance(value, Model) and type(value).__name__ == parameter.bearer:
+    if isinstance(value, str) and _matcher(parameter.pattern)(value) is not None:
+        return str(value)  # it may be of a subclass
+    if isinstance(value, Model) and type(value).__name__ == parameter.bearer:
         try:
             value = getattr(value, "id")  # noqa: B009 - according to the row, this model has one
         except FieldError as error:
             problems.append(f"{parameter.name}: the {parameter.bearer}'s id cannot be read ({error.why})")
             return ""
+        return _id(parameter, value, problems)
     if not isinstance(value, str):
         wanted = "an id" if parameter.bearer is None else f"a {parameter.bearer} or its id"
         problems.append(f"{parameter.name}: is {kind_of(value)}, not {wanted}")
-    elif _matcher(parameter.pattern)(value) is None:
-        if parameter.pattern is None or re.fullmatch(parameter.pattern, value):
-            wanted = f"1 to {_LONGEST} characters without slashes and control characters"
-            problems.append(f"{parameter.name}: {quoted(value)} is not a valid id ({wanted})")
-        else:
-            problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
+    elif parameter.pattern is None or re.fullmatch(parameter.pattern, value):
+        wanted = f"1 to {_LONGEST} characters without slashes and control characters"
+        problems.append(f"{parameter.name}: {quoted(value)} is not a valid id ({wanted})")
     else:
-        return str(value)  # it may be of a subclass
+        problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
     return ""
 
 
@@ -89,7 +94,7 @@ def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
     if not isinstance(value, str):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not text")
         return ""
-    text = str(to_wire(value, parameter.name, problems))
+    text = json_values.text(value, parameter.name, problems)
     # An empty filter has no effect.
     least = parameter.minimum or (1 if parameter.where == "query" else 0)
     if parameter.choices and text not in parameter.choices:
@@ -201,7 +206,7 @@ def _url(parameter: Parameter, value: Given, problems: Problems) -> str:
 
 def _warn(words: str) -> None:
     """Warn of what the specification allows, but is surely a mistake."""
-    warnings.warn(words, UserWarning, stacklevel=7)  # the caller of the resource's method
+    warnings.warn(words, UserWarning, stacklevel=8)  # the caller of the resource's method
 
 
 def _is_url(text: str) -> bool:
@@ -215,9 +220,6 @@ def _is_url(text: str) -> bool:
 
 
 def _metadata(parameter: Parameter, value: Given, problems: Problems) -> dict[str, str]:
-    if not is_object(value):
-        problems.append(f"{parameter.name}: is {kind_of(value)}, not an object")
-        return {}
     texts = texts_of(parameter.name, value, problems)
     return {f"{METADATA}{key}": text for key, text in texts.items()}
 
@@ -257,3 +259,32 @@ FORMS: dict[Form, Callable[[Parameter, Given, Problems], Wire]] = {
     Form.URL: _url,
     Form.METADATA: _metadata,
 }
+
+
+def wire_name(parameter: Parameter, names: ParameterNames) -> str | None:
+    """Return the name of *parameter* on the wire, or ``None`` if its assumed name is switched off."""
+    if parameter.assumed is None:
+        return parameter.wire
+    assumed: str | None = getattr(names, parameter.assumed)
+    return assumed
+
+
+def place(
+    parameter: Parameter, value: Given, checked: Checked, names: ParameterNames, problems: Problems
+) -> None:
+    """Convert *value* to wire form, and put it into the path, query or body."""
+    wire = parameter.wire if parameter.assumed is None else wire_name(parameter, names)
+    if wire is None:
+        off = f"is switched off: ParameterNames.{parameter.assumed} is None"
+        problems.append(f"{parameter.name}: {off}")
+    elif value is None:
+        if not parameter.nullable:
+            advice = "" if parameter.required else ". Leave it out instead"
+            problems.append(f"{parameter.name}: must not be null{advice}")
+        checked["body"][wire] = None
+    else:
+        formed = FORMS[parameter.form](parameter, value, problems)
+        if parameter.form is Form.METADATA:
+            checked["query"].update(formed)
+        else:
+            checked[parameter.where][wire] = formed if parameter.where == "body" else str(formed)

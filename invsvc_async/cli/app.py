@@ -97,7 +97,7 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: the same
         """Find the command; suggest a similar name for an unknown one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from invsvc_async.cli.arguments import did_you_mean
+            from invsvc_async.resources.by_name import did_you_mean
 
             ctx.fail(f"No such command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}".rstrip())
         return super().resolve_command(ctx, args)
@@ -116,16 +116,12 @@ def _for_people(command: Any) -> Any:  # Any: the same
         for one in (*each.params, each.get_help_option(_HELP)):
             described = getattr(one, "type_descriptor", None)  # older typer has none
             if described is not None and described.annotation in (bool, str, list[str]):
-                one.get_runtime_param = partial(_as_given, one)
+                empty = () if one.multiple or one.nargs == -1 else None
+                given = partial(lambda empty, value, **_: empty if value is None else value, empty)
+                one.get_runtime_param = partial(SimpleNamespace, coerce=given)
             if isinstance(one, TyperArgument) or one.is_flag:
                 one.display_type_rich = lambda *_, **__: ""  # older typer does not ask for it
     return command
-
-
-def _as_given(param: Any) -> SimpleNamespace:  # Any: the same
-    """Return what converts no value of *param*."""
-    no_value = () if param.multiple or param.nargs == -1 else None
-    return SimpleNamespace(coerce=lambda value, **_: no_value if value is None else value)
 
 
 app: typer.Typer = group_of(
@@ -165,8 +161,11 @@ def _globals(
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code.  Tracebacks are shown only with ``--debug``."""
     _prepare_standard_streams()
-    words = _debug_first(arguments)
-    restored = errors_as_json.set("--json" in _before_end(arguments))
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    words = [each for each in arguments[:end] if each != "--debug"]
+    debug = ["--debug"] * (len(words) < end)  # people append it to a failed command
+    words = [*debug, *words, *arguments[end:]]
+    restored = errors_as_json.set("--json" in arguments[:end])
     try:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
@@ -177,7 +176,7 @@ def run(arguments: Sequence[str]) -> int:
         discard_output()
         return Exit.FAILED
     except Exception as error:
-        if words[:1] == ["--debug"]:
+        if debug:
             raise
         return _report(error)
     finally:
@@ -223,31 +222,18 @@ def _code_of(words: list[str]) -> int:
     return code if isinstance(code, int) else Exit.DONE
 
 
-def _before_end(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the arguments before ``--``."""
-    return arguments[: arguments.index("--")] if "--" in arguments else arguments
-
-
-def _debug_first(arguments: Sequence[str]) -> list[str]:
-    """Move ``--debug`` to the front: people append it to a failed command."""
-    first = _before_end(arguments)
-    own = [each for each in first if each != "--debug"]
-    return ["--debug"] * (len(own) < len(first)) + own + list(arguments[len(first) :])
-
-
 def _report(error: Exception) -> int:
+    while isinstance(error, ExceptionGroup):  # from a task group; the first error is shown
+        error = error.exceptions[0]
+    words = str(error)
     match error:
-        case ExceptionGroup():  # from a task group; the first error is shown
-            return _report(error.exceptions[0])
-        case ConfigurationError() | InvalidRequestError():
-            fail(str(error), error)
-            return Exit.USAGE
         case InvsvcError():
-            fail(str(error), error)
+            pass
         case OSError(filename=str() | bytes() as name, strerror=str() as why):
-            fail(f"{os.fsdecode(name)}: {why}", error)
+            words = f"{os.fsdecode(name)}: {why}"
         case OSError(strerror=str() as why):
-            fail(why, error)
+            words = why
         case _:
-            fail(f"{type(error).__name__}: {error} (run with --debug for the traceback)", error)
-    return Exit.FAILED
+            words = f"{type(error).__name__}: {error} (run with --debug for the traceback)"
+    fail(words, error)
+    return Exit.USAGE if isinstance(error, ConfigurationError | InvalidRequestError) else Exit.FAILED

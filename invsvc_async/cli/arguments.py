@@ -19,14 +19,11 @@ from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.resources.by_name import did_you_mean, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from invsvc_async.api.operations import Parameter
 
-__all__ = [
-    "arguments_of", "complete_argument", "complete_event", "complete_operation", "did_you_mean",
-    "operation_of", "operations_of",
-]  # fmt: skip
+__all__ = ["arguments_of", "complete_argument", "complete_event", "complete_operation", "operation_of"]
 
 _WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL)
 _FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # arguments outside the table of operations
@@ -87,13 +84,17 @@ def _check_choice(operation: Operation, row: Parameter | None, value: object) ->
             raise InvalidRequestError(wrong, operation=operation.name, hint=words)
 
 
+def completion(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return the completion of one of *names*, for a shell."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
 def complete_operation(kind: Kind, *, many: bool | None = None) -> Callable[[str], list[str]]:
     """Return the completion of an operation's name, for a shell."""
+    return completion(operations_of(kind, many=many))
 
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in operations_of(kind, many=many) if name.startswith(incomplete)]
 
-    return complete
+complete_event = completion(EVENT_TYPES)
 
 
 def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -125,11 +126,6 @@ def _split_by_bash(words: Sequence[str], incomplete: str, names: Sequence[str]) 
     if len(words) > 1 and words[-1] == "=":
         return words[-2]
     return words[-1] if words and not incomplete and words[-1] in names else None
-
-
-def complete_event(incomplete: str) -> list[str]:
-    """Complete the name of an event type."""
-    return [name for name in EVENT_TYPES if name.startswith(incomplete)]
 
 
 def _value(name: str, text: str, form: Form) -> Any:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from invsvc_async.errors import InvalidRequestError
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["IntentFile", "Story", "check_outputs", "content_of", "existing_file", "intent_in", "named"]
-
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -79,6 +77,9 @@ _STORY = "Write the history of the decision here, for `invsvc explain`."
 Story = Annotated[Path | None, option(_STORY, "FILE", dir_okay=False, callback=_in_existing_folder)]
 IntentFile = Annotated[
     Path, argument("The intent, as JSON; - is standard input.", "INTENT", callback=existing_file)
+]
+StoryFile = Annotated[
+    Path, argument("A story written by `write --story`; - is standard input.", callback=existing_file)
 ]
 
 

@@ -63,18 +63,17 @@ class Sink:
 
     def take(self, item: Any) -> None:  # Any: a model
         """Print *item*, or keep it for the end."""
-        if self.form == "csv" and not self.taken:
-            self._csv(self.columns)
+        if self.form in ("json", "jsonl"):
+            found: Any = unstructure(item)
+        else:
+            found = [cell(item, path) for path in self.columns]
+        if self.form in ("json", "table"):
+            self._kept.append(found)
+        elif self.form == "jsonl":
+            emit_json(found)
+        else:
+            self._csv(found)
         self.taken += 1
-        match self.form:
-            case "table":
-                self._kept.append([cell(item, path) for path in self.columns])
-            case "json":
-                self._kept.append(unstructure(item))
-            case "jsonl":
-                emit_json(unstructure(item))
-            case "csv":
-                self._csv([cell(item, path) for path in self.columns])
 
     def end(self) -> None:
         """Print what was kept, and the header of a CSV without rows."""
@@ -84,9 +83,8 @@ class Sink:
         elif self.form == "json":
             emit_json(self._kept)
         elif self.form == "csv" and not self.taken:
-            self._csv(self.columns)
+            self._csv()
 
-    def _csv(self, cells: Sequence[str]) -> None:
-        if self.escape_formulas:
-            cells = [*map(escaped_formula, cells)]
-        sys.stdout.write(csv_row(cells))
+    def _csv(self, *rows: Sequence[str]) -> None:
+        for cells in rows if self.taken else (self.columns, *rows):
+            sys.stdout.write(csv_row([*map(escaped_formula, cells)] if self.escape_formulas else cells))

@@ -29,12 +29,6 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.simulator import Faults
 
-__all__ = [
-    "FAULTS", "Calling", "Concurrency", "EscapeFormulas", "FaultPlan", "InsecureHttp", "Json", "Port",
-    "Profile", "Sending", "Yes", "check_url", "client_of", "confirm", "expanded", "fault_plan", "group_of",
-    "is_insecure", "number",
-]  # fmt: skip
-
 Command: TypeAlias = Callable[..., Coroutine[Any, Any, int | None] | int | None]
 Call: TypeAlias = Callable[..., None]
 _INFINITE = float("inf")
@@ -73,33 +67,30 @@ def expanded(command: Command, *, lacks: str = "", short: bool = False, **bound:
         if code:
             raise typer.Exit(code)
 
-    options = [each for parameter in own for each in _options_of(parameter)]
-    shown = [each for each in options if each.name not in lacks.split()]
-    shown.sort(key=lambda each: each.name in _LAST)
-    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    options = [each for parameter in own for each in _options_of(parameter) if each.name not in lacks.split()]
+    options.sort(key=lambda each: each.name in _LAST)
+    call.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
     return call
 
 
 def _options_of(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    """Yield the parameters for the fields of *parameter*, or itself."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    if not attrs.has(parameter.annotation):
-        yield parameter.replace(kind=kind, annotation=_named(parameter.annotation, parameter.name))
-        return
-    for field in attrs.fields(attrs.resolve_types(parameter.annotation)):
-        default = inspect.Parameter.empty if field.default is attrs.NOTHING else field.default
-        annotation = _named(field.type, field.name)
-        yield inspect.Parameter(field.name, kind, default=default, annotation=annotation)
+    """
+    Yield the parameters for the fields of *parameter*, or itself.
 
-
-def _named(annotation: Any, name: str) -> Any:  # Any: a type
-    """Name an option as its parameter; typer itself would give each flag another one that unsets it."""
-    of, described = get_args(annotation)
-    if not isinstance(described, OptionInfo) or described.default is not ...:  # it has names of its own
-        return annotation
-    described = copy(described)
-    described.default = f"--{name.rstrip('_').replace('_', '-')}"  # where typer keeps the first name
-    return Annotated[of, described]
+    Options are named as they are; typer itself would give each flag another one that unsets it.
+    """
+    fields = [parameter]
+    if attrs.has(parameter.annotation):
+        fields = []
+        for each in attrs.fields(attrs.resolve_types(parameter.annotation)):
+            default = parameter.empty if each.default is attrs.NOTHING else each.default
+            fields.append(parameter.replace(name=each.name, annotation=each.type, default=default))
+    for field in fields:
+        kind, described = get_args(field.annotation)
+        if isinstance(described, OptionInfo) and described.default is ...:  # it has no name of its own
+            described = copy(described)  # typer keeps the first name in its default
+            described.default = f"--{field.name.rstrip('_').replace('_', '-')}"
+        yield field.replace(kind=field.KEYWORD_ONLY, annotation=Annotated[kind, described])
 
 
 def option(help_: str, metavar: str | None = None, *, names: Sequence[str] = (), **settings: Any) -> Any:
@@ -113,17 +104,15 @@ def argument(help_: str, metavar: str | None = None, **settings: Any) -> Any:
 
 
 def number(
-    kind: Callable[[str], float], help_: str, *, least: float = -_INFINITE, most: float = _INFINITE,
-    metavar: str = "N",
-) -> Any:  # fmt: skip  # Any: as typer.Option
+    kind: type[float], help_: str, metavar: str = "N", *, least: float = -_INFINITE, most: float = _INFINITE
+) -> Any:  # Any: as typer.Option
     """Return an option that takes a number from *least* to *most*; the help names it *metavar*."""
 
     def parse(text: str) -> float:
         try:
             found = kind(text)
         except (ValueError, OverflowError):
-            what = "a whole number" if kind is int else "a number"
-            raise typer.BadParameter(f"must be {what}, not {text!r}") from None
+            raise typer.BadParameter(f"must be a {'whole ' * (kind is int)}number, not {text!r}") from None
         if not least <= found <= most:
             upper = f" and at most {most:,}" if most < _INFINITE else ""
             raise typer.BadParameter(f"must be at least {least:,}{upper}, not {text}")

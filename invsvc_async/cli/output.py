@@ -7,7 +7,8 @@ import sys
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, TextIO
+from functools import lru_cache
+from typing import TYPE_CHECKING, TextIO
 
 from invsvc_async.cli.visible_text import HIDDEN, visible
 
@@ -19,18 +20,12 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import Wire
 
-__all__ = [
-    "Exit", "age", "console", "counted", "discard_output", "emit_json", "errors_as_json", "fail",
-    "is_terminal", "note", "print_facts", "print_hanging", "reporting", "say", "table", "tell", "told",
-]  # fmt: skip
-
 _HANGING = 4  # columns
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
 _ERROR_FACTS = ("operation", "status", "code", "request_id", "resume_token")  # in JSON, if an error has them
 
 errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)  # with --json
-_shared: tuple[TextIO, Console] | None = None  # the console of stderr on a terminal
 
 
 class Exit(IntEnum):
@@ -49,23 +44,20 @@ def console(*, stderr: bool = False) -> Console:
     """
     Return a console for the current stream; colours only on a terminal, and not if NO_COLOR is set.
 
-    A terminal's stderr has one console, so that notes are printed above a bar or spinner, not into it.
+    stderr has one console, so that notes are printed above a bar or spinner, not into it.
     """
-    global _shared  # noqa: PLW0603 - one for each stream, as rich knows of a bar by its console
-    stream = _own(sys.stderr if stderr else sys.stdout)
-    on_terminal = stream.isatty()
-    if stderr and on_terminal and _shared is not None and _shared[0] is stream:
-        return _shared[1]
-    width = None if on_terminal else _WIDE
+    return _shared(_own(sys.stderr)) if stderr else _console_of(_own(sys.stdout))
+
+
+def _console_of(stream: TextIO) -> Console:
     from invsvc_async.cli.terminal_table import EscapingConsole
 
-    plain: dict[str, Any] = {"highlight": False, "emoji": False}  # ":id:" is a part of some keys
-    made = EscapingConsole(
-        file=stream, force_terminal=on_terminal, width=width, soft_wrap=not on_terminal, **plain
-    )
-    if stderr and on_terminal:
-        _shared = stream, made
-    return made
+    on_terminal = stream.isatty()
+    width = None if on_terminal else _WIDE
+    return EscapingConsole(file=stream, force_terminal=on_terminal, width=width, soft_wrap=not on_terminal)
+
+
+_shared = lru_cache(maxsize=1)(_console_of)  # rich knows of a bar by its console
 
 
 def is_terminal(stream: TextIO) -> bool:

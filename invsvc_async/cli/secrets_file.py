@@ -13,7 +13,6 @@ from invsvc_async.storage.private_file import make_private, own_private
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from invsvc_async.models.webhooks import Webhook
 
@@ -44,9 +43,7 @@ class SecretsFile:
             raise self._unusable(error) from error
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         os.close(self._number)
 
     async def take(self, key: str, webhook: Webhook) -> None:

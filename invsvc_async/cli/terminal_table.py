@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from rich import box
@@ -26,7 +27,10 @@ _GAP = 2  # columns between two columns of a table
 class EscapingConsole(Console):
     """A console that shows control characters instead of obeying them: texts come from the service."""
 
-    def print(self, *objects: Any, **options: Any) -> None:  # Any: as in rich
+    def __init__(self, **options: Any) -> None:  # Any: as in rich
+        super().__init__(highlight=False, emoji=False, **options)  # ":id:" is a part of some keys
+
+    def print(self, *objects: Any, **options: Any) -> None:  # Any: the same
         """Print as rich does, with control characters as escape sequences of Python."""
         super().print(*(visible(each) if isinstance(each, str) else each for each in objects), **options)
 
@@ -89,7 +93,7 @@ def print_fields(out: Console, fields: Sequence[tuple[str, str]]) -> None:
     indent = max((cell_len(name) for name, _ in fields), default=0) + 2 * _GAP
     for name, value in fields:
         label = Text(f"  {name}".ljust(indent), style="cyan")
-        for line in _lines(value):
+        for line in _readable(value).split("\n"):
             for part in wrapped(line, out.width - indent):
                 if out.width - indent < cell_len(part) <= out.width:  # whole on a line of its own
                     if label.plain.strip():
@@ -97,18 +101,6 @@ def print_fields(out: Console, fields: Sequence[tuple[str, str]]) -> None:
                     label = Text(" " * min(2 * _GAP, out.width - cell_len(part)))
                 out.print(Text.assemble(label, part), soft_wrap=True)
                 label = Text(" " * indent)
-
-
-def _lines(value: str) -> list[str]:
-    """Return *value* in lines: those of a JSON object are its members, unless they are nested further."""
-    if value.startswith("{"):
-        try:
-            members = loads(value.encode())
-        except UnreadableResponseError:
-            return [value]
-        if members and not any(isinstance(each, (dict, list)) for each in members.values()):
-            return [f"{name}: {'' if each is None else each}" for name, each in members.items()]
-    return _readable(value).split("\n")
 
 
 def wrapped(line: str, width: int) -> list[str]:
@@ -126,12 +118,12 @@ def wrapped(line: str, width: int) -> list[str]:
 
 
 def _readable(cell: str) -> str:
-    """Return a JSON array of texts as a list with commas."""
-    if cell.startswith('["'):
-        try:
-            texts = loads(cell.encode())
-        except UnreadableResponseError:
-            return cell
-        if all(isinstance(each, str) for each in texts):
-            return ", ".join(texts)
+    """Return JSON for people, unless it is nested: an array of texts with commas, an object in lines."""
+    if cell.startswith(("{", '["')):
+        with suppress(UnreadableResponseError):
+            found = loads(cell.encode())
+            if isinstance(found, list):
+                return ", ".join(found) if all(isinstance(each, str) for each in found) else cell
+            if found and not any(isinstance(each, (dict, list)) for each in found.values()):
+                return "\n".join(f"{name}: {'' if each is None else each}" for name, each in found.items())
     return cell

@@ -114,8 +114,9 @@ def one(cls: type[T], envelope: Envelope) -> T:
         raise UnreadableResponseError(
             f"the answer has no {cls.__name__}. Check the base URL. Look at .raw.", raw=envelope.content
         )
+    meta = meta_of(envelope)
     found = decode_one(cls, raw)  # checked as a part of the envelope
-    _set_meta(found, meta_of(envelope))
+    _set_meta(found, meta)
     return found
 
 

@@ -24,7 +24,6 @@ from invsvc_async.codec.exact_json import (
     MEMBERS,
     UNREADABLE,
     Wire,
-    bare,
     dumps,
     is_array,
     is_object,
@@ -163,7 +162,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because 
         try:
             members = MEMBERS.decode(self.content)
         except UNREADABLE as cause:  # a name that is not UTF-8; the decoder of lists does not check it
-            raise _unreadable(self.content, cause) from bare(cause)
+            raise _unreadable(self.content, cause) from cause.with_traceback(None)
         return {name: loads(value) for name, value in members.items() if name not in _ENVELOPE_NAMES}
 
 
@@ -208,7 +207,7 @@ def read_success(
             with suppress(errors.UnreadableResponseError):
                 return read_success(whole, status=status, headers=headers, shape=shape, operation=operation)
         error = _unreadable(content, cause, status=status, headers=headers, operation=operation)
-        raise error from bare(cause)
+        raise error from cause.with_traceback(None)  # its frames have the body, and perhaps secrets
     return Envelope(
         raw=None if found.data == _NOTHING else found.data,
         content=content,
@@ -336,7 +335,7 @@ def _whole(value: object) -> int | None:
 
 def _stamp(value: object) -> int | None:
     """Return a time in ms, or ``None`` if it is outside the range of ``datetime``."""
-    ms = value if type(value) is int else _whole(value)
+    ms = _whole(value)
     return ms if ms is not None and _FIRST <= ms <= _LAST else None
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-__all__ = ["ELEMENTS", "EPOCH", "EXACT_UNTIL", "MEMBERS", "UNREADABLE", "Wire", "bare", "check", "dumps"]
+__all__ = ["ELEMENTS", "EPOCH", "EXACT_UNTIL", "MEMBERS", "UNREADABLE", "Wire", "check", "dumps"]
 __all__ += ["exact", "holds_broken", "is_array", "is_object", "loads", "salvage", "utc", "without_halves"]
 
 
@@ -67,12 +67,7 @@ def loads(content: bytes | Raw) -> Wire:
     except UNREADABLE as cause:
         raise UnreadableResponseError(
             f"the answer is not valid JSON ({cause}). Look at .raw.", raw=bytes(content)
-        ) from bare(cause)
-
-
-def bare(cause: Exception) -> Exception:
-    """Remove the frames of *cause*, because their local variables contain the body and perhaps secrets."""
-    return cause.with_traceback(None)
+        ) from cause.with_traceback(None)  # its frames have the body
 
 
 def salvage(content: bytes | Raw, depth: int = 8) -> Wire:

@@ -87,8 +87,13 @@ async def examine(
     names = await find_names(prober.invoices) if accepted else []
     names += await find_names(imports, IMPORTS) if is_person else []
     journey_reads, finding = await _journey(prober, journey)
-    findings += [finding, _clock(prober.view, wall), _speed(prober)]
-    return Checkup(findings=findings, names=names, journey_reads=journey_reads, reads=len(prober.seconds))
+    speed, seconds = "no read succeeded", prober.seconds
+    if seconds:
+        median, maximum = statistics.median(seconds) * 1000, max(seconds) * 1000
+        speed = f"median {median:.0f} ms, maximum {maximum:.0f} ms ({len(seconds)} reads)"
+    findings += [finding, _clock(prober.view, wall)]
+    findings.append(Finding("speed of a read", speed, True if seconds else None))
+    return Checkup(findings=findings, names=names, journey_reads=journey_reads, reads=len(seconds))
 
 
 async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> list[Finding]:
@@ -147,12 +152,3 @@ def _clock(view: ClientOptions, wall: Callable[[], float]) -> Finding:
     offset = wall() - now
     low, high = bounds.low - offset, bounds.high - offset
     return Finding(question, f"{low:+.3f} to {high:+.3f} s from this machine's clock", True)
-
-
-def _speed(prober: Prober) -> Finding:
-    question = "speed of a read"
-    if not prober.seconds:
-        return Finding(question, "no read succeeded", None)
-    median, maximum = statistics.median(prober.seconds) * 1000, max(prober.seconds) * 1000
-    text = f"median {median:.0f} ms, maximum {maximum:.0f} ms ({len(prober.seconds)} reads)"
-    return Finding(question, text, True)

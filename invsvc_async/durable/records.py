@@ -28,7 +28,7 @@ from invsvc_async.errors import (
     ServiceError,
     without_secrets,
 )
-from invsvc_async.reconcile.facts import began_at, time_of
+from invsvc_async.reconcile.facts import start_of, time_of
 from invsvc_async.reconcile.history import Evidence, Reading, Resumed, Secret, Verdict
 from invsvc_async.reconcile.intent import SentEnd
 from invsvc_async.reconcile.json_form import error_of, plain_error
@@ -93,7 +93,7 @@ _decode = msgspec.json.Decoder(Record, float_hook=exact).decode
 def record_of(outcome: AnyOutcome) -> Record:
     """Return the record of *outcome* that a batch stores."""
     history, evidence, error = outcome.history, outcome.evidence, outcome.error
-    took = time_of(history[-1]) - began_at(history, history[0]) if history else 0.0
+    took = time_of(history[-1]) - start_of(history[0]) if history else 0.0
     plain = outcome.verdict is Verdict.APPLIED
     had = None if outcome.secret_lost else outcome.secret
     if plain and evidence.basis == "answered" and len(history) == 1:  # as for nearly all

@@ -15,6 +15,7 @@ import attrs
 
 from invsvc_async.codec import envelope, unstructure
 from invsvc_async.errors import ConfigurationError, FieldError, InvsvcError
+from invsvc_async.models import Invoice
 from invsvc_async.models.common import Model, wire_names
 from invsvc_async.storage.private_file import create_private
 
@@ -74,13 +75,12 @@ class TextSink:
 
     path: Path
     form: Literal["jsonl", "csv"]
-    model: type[Model]
     escape_formulas: bool = False
     _file: Any = attrs.field(init=False, default=None)  # Any: a binary file
 
     def open(self, mark: int | None) -> None:
         """Create the file, or truncate it to *mark*, which ``write`` returned."""
-        columns = [*wire_names(self.model).values(), PROBLEMS]
+        columns = [*wire_names(Invoice).values(), PROBLEMS]
         header = csv_row(columns).encode() if self.form == "csv" else b""
         if mark is None:
             self._file = create_private(self.path)
@@ -108,9 +108,6 @@ class TextSink:
         with file:
             if whole:
                 os.fsync(file.fileno())
-
-    def tidy(self) -> None:
-        """Do nothing: there is one file."""
 
     def _line(self, item: Model) -> bytes:
         if self.form == "jsonl":

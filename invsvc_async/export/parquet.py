@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from datetime import datetime
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
 import attrs
@@ -102,17 +102,13 @@ class Columns:
             if value.bit_length() > _INT64:
                 raise ExportError(f"{path}: {value} does not fit 64 bits. Export as jsonl or csv")
             return value
-        _, digits, exponent = value.as_tuple()
-        assert isinstance(exponent, int)  # the decoder accepts no NaN
-        text = "".join(map(str, digits)).rstrip("0")
-        if not text:
-            return Decimal(0)
-        fraction, whole = -exponent - (len(digits) - len(text)), len(digits) + exponent
-        if fraction > self.scale or whole > self.precision - self.scale:
+        exact = Context(self.precision, traps=[Inexact, InvalidOperation])
+        try:
+            return value.quantize(Decimal(1).scaleb(-self.scale), context=exact)
+        except (Inexact, InvalidOperation):
             kind = f"decimal128({self.precision}, {self.scale})"
             advice = "Set another scale=, or export as jsonl or csv"
-            raise ExportError(f"{path}: {value} does not fit {kind} without rounding. {advice}")
-        return value
+            raise ExportError(f"{path}: {value} does not fit {kind} without rounding. {advice}") from None
 
 
 @attrs.define
@@ -169,10 +165,6 @@ class ParquetSink:
             file.flush()
             os.fsync(file.fileno())
         joined.replace(self.path)
-
-    def tidy(self) -> None:
-        """Remove the parts."""
-        shutil.rmtree(self.folder)
 
     def _part(self, number: int) -> Path:
         return self.folder / f"part-{number:06}.parquet"

@@ -6,6 +6,7 @@ import asyncio
 import json
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 
 import attrs
@@ -92,7 +93,9 @@ async def invoices(
     sink = _sink(path, form, precision, scale, escape_formulas=escape_formulas)
     shape: WireObject = {"form": form, "precision": precision, "scale": scale}
     shape |= {"escape_formulas": True} if escape_formulas else {}
-    export = _Export(path, shape, sink, on_page)
+    export = _Export(
+        path, shape, sink, on_page, beside(path, ".resume"), WhileOpen(beside(path, ".resume.lock"))
+    )
     try:
         try:
             note = await _on_thread(partial(export.begin, resume=resume, overwrite=overwrite))
@@ -110,27 +113,22 @@ class _Export:
     shape: dict[str, Any]
     sink: TextSink | ParquetSink
     on_page: Callable[[int], None] | None
+    note_path: Path
+    lock: WhileOpen
     rows: int = 0
     token: str | None = None  # resume token after the last page
     noted: bool = True  # whether the note has it
-    note_path: Path = attrs.field(init=False)
-    lock: WhileOpen = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.note_path = beside(self.path, ".resume")
-        self.lock = WhileOpen(beside(self.note_path, ".lock"))
 
     def begin(self, *, resume: bool, overwrite: bool) -> _Note | None:
         """Open the file; return the note to continue from, if any."""
         if not self.lock.acquire():
             raise ConfigurationError(f"{self.path}: another export is writing it. Wait for its end.")
         note = _read_note(self.note_path) if resume else None
-        if note is None and not overwrite and self.note_path.exists():
-            hint = "Use resume=True (--resume) or overwrite=True (--overwrite)"
-            raise ConfigurationError(f"{self.path}: is an unfinished export. {hint}")
-        if note is None and not overwrite and self.path.exists():
-            hint = "Use another path, or overwrite=True (--overwrite)"
-            raise ConfigurationError(f"{self.path}: already exists. {hint}")
+        if note is None and not overwrite and (self.path.exists() or self.note_path.exists()):
+            words, other = "already exists", "another path,"
+            if self.note_path.exists():
+                words, other = "is an unfinished export", "resume=True (--resume)"
+            raise ConfigurationError(f"{self.path}: {words}. Use {other} or overwrite=True (--overwrite)")
         if note is not None and note.shape != self.shape:
             wrong = f"belongs to an export with {note.shape}. Use the same settings"
             raise ConfigurationError(f"{self.note_path}: {wrong}")
@@ -181,7 +179,8 @@ class _Export:
         self.sink.close(whole=whole)
         if whole:
             self.note_path.unlink(missing_ok=True)
-            self.sink.tidy()
+            if self.shape["form"] == "parquet":
+                rmtree(beside(self.path, ".parts"))
 
 
 async def _on_thread(work: Callable[[], T]) -> T:
@@ -209,7 +208,7 @@ def _sink(
     if escape_formulas and form != "csv":
         raise ConfigurationError(f"escape_formulas: {form} has no formulas. Use it with csv only.")
     if form != "parquet":
-        return TextSink(path, form, Invoice, escape_formulas)
+        return TextSink(path, form, escape_formulas)
     if not 0 <= scale <= precision <= 38:
         wrong = f"decimal128({precision}, {scale}): invalid"
         raise ConfigurationError(f"{wrong}. Use 0 <= scale <= precision <= 38")

@@ -222,23 +222,17 @@ class Model(Portable):
             held.append(value)
         return tuple(held)
 
-    def _unknown(self) -> Mapping[str, Any]:
-        """Return the unknown fields: read from the wire form at first use, which is then released."""
-        rest = self._rest
-        if rest is None or isinstance(rest, Flaws):
-            return NO_EXTRA
-        known = set(wire_names(type(self)).values())
-        found = {name: value for name, value in _plain_at(rest).items() if name not in known}
-        extra = MappingProxyType(found) if found else NO_EXTRA
-        object.__setattr__(self, "extra", extra)
-        object.__setattr__(self, "_rest", None)
-        return extra
-
     if not TYPE_CHECKING:  # otherwise a type checker would accept every name
 
         def __getattr__(self, name: str) -> Any:
-            if name == "extra":
-                return self._unknown()
+            if name == "extra":  # read from the wire form at first use, which is then released
+                rest, known = self._rest, set(wire_names(type(self)).values())
+                if rest is None or isinstance(rest, Flaws):
+                    return NO_EXTRA
+                found = {name: value for name, value in _plain_at(rest).items() if name not in known}
+                object.__setattr__(self, "extra", MappingProxyType(found) if found else NO_EXTRA)
+                object.__setattr__(self, "_rest", None)
+                return self.extra
             if name in _SHARED:
                 return None
             if name not in wire_names(type(self)):

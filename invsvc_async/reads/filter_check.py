@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from invsvc_async.api.arguments import wire_name
 from invsvc_async.api.json_values import is_object
-from invsvc_async.api.parameters import METADATA
+from invsvc_async.api.parameters import METADATA, wire_name
 from invsvc_async.errors import FieldError
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.settings import ParameterNames
 
-__all__ = ["Filter", "filters_of", "first_mismatch"]
+__all__ = ["filters_of", "first_mismatch"]
 
 Item: TypeAlias = Any  # a model that may have the field
 
@@ -35,25 +34,17 @@ _NAMES = "status series folio idempotency_key client_id client_tax_id created_af
 _CHECKED = frozenset(_NAMES.split())
 
 
-class Filter(NamedTuple):
-    """A parameter that can be checked on an item, and what was asked for."""
-
-    name: str
-    asked: str
-
-
-def filters_of(operation: Operation, query: Mapping[str, str], names: ParameterNames) -> tuple[Filter, ...]:
-    """Return the parameters of *query* (wire names) that can be checked on an item."""
+def filters_of(operation: Operation, query: Mapping[str, str], names: ParameterNames) -> dict[str, str]:
+    """Return what *query* (wire names) asks for, by the parameters that can be checked on an item."""
     given = {row.name: query.get(wire_name(row, names) or "") for row in operation.parameters}
-    filters = [Filter(name, asked) for name, asked in given.items() if asked is not None and name in _CHECKED]
-    filters += [Filter(name, asked) for name, asked in query.items() if name.startswith(METADATA)]
-    return tuple(filters)
+    filters = {name: asked for name, asked in given.items() if asked is not None and name in _CHECKED}
+    return filters | {name: asked for name, asked in query.items() if name.startswith(METADATA)}
 
 
-def first_mismatch(items: Sequence[object], filters: tuple[Filter, ...]) -> str | None:
+def first_mismatch(items: Sequence[object], filters: Mapping[str, str]) -> str | None:
     """Return which of *items* does not match which filter, or ``None`` if all match."""
     for at, item in enumerate(items):
-        for name, asked in filters:
+        for name, asked in filters.items():
             try:
                 if _differs(item, name, asked):
                     return f"item {at} does not match {name}={asked}"

@@ -161,7 +161,7 @@ class Pages(Generic[T]):
         problems: list[str] = []
         if place.operation != request.operation.name:
             problems.append(f"token: belongs to {place.operation}")
-        elif place.service != self._service():
+        elif place.service != digest_of(self._view.session.base_url):
             problems.append("token: belongs to another base URL")
         elif place.team != request.team:
             problems.append("token: belongs to another team")
@@ -282,9 +282,6 @@ class Pages(Generic[T]):
                 team=request.team,
                 cursor=position.cursor,
                 page=position.page,
-                service=self._service(),
+                service=digest_of(self._view.session.base_url),
             )
         )
-
-    def _service(self) -> str:
-        return digest_of(self._view.session.base_url)

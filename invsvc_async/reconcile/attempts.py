@@ -50,18 +50,16 @@ def refusal_of(attempt: Attempt) -> Attempt | None:
     return attempt if refused and kind_of(attempt) in ("echo", "long") else None
 
 
+first_send = lru_cache(maxsize=64)(lambda attempt_timeout: Send(attempt_timeout=attempt_timeout))
+
+
 def sent_at_once(
     kind: Kind, timeouts: Timeouts, *, has_baseline: bool, knows_clock: bool, never_listed: bool
 ) -> Send | None:
     """Return the first send of a write that needs no read before it; ``None``: call ``decide``."""
     if not knows_clock or never_listed or (kind.needs_baseline and not has_baseline):
         return None
-    return _first_send(min(timeouts.attempt, timeouts.call))
-
-
-@lru_cache(maxsize=64)
-def _first_send(attempt_timeout: float) -> Send:
-    return Send(attempt_timeout=attempt_timeout)
+    return first_send(min(timeouts.attempt, timeouts.call))
 
 
 def answered_at_once(history: History) -> Done | None:

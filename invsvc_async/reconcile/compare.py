@@ -179,13 +179,12 @@ def _ascii_host(host: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    plain = re.sub(_ESCAPE, _unescaped, text)
+    def unescaped(escape: re.Match[str]) -> str:
+        character = chr(int(escape[1], 16))
+        return character if character in _UNRESERVED else escape[0].upper()
+
+    plain = re.sub(_ESCAPE, unescaped, text)
     return quote(plain, safe=_KEPT) if _NOT_KEPT(plain) else plain
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    character = chr(int(escape[1], 16))
-    return character if character in _UNRESERVED else escape[0].upper()
 
 
 def _without_dots(path: str) -> str:

@@ -286,22 +286,18 @@ def _by_state(
         case CannotTell(reason, candidates, cause):
             return unknown(known, reason, cause, reading, candidates=candidates)
         case Absent():
-            return _absent(known, reading)
-
-
-def _absent(known: Known, reading: Reading) -> Decision:
-    if known.refusal is not None:
-        return refused(known, known.refusal, reading)
-    again = _resend(known, reading)
-    if isinstance(again, Send):
-        return again
-    if known.is_overtaken:
-        again = "a newer write of this program to the same resource was sent"
-    elif known.resumed is not None and known.resumed.reads_only:
-        again = "settling only reads"
-    reason = "a read after the settle window shows that the write was not applied"
-    reason = f"{reason}; not sent again, because {again}"
-    return done(known, Verdict.NOT_APPLIED, reason, "absence", reading, cause="absent")
+            if known.refusal is not None:
+                return refused(known, known.refusal, reading)
+            again = _resend(known, reading)
+            if isinstance(again, Send):
+                return again
+            if known.is_overtaken:
+                again = "a newer write of this program to the same resource was sent"
+            elif known.resumed is not None and known.resumed.reads_only:
+                again = "settling only reads"
+            reason = "a read after the settle window shows that the write was not applied"
+            reason = f"{reason}; not sent again, because {again}"
+            return done(known, Verdict.NOT_APPLIED, reason, "absence", reading, cause="absent")
 
 
 def _resend(known: Known, reading: Reading) -> Send | str:

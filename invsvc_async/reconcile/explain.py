@@ -1,4 +1,4 @@
-"""Explanations of verdicts, as text and as JSON that can be replayed."""
+"""Explanations of verdicts, and their stories: an outcome as JSON, which can be replayed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.decide import decide
-from invsvc_async.reconcile.facts import Known, time_of
+from invsvc_async.reconcile.facts import Known, start_of
 from invsvc_async.reconcile.history import Attempt, Closed, Done, End, Reading, Resumed, Tick
 from invsvc_async.reconcile.json_form import (
-    SCHEMA,
     check_version,
     event_from_wire,
-    event_to_wire,
     intent_from_json,
-    intent_to_json,
     parsed,
 )
 
@@ -25,15 +22,15 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision, Event, History
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["from_json", "replay", "story_of", "tell", "to_plain"]
+__all__ = ["from_json", "replay", "story_of", "tell"]
 
 
 def tell(intent: Intent, history: History, verdict: str, reason: str) -> str:
     """Format the history of a write in a few lines; times are in seconds since the first event."""
-    begun = _start_of(history[0]) if history else 0.0
+    begun = start_of(history[0]) if history else 0.0
     lines = [f"{intent.operation}, intent {intent.key}"]
     lines += [
-        f"  {_start_of(event) - begun:+9.3f} s  {_told(event)}"
+        f"  {start_of(event) - begun:+9.3f} s  {_told(event)}"
         for event in history
         if not isinstance(event, Tick)
     ]
@@ -41,14 +38,16 @@ def tell(intent: Intent, history: History, verdict: str, reason: str) -> str:
     return "\n".join(lines)
 
 
-def _start_of(event: Event) -> float:
-    return event.started if isinstance(event, (Attempt, Reading)) else time_of(event)
-
-
 def _told(event: Event) -> str:
     match event:
-        case Attempt():
-            return _told_attempt(event)
+        case Attempt(end=End.NOT_SENT, error=error):
+            return f"not sent: {error.message if error else 'no byte left'}"
+        case Attempt(started=started, ended=ended, end=End.LOST, error=error):
+            return f"sent, answer lost after {ended - started:.3f} s{f': {error.message}' if error else ''}"
+        case Attempt(started=started, ended=ended, status=status, error=error):
+            code = f" {error.code}" if error and error.code else ""
+            unread = "" if event.readable or code else ", not the service's envelope"
+            return f"sent, answered HTTP {status}{code} after {ended - started:.3f} s{unread}"
         case Reading(finding=None, error=error, status=None) if error is not None:
             return f"read failed: {error.message}"
         case Reading(finding=None, status=status, seen=seen, raw_count=count):
@@ -62,31 +61,9 @@ def _told(event: Event) -> str:
             return "resumed by a new process: only sends stored in the intent count"
 
 
-def _told_attempt(attempt: Attempt) -> str:
-    took, error = f"{attempt.ended - attempt.started:.3f} s", attempt.error
-    if attempt.end is End.NOT_SENT:
-        return f"not sent: {error.message if error else 'no byte left'}"
-    if attempt.end is End.LOST:
-        return f"sent, answer lost after {took}{f': {error.message}' if error else ''}"
-    code = f" {error.code}" if error and error.code else ""
-    unread = "" if attempt.readable or code else ", not the service's envelope"
-    return f"sent, answered HTTP {attempt.status}{code} after {took}{unread}"
-
-
-def to_plain(intent: Intent, history: History, verdict: str, reason: str) -> dict[str, Wire]:
-    """Convert the intent as it was at the start, the history, and the verdict to plain data."""
-    return {
-        "schema": SCHEMA,
-        "verdict": str(verdict),
-        "message": reason,
-        "intent": envelope.loads(intent_to_json(intent).encode()),
-        "history": [event_to_wire(event) for event in history],
-    }
-
-
 def from_json(text: str | bytes) -> tuple[Intent, History, str]:
     """
-    Decode the JSON of :func:`to_plain` to the intent, its history, and the verdict.
+    Decode the JSON of an outcome to the intent as it was at the start, its history, and the verdict.
 
     Raises:
         InvalidRequestError: The text is damaged, of a newer version, or something else.
@@ -115,11 +92,10 @@ def replay(intent: Intent, history: History) -> list[tuple[Event | None, Decisio
     """Return each event with the decision of ``decide`` after it, from the first to the last."""
     operation = BY_NAME[intent.operation]
     steps: list[tuple[Event | None, Decision]] = []
-    for length in range(len(history) + 1):
-        if length == 0 and history and isinstance(history[0], Resumed):
-            continue
-        known = Known(operation, intent, history[:length])
-        steps.append((history[length - 1] if length else None, decide(known)))
-        if isinstance(steps[-1][1], Done):
+    begun = 1 if history and isinstance(history[0], Resumed) else 0
+    for length in range(begun, len(history) + 1):
+        decision = decide(Known(operation, intent, history[:length]))
+        steps.append((history[length - 1] if length else None, decision))
+        if isinstance(decision, Done):
             break
     return steps

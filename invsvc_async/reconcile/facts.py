@@ -44,10 +44,9 @@ if TYPE_CHECKING:
     from invsvc_async.settings import ReconcilePolicy
 
 
-def began_at(history: History, event: Event) -> float:
-    """Return when the first event of *history*, to which *event* is added, began, in local seconds."""
-    first = history[0] if history else event
-    return first.at if isinstance(first, (Tick, Resumed, Closed)) else first.started
+def start_of(event: Event) -> float:
+    """Return when *event* began, in local seconds."""
+    return event.at if isinstance(event, (Tick, Resumed, Closed)) else event.started
 
 
 def time_of(event: Event) -> float:
@@ -55,7 +54,12 @@ def time_of(event: Event) -> float:
     return event.at if isinstance(event, (Tick, Resumed, Closed)) else event.ended
 
 
-@attrs.frozen(kw_only=True)
+def _server_time(at: float, bounds: Bounds | None) -> tuple[float | None, float | None]:
+    """Return the earliest and the latest server time (s) of the local time *at*, if there are bounds."""
+    return (None, None) if bounds is None else (at + bounds.low, at + bounds.high)
+
+
+@attrs.frozen
 class Sending:
     """One send that may have had an effect.  Server times are in s, or ``None`` without clock bounds."""
 
@@ -127,7 +131,7 @@ class Known:
             if isinstance(event, (Attempt, Reading)) and event.stamp is not None
         ]
         if self.intent.bounds is not None and self.resumed is None:
-            known.append(self.intent.bounds)
+            known.append((self.intent.bounds.low, self.intent.bounds.high))
         return agree(known, self.policy.clock_slack)
 
     def window_of(self, kind: AttemptKind) -> float:
@@ -170,16 +174,7 @@ class Known:
             ended_by = since + running + self.bounds.high
         if self.bounds is not None and sent.latest is not None:
             began = min(began, sent.latest + self.policy.clock_slack - self.bounds.low)
-        return Sending(
-            kind=kind,
-            began=began,
-            earliest=sent.earliest,
-            latest=sent.latest,
-            ended_from=ended_from,
-            ended_by=ended_by,
-            window=window,
-            over=over,
-        )
+        return Sending(kind, began, sent.earliest, sent.latest, ended_from, ended_by, window, over)
 
     @cached_property
     def sends(self) -> list[Sending]:
@@ -187,22 +182,10 @@ class Known:
         found = list(self.carried)
         for attempt, kind in zip(self.attempts, self.kinds, strict=True):
             if kind not in ("not applied", "echo"):
-                found.append(self._sending(attempt, kind))
+                window, began = self.window_of(kind), attempt.started
+                start, end = _server_time(began, self.bounds), _server_time(attempt.ended, self.bounds)
+                found.append(Sending(kind, began, *start, *end, window, attempt.ended + window))
         return found
-
-    def _sending(self, attempt: Attempt, kind: AttemptKind) -> Sending:
-        low, high = (self.bounds.low, self.bounds.high) if self.bounds else (None, None)
-        window = self.window_of(kind)
-        return Sending(
-            kind=kind,
-            began=attempt.started,
-            earliest=None if low is None else attempt.started + low,
-            latest=None if high is None else attempt.started + high,
-            ended_from=None if low is None else attempt.ended + low,
-            ended_by=None if high is None else attempt.ended + high,
-            window=window,
-            over=attempt.ended + window,
-        )
 
     @cached_property
     def strangers(self) -> frozenset[str]:
@@ -397,9 +380,7 @@ class Known:
     @property
     def is_overtaken(self) -> bool:
         """Whether a later write of this program to the same resource was sent; always false for a create."""
-        if self.resumed is None or self.kind.creates:
-            return False
-        return self.resumed.newest is False
+        return self.resumed is not None and not self.kind.creates and self.resumed.newest is False
 
     @cached_property
     def free_at(self) -> float:
@@ -408,6 +389,9 @@ class Known:
 
         From then on, this write can no longer take effect.  Even with the widest clock bounds, an effect of
         the next write has a later time than any of this one.
+
+        Until then, a later process may attribute a new webhook to this create.  That process may not know
+        that the sender had ended.  It then assumes that an attempt without an end took its whole timeout.
         """
         if not self.in_doubt:
             return float("-inf")
@@ -417,21 +401,12 @@ class Known:
             for sent in self.intent.sent
             if sent.latest is not None and sent.earliest is not None
         ]
-        over = max([self.over, *self._claimable_until()])
-        return over + 2 * self.policy.clock_slack + max([self.policy.clock_band, *widths])
-
-    def _claimable_until(self) -> list[float]:
-        """
-        Return until when (local s) a later process may attribute a new webhook to this create.
-
-        That process may not know that the sender had ended.  It then assumes that an attempt without an end
-        took its whole timeout.
-        """
-        if self.resumed is None or not self.kind.creates:
-            return []
-        since = self.resumed.at if self.resumed.since is None else self.resumed.since
-        window = self.window_of("long")
-        return [since + sent.attempt_timeout + window for sent in self._stored_sends() if sent.end is None]
+        ends = [self.over]
+        if self.resumed is not None and self.kind.creates:
+            since = self.resumed.at if self.resumed.since is None else self.resumed.since
+            since += self.window_of("long")
+            ends += [since + sent.attempt_timeout for sent in self._stored_sends() if sent.end is None]
+        return max(ends) + 2 * self.policy.clock_slack + max([self.policy.clock_band, *widths])
 
     def earlier(self, reading: Reading) -> Iterator[Reading]:
         """Yield the readings before *reading* that show no state older than the first send."""
@@ -495,23 +470,18 @@ def stored(
 
 
 def _about_to(send: Send, at: float, bounds: Bounds | None) -> Sent:
-    return Sent(
-        earliest=at + bounds.low if bounds else None,
-        latest=at + bounds.high if bounds else None,
-        attempt_timeout=send.attempt_timeout,
-    )
+    earliest, latest = _server_time(at, bounds)
+    return Sent(earliest=earliest, latest=latest, attempt_timeout=send.attempt_timeout)
 
 
 def _sent(attempt: Attempt, bounds: Bounds | None) -> Sent:
     kind, refusal = kind_of(attempt), refusal_of(attempt)
-    return Sent(
-        earliest=attempt.started + bounds.low if bounds else None,
-        latest=attempt.started + bounds.high if bounds else None,
-        attempt_timeout=attempt.timeout,
-        end=SentEnd(
-            kind="not applied" if kind == "echo" else kind,
-            latest=attempt.ended + bounds.high if bounds else None,
-            earliest=attempt.ended + bounds.low if bounds else None,
-            refusal=None if refusal is None else refusal.error,
-        ),
+    ended_from, ended_by = _server_time(attempt.ended, bounds)
+    end = SentEnd(
+        kind="not applied" if kind == "echo" else kind,
+        latest=ended_by,
+        earliest=ended_from,
+        refusal=None if refusal is None else refusal.error,
     )
+    earliest, latest = _server_time(attempt.started, bounds)
+    return Sent(earliest=earliest, latest=latest, attempt_timeout=attempt.timeout, end=end)

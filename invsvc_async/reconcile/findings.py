@@ -36,7 +36,14 @@ def is_unique(tag: str | None) -> bool:
 
 _NOT_THERE = (404, 405, 501)
 
-_TOO_LONG_AGO = "the write was sent more than {:g} s ago, or at an unknown time: its absence proves nothing"
+
+def _changed(reason: str) -> CannotTell:
+    return CannotTell(reason, cause="changed since")
+
+
+def _too_long_ago(known: Known) -> CannotTell:
+    least = f"the write was sent more than {known.policy.absence_within:g} s ago"
+    return CannotTell(f"{least}, or at an unknown time: its absence proves nothing", cause="too long ago")
 
 
 def is_evidence(known: Known, reading: Reading) -> bool:
@@ -54,8 +61,7 @@ def find(known: Known, reading: Reading) -> Finding:
     """Return what *reading* shows about the write.  It must be evidence."""
     if reading.finding is not None:
         if isinstance(reading.finding, Absent) and known.method != "POST" and not known.is_newest(reading):
-            reason = "the write does not show, but a later write of this program may have undone it"
-            return CannotTell(reason, cause="changed since")
+            return _changed("the write does not show, but a later write of this program may have undone it")
         return _with_decay(known, reading, reading.finding)
     assert known.kind.shown_by is not None
     finding = _FINDERS[known.kind.shown_by](known, reading)
@@ -74,13 +80,13 @@ def _in_other_words(known: Known, seen: dict[str, Wire]) -> CannotTell | None:
             return None
         differing.append(name)
     reason = f"the state is as sent, but for {' and '.join(differing)}: trimmed, cut or spelled otherwise"
-    return CannotTell(f"{reason}, by the service or by somebody else", cause="changed since")
+    return _changed(f"{reason}, by the service or by somebody else")
 
 
 def _with_decay(known: Known, reading: Reading, finding: Finding) -> Finding:
     """Return *finding*, or CannotTell for an old absence: the resource may have been created and deleted."""
     if isinstance(finding, Absent) and known.kind.creates and known.decayed(reading):
-        return CannotTell(_TOO_LONG_AGO.format(known.policy.absence_within), cause="too long ago")
+        return _too_long_ago(known)
     return finding
 
 
@@ -119,19 +125,17 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding:
         if known_before and not _same(kind, rounded(baseline), rounded(wanted), known_before):
             return Holds(seen)
     if not known.is_newest(reading):
-        return CannotTell(
+        return _changed(
             f"somebody else or a later write of this program changed the {kind.thing}; whether this write "
-            "was applied first is unknown",
-            cause="changed since",
+            "was applied first is unknown"
         )
     if placed == "after" or any(
         _is_changed(kind, before.seen, seen, wanted) for before in known.earlier(reading)
     ):
         return Superseded(f"somebody else changed the {kind.thing} after the write was sent")
-    return CannotTell(
+    return _changed(
         f"somebody else changed the {kind.thing} at about the time of the write; whether the write was "
-        "applied first is unknown",
-        cause="changed since",
+        "applied first is unknown"
     )
 
 
@@ -237,12 +241,6 @@ def _bears_our_tag(known: Known, hook: dict[str, Wire]) -> bool:
     return tag is not None and (text == tag or text.endswith(f" {tag}") or tag in TAG.findall(text))
 
 
-def _bears_another_tag(known: Known, hook: dict[str, Wire]) -> bool:
-    """Return whether *hook* has the tag of another write.  Tags in the requested description do not count."""
-    own = TAG.findall(str(known.intent.body.get("description") or ""))
-    return any(tag != known.intent.tag and tag not in own for tag in TAG.findall(_description(hook)))
-
-
 def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
     """Return whether *hook* is a candidate.  It is one unless a readable field excludes it."""
     if not _is_hook(hook):
@@ -250,7 +248,9 @@ def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
     known_as = hook.get("id")
     if isinstance(known_as, str) and (known_as in reading.claimed_by_others or known_as in known.strangers):
         return False
-    if _bears_another_tag(known, hook):
+    # Tags in the requested description are not those of another write.
+    own = TAG.findall(str(known.intent.body.get("description") or ""))
+    if any(tag != known.intent.tag and tag not in own for tag in TAG.findall(_description(hook))):
         return False
     if known.when(hook.get("created_at"), reading) == "before":
         return False
@@ -301,10 +301,8 @@ def _by_baseline(known: Known, reading: Reading) -> Finding:
         differed = baseline is not None and not _same(kind, baseline, body, sent)
         return Applied(reading.seen) if differed and _is_current(known, reading) else Holds(reading.seen)
     if not known.is_newest(reading):
-        return CannotTell(
-            f"the {thing} does not match the write; a later write of this program may have changed it",
-            cause="changed since",
-        )
+        reason = f"the {thing} does not match the write"
+        return _changed(f"{reason}; a later write of this program may have changed it")
     if baseline is None:
         reason = f"the {thing} does not match the write, and its state before the write is not known"
         return CannotTell(reason, cause="no baseline")
@@ -312,19 +310,17 @@ def _by_baseline(known: Known, reading: Reading) -> Finding:
     if not _same(kind, reading.seen, baseline, sent):
         if any(_same(kind, before, baseline, sent) for before in seen_before):
             return Superseded(f"somebody else changed the {thing} after the write was sent")
-        return CannotTell(
+        return _changed(
             f"the {thing} matches neither the write nor its state before the write: somebody else changed "
-            "it; whether the write was applied first is unknown",
-            cause="changed since",
+            "it; whether the write was applied first is unknown"
         )
     if any(not _same(kind, before, baseline, sent) for before in seen_before):
-        return CannotTell(
+        return _changed(
             f"the {thing} is as before the write, but an earlier read showed another state; whether the "
-            "write was applied first is unknown",
-            cause="changed since",
+            "write was applied first is unknown"
         )
     if known.decayed(reading):
-        return CannotTell(_TOO_LONG_AGO.format(known.policy.absence_within), cause="too long ago")
+        return _too_long_ago(known)
     return Absent()
 
 

@@ -16,11 +16,9 @@ from invsvc_async.reconcile.enums import Bounds, End, Verdict
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
 
-__all__ = [
-    "Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Cause", "Closed", "Decision", "Done", "End",
-    "ErrorFacts", "Event", "Evidence", "Finding", "History", "Holds", "Read", "Reading", "Resumed", "Secret",
-    "Send", "Superseded", "Tick", "Verdict", "Wait",
-]  # fmt: skip
+__all__ = ["Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Cause", "Closed", "Decision", "Done"]
+__all__ += ["End", "ErrorFacts", "Event", "Evidence", "Finding", "History", "Holds", "Read", "Reading"]
+__all__ += ["Resumed", "Secret", "Send", "Superseded", "Tick", "Verdict", "Wait"]
 
 T_co = TypeVar("T_co", covariant=True)
 

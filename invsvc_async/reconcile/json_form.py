@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from invsvc_async import errors, settings
+from invsvc_async import settings
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.api.parameters import is_below_base, is_segment
 from invsvc_async.codec import envelope
 from invsvc_async.errors import (
     ConfigurationError,
+    DeadlineExceededError,
     InvalidRequestError,
     InvsvcError,
     ServiceError,
@@ -58,17 +59,9 @@ _FINDINGS: dict[str, type[Any]] = {  # Any: findings contain wire data
 
 _LONGEST_PAUSE = 10**9  # seconds of a Retry-After
 _ERROR_FIELDS = ("operation", "status", "code", "details", "own_envelope", "retry_after")
-_ERRORS: dict[str, type[InvsvcError]] = {  # of errors, other than the service's, that a text describes
-    each.__name__: each
-    for each in (
-        errors.ConfigurationError,
-        errors.DeadlineExceededError,
-        errors.NotSentError,
-        errors.ResponseLostError,
-        errors.TransportError,
-        errors.UnreadableResponseError,
-    )
-}
+_DESCRIBED = (ConfigurationError, DeadlineExceededError, TransportError, *TransportError.__subclasses__())
+# Errors other than the service's that a text describes.
+_ERRORS: dict[str, type[InvsvcError]] = {each.__name__: each for each in _DESCRIBED}
 
 
 def intent_to_json(intent: Intent) -> str:
@@ -236,20 +229,12 @@ def _converter() -> Converter:
 
     names: dict[str, Any] = {"AnyReader": str, "Wire": Any, "Finding": Any}  # Any: types
     names |= {"Bounds": history.Bounds, "ErrorFacts": history.ErrorFacts}
-    unresolved: tuple[type[Any], ...] = (
-        settings.ReconcilePolicy,
-        history.Reading,
-        history.Attempt,
-        history.ErrorFacts,
-        history.Evidence,
-        SentEnd,
-        Intent,
-    )
-    for cls in unresolved:
+    events: list[type[Any]] = [history.Reading, history.Attempt, history.ErrorFacts, history.Evidence]
+    for cls in (settings.ReconcilePolicy, SentEnd, Intent, *events):
         attrs.resolve_types(cls, localns=names)
-    converter = Converter(forbid_extra_keys=True)
+    converter = Converter(forbid_extra_keys=True, unstruct_collection_overrides={frozenset: sorted})
     for kind in (str, bool, int):
-        converter.register_structure_hook(kind, _exactly(kind))
+        converter.register_structure_hook(kind, _exactly)
     converter.register_structure_hook(float, _number)
     converter.register_structure_hook(history.End, lambda value, _: history.End(value))
     special: dict[type[Any], dict[str, Any]] = {
@@ -260,38 +245,24 @@ def _converter() -> Converter:
             )
         },
         settings.Timeouts: {},
-        history.Reading: {
-            **{
-                name: override(struct_hook=lambda value, _: frozenset(value), unstruct_hook=sorted)
-                for name in ("claimed_by_others", "guessed")
-            },
-            "finding": override(struct_hook=_finding, unstruct_hook=_finding_to_wire),
-        },
+        history.Reading: {"finding": override(struct_hook=_finding, unstruct_hook=_finding_to_wire)},
     }
     for cls, fields in special.items():
         structure: Any = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True, **fields)
         unstructure: Any = make_dict_unstructure_fn(cls, converter, **fields)
-        converter.register_structure_hook(cls, _unless_ready(structure))
+        # What is of the class already stays: journals keep what many intents share.
+        converter.register_structure_hook(
+            cls,
+            lambda value, of, make=structure: value if type(value) is of else make(value, of),  # type: ignore[misc]
+        )
         converter.register_unstructure_hook(cls, unstructure)
     return converter
 
 
-def _unless_ready(structure: Any) -> Any:  # Any: cattrs' own form of a hook
-    """Return *structure*, but for what is of the class already: journals keep what many intents share."""
-
-    def hook(value: object, cls: type[Any]) -> object:
-        return value if type(value) is cls else structure(value, cls)
-
-    return hook
-
-
-def _exactly(kind: type[T]) -> Any:  # Any: cattrs' own form of a hook
-    def hook(value: object, _: object) -> T:
-        if type(value) is not kind:
-            raise TypeError(f"expected {kind.__name__}")
-        return value
-
-    return hook
+def _exactly(value: object, kind: type[T]) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"expected {kind.__name__}")
+    return value
 
 
 def _number(value: Any, _: object) -> float:  # Any: a Decimal or an int of the parser

@@ -45,16 +45,6 @@ __all__ = ["KINDS", "Kind", "ShownBy", "kind_of_write", "replaces"]
 ShownBy = Literal["time of change", "baseline", "list", "absence"]
 
 
-def _same_field(_name: str, one: Wire, other: Wire) -> bool:
-    return same(one, other)
-
-
-def _may_be_published(policy: ReconcilePolicy, journey: Wire) -> bool:
-    """Return whether a read may have shown the published snapshot of a journey, not its draft."""
-    is_draft = isinstance(journey, dict) and journey.get("status") == "draft"
-    return not is_draft and not policy.journey_reads_show_drafts
-
-
 def _follows(of: Callable[[Kind], object]) -> Any:  # Any: as `attrs.field`
     """Return a field that follows from how the write is recognised."""
     return attrs.field(init=False, default=attrs.Factory(of, takes_self=True))
@@ -88,7 +78,9 @@ class Kind:
 
     thing: str = "thing"
     fields: tuple[str, ...] | None = None
-    same_field: Callable[[str, Wire, Wire], bool] = _same_field
+    same_field: Callable[[str, Wire, Wire], bool] = attrs.field(
+        default=lambda _name, one, other: same(one, other)
+    )
     never_null: tuple[str, ...] = ()
     defaults: Mapping[str, Wire] = attrs.field(factory=dict)
     hides: Callable[[ReconcilePolicy, Wire], bool] | None = None
@@ -139,21 +131,16 @@ class Kind:
         return found
 
 
+_NEVER_NULL = ("graph", "triggerType", "replacesDefaults")
 _JOURNEY = Kind(
     thing="journey",
     same_field=same_journey_field,
-    never_null=("graph", "triggerType", "replacesDefaults"),
-    hides=_may_be_published,
-    stored=(
-        "id",
-        "status",
-        "last_updated",
-        "name",
-        "description",
-        "graph",
-        "triggerType",
-        "replacesDefaults",
+    never_null=_NEVER_NULL,
+    hides=lambda policy, journey: (  # a read may have shown the published snapshot, not the draft
+        not (isinstance(journey, dict) and journey.get("status") == "draft")
+        and not policy.journey_reads_show_drafts
     ),
+    stored=("id", "status", "last_updated", "name", "description", *_NEVER_NULL),
     large="graph",
 )
 _WEBHOOK = Kind(

@@ -9,14 +9,16 @@ import attrs
 from invsvc_async import models
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import structure
+from invsvc_async.codec.envelope import loads
 from invsvc_async.errors import InvalidRequestError, InvsvcError, ServiceError, without_secrets
 from invsvc_async.models.portable import Portable, keep_arguments
-from invsvc_async.reconcile.explain import story_of, tell, to_plain
+from invsvc_async.reconcile.explain import story_of, tell
 from invsvc_async.reconcile.facts import Known, stored
 from invsvc_async.reconcile.history import Evidence, Secret, Verdict
 from invsvc_async.reconcile.json_form import (
     SCHEMA,
     error_of,
+    event_to_wire,
     intent_to_json,
     parsed,
     plain_error,
@@ -31,10 +33,8 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Cause, History
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = [
-    "LIST_FULL", "AmbiguousWriteError", "Outcome", "OutcomeBase", "SecretLostError", "WriteError",
-    "WriteNotAppliedError", "WriteSupersededError", "read_back", "summary",
-]  # fmt: skip
+__all__ = ["LIST_FULL", "AmbiguousWriteError", "Outcome", "OutcomeBase", "SecretLostError", "WriteError"]
+__all__ += ["WriteNotAppliedError", "WriteSupersededError", "read_back", "summary"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -240,8 +240,12 @@ class OutcomeBase(Portable, Generic[T_co]):
         return keep_arguments(cls, super().__class_getitem__(item))  # type: ignore[misc]  # Generic has it
 
     def _to_plain(self, convert: Callable[[object], Wire]) -> dict[str, Wire]:
-        story = to_plain(self.started_as, self.history, self.verdict, self.message)
-        return {**summary(self, convert), **story}
+        return {
+            **summary(self, convert),
+            "schema": SCHEMA,
+            "intent": loads(intent_to_json(self.started_as).encode()),
+            "history": [event_to_wire(event) for event in self.history],
+        }
 
     def _to_public(self, convert: Callable[[object], Wire], *, full: bool = False) -> dict[str, Wire]:
         """
@@ -258,7 +262,36 @@ class OutcomeBase(Portable, Generic[T_co]):
 
     @classmethod
     def _from_plain(cls, plain: dict[str, Wire], arguments: tuple[Any, ...]) -> Self:
-        return cls(**_arguments_of(plain))
+        if "intent" not in plain:
+            raise InvalidRequestError(_NO_INTENT)
+        if isinstance(plain["intent"], str):
+            plain = {**plain, "intent": parsed(plain["intent"], "an intent")}
+        intent, history, verdict = story_of(plain, "an outcome")
+        given = {name: plain[name] for name in _PLAIN_TYPES if name in plain}
+        wrong = [
+            f"{name}: has the wrong type" for name, it in given.items() if type(it) not in _PLAIN_TYPES[name]
+        ]
+        if verdict not in list(Verdict):
+            wrong.append("verdict: is not one of the five")
+        if given.get("secret") not in (None, *get_args(Secret)):
+            wrong.append("secret: is not one of the four")
+        if "message" not in given:
+            wrong.append("message: is missing")
+        if wrong:
+            raise InvalidRequestError(wrong)
+        value, evidence = plain.get("value"), plain.get("evidence") or {"basis": "none"}
+        operation = BY_NAME[intent.operation]
+        if operation.result != "object" and isinstance(value, dict):
+            value = structure(getattr(models, operation.result), value)
+        return cls(
+            **given,
+            verdict=Verdict(verdict),
+            value=value,
+            error=error_of(plain.get("error")),
+            evidence=structured(evidence, Evidence, "an outcome"),
+            started_as=intent,
+            history=history,
+        )
 
     @classmethod
     def _with_decimals(cls, plain: dict[str, Wire], convert: Callable[[Any, Any], Any]) -> dict[str, Wire]:
@@ -330,45 +363,6 @@ def summary(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) -> dic
         "secret_lost": outcome.secret_lost,
         "livemode": outcome.livemode,
         "evidence": without_secrets(unstructured(outcome.evidence)),
-    }
-
-
-def _arguments_of(plain: dict[str, Wire]) -> dict[str, Any]:  # Any: the fields of an outcome
-    """
-    Return the arguments of the outcome with this plain form.
-
-    Raises:
-        InvalidRequestError: It is not the form of an outcome.
-    """
-    if "intent" not in plain:
-        raise InvalidRequestError(_NO_INTENT)
-    if isinstance(plain["intent"], str):
-        plain = {**plain, "intent": parsed(plain["intent"], "an intent")}
-    intent, history, verdict = story_of(plain, "an outcome")
-    given = {name: plain[name] for name in _PLAIN_TYPES if name in plain}
-    wrong = [
-        f"{name}: has the wrong type" for name, it in given.items() if type(it) not in _PLAIN_TYPES[name]
-    ]
-    if verdict not in list(Verdict):
-        wrong.append("verdict: is not one of the five")
-    if given.get("secret") not in (None, *get_args(Secret)):
-        wrong.append("secret: is not one of the four")
-    if "message" not in given:
-        wrong.append("message: is missing")
-    if wrong:
-        raise InvalidRequestError(wrong)
-    value, evidence = plain.get("value"), plain.get("evidence") or {"basis": "none"}
-    operation = BY_NAME[intent.operation]
-    if operation.result != "object" and isinstance(value, dict):
-        value = structure(getattr(models, operation.result), value)
-    return {
-        **given,
-        "verdict": Verdict(verdict),
-        "value": value,
-        "error": error_of(plain.get("error")),
-        "evidence": structured(evidence, Evidence, "an outcome"),
-        "started_as": intent,
-        "history": history,
     }
 
 

@@ -8,14 +8,10 @@ difference between the two clocks lies in an interval, which more answers narrow
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from invsvc_async.reconcile.enums import Bounds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 KEPT = 600.0  # s: how long an answer's bounds are used (a quartz clock drifts by tens of ms in that time)
 _BUCKET = 60.0
@@ -23,20 +19,15 @@ WHOLE_MS = 0.001  # timestamps are truncated to whole milliseconds
 WHOLE_SECOND = 1.0  # a time of a resource that is a whole second may be truncated to it
 
 
-def bounds_of(stamp: int, started: float, ended: float) -> Bounds:
+def bounds_of(stamp: int, started: float, ended: float) -> tuple[float, float]:
     """
     Return the bounds from one answer with *stamp* (server ms), sent at *started* and received at *ended*.
     """
-    server = stamp / 1000
-    return Bounds(low=server - ended, high=server + WHOLE_MS - started)
+    return stamp / 1000 - ended, stamp / 1000 + WHOLE_MS - started
 
 
-def agree(known: Iterable[Bounds], slack: float) -> Bounds | None:
-    """Intersect *known*.  ``None`` if there are none, or if two exclude each other by more than *slack*."""
-    return _agreed([(each.low, each.high) for each in known], slack)
-
-
-def _agreed(lows_highs: list[tuple[float, float]], slack: float) -> Bounds | None:
+def agree(lows_highs: list[tuple[float, float]], slack: float) -> Bounds | None:
+    """Intersect bounds.  ``None`` if there are none, or if two exclude each other by more than *slack*."""
     if not lows_highs:
         return None
     low, high = lows_highs[0]
@@ -81,7 +72,7 @@ class ServerClock(Struct):
         If not, the service's clock was set meanwhile, and perhaps set back.
         """
         recent = [(low, high) for begun, low, high in self._buckets if begun >= since - _BUCKET]
-        return not recent or _agreed(recent, slack) is not None
+        return not recent or agree(recent, slack) is not None
 
     def bounds(self, now: float, slack: float) -> Bounds | None:
         """Return the bounds at *now*; ``None`` if none are known, or if they exclude each other."""
@@ -89,6 +80,6 @@ class ServerClock(Struct):
         if slack == its_slack and now < until:
             return bounds
         recent = [bucket for bucket in self._buckets if bucket[0] >= now - KEPT]
-        bounds = _agreed([(low, high) for _, low, high in recent], slack)
+        bounds = agree([(low, high) for _, low, high in recent], slack)
         self._last = bounds, slack, recent[0][0] + KEPT if recent else now
         return bounds

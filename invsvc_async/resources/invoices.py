@@ -66,8 +66,7 @@ class Invoices(Resource):
 
         Spec: Endpoints, Invoices.
         """
-        given, on = locals(), self._on(options)
-        return on._pages(models.Invoice, operations.INVOICES_EGRESS, given, team=team, prefetch=prefetch)
+        return self._pages(models.Invoice, operations.INVOICES_EGRESS, locals())
 
     def payment_complements(
         self,
@@ -95,8 +94,7 @@ class Invoices(Resource):
 
         Spec: Endpoints, Invoices.
         """
-        given, on, operation = locals(), self._on(options), operations.INVOICES_PAYMENT_COMPLEMENTS
-        return on._pages(models.Invoice, operation, given, team=team, prefetch=prefetch)
+        return self._pages(models.Invoice, operations.INVOICES_PAYMENT_COMPLEMENTS, locals())
 
     async def download_status(
         self, request_id: str, *, team: str | None = None, options: CallOptions | None = None
@@ -114,10 +112,8 @@ class Invoices(Resource):
 
         Spec: Endpoints, Invoices.
         """
-        arguments = {"request_id": request_id}
-        return await self._on(options)._read(
-            models.DownloadRequest, operations.INVOICES_DOWNLOAD_STATUS, arguments, team
-        )
+        operation = operations.INVOICES_DOWNLOAD_STATUS
+        return await self._read(models.DownloadRequest, operation, locals())
 
     async def wait_for_download(
         self,
@@ -142,7 +138,5 @@ class Invoices(Resource):
         Spec: States and transitions.
         """
         until = until or (lambda found: found.status == "completed")
-        return await self._on(options)._wait_for(
-            models.DownloadRequest, operations.INVOICES_DOWNLOAD_STATUS, {"request_id": request_id}, team,
-            until=until, timeout=timeout, poll=poll, what="invoices.wait_for_download",
-        )  # fmt: skip
+        operation, what = operations.INVOICES_DOWNLOAD_STATUS, "invoices.wait_for_download"
+        return await self._wait_for(models.DownloadRequest, operation, locals(), what)

@@ -62,9 +62,7 @@ class Journeys(Resource):
 
         Spec: Endpoints, Journeys.
         """
-        given, on = locals(), self._on(options)
-        request = on._request(operations.JOURNEYS_UPDATE, given, team=team)
-        return on._write(request, baseline=journey)
+        return self._write(operations.JOURNEYS_UPDATE, locals(), baseline=journey)
 
     async def get(
         self, journey_id: str, *, team: str | None = None, options: CallOptions | None = None
@@ -81,6 +79,4 @@ class Journeys(Resource):
 
         Spec: none; see Endpoints, Journeys, for the object.
         """
-        return await self._on(options)._read_state(
-            models.Journey, operations.JOURNEYS_GET, {"journey_id": journey_id}, team
-        )
+        return await self._read_state(models.Journey, operations.JOURNEYS_GET, locals())

@@ -39,8 +39,7 @@ class Payments(Resource):
 
         Spec: Endpoints, Payments.
         """
-        arguments = {"link_id": link_id}
-        return await self._on(options)._read(models.PaymentLink, operations.PAYMENTS_LINK, arguments, team)
+        return await self._read(models.PaymentLink, operations.PAYMENTS_LINK, locals())
 
     async def reminder_operation(
         self,
@@ -65,11 +64,8 @@ class Payments(Resource):
 
         Spec: Endpoints, Payments.
         """
-        arguments = {"payment_id": payment_id, "operation_id": operation_id}
         operation = operations.PAYMENTS_REMINDER_OPERATION
-        return await self._on(options)._read(
-            models.ReminderOperation, operation, arguments, team, extra_query
-        )
+        return await self._read(models.ReminderOperation, operation, locals())
 
     async def settle_reminder(
         self,
@@ -95,8 +91,5 @@ class Payments(Resource):
 
         Spec: Endpoints, Payments.
         """
-        arguments = {"payment_id": payment_id, "operation_id": operation_id}
-        return await self._on(options)._wait_for(
-            models.ReminderOperation, operations.PAYMENTS_REMINDER_OPERATION, arguments, team, extra_query,
-            until=until, timeout=timeout, poll=poll, what="payments.settle_reminder",
-        )  # fmt: skip
+        operation, what = operations.PAYMENTS_REMINDER_OPERATION, "payments.settle_reminder"
+        return await self._wait_for(models.ReminderOperation, operation, locals(), what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 import attrs
@@ -17,26 +17,21 @@ from invsvc_async.api.parameters import CONTROL, quoted, texts_of
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET
 from invsvc_async.reads import retry
-from invsvc_async.resources.base import Resource
+from invsvc_async.resources.base import Given, Resource
 from invsvc_async.transport.session import ClientOptions, Request, error_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
     from contextlib import AbstractAsyncContextManager
-    from decimal import Decimal
     from types import TracebackType
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.settings import AnyReader, CallOptions
     from invsvc_async.transport.transport import Download
     from invsvc_async.writes.write import Write
 
 __all__ = ["ByteStream", "Unlisted"]
-
-Params: TypeAlias = "Mapping[str, str | int | Decimal] | None"
-_Asked: TypeAlias = "tuple[str, str, Params, Wire, str | None]"  # method, path, params, json, team
 
 _SAFE = "/%:@!$&'()*+,;=~"  # not quoted in a path; existing escapes stay
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -48,44 +43,43 @@ _WRITES = ("DELETE", "PATCH", "POST", "PUT"), "client.request"
 class Unlisted(Resource):
     """Operations that the specification does not list. ``Client`` documents them."""
 
-    async def read(self, *asked: *_Asked, options: CallOptions | None) -> Envelope:
+    async def read(self, given: Given) -> Envelope:
         """Read, as ``Client.request``."""
-        on = self._on(options)
-        return await retry.read(on._view, on._asked(operations.CLIENT_REQUEST, *asked))
+        return await retry.read(*self._asked(operations.CLIENT_REQUEST, given))
 
-    def write(self, *asked: *_Asked, reader: AnyReader | None, options: CallOptions | None) -> Write[Wire]:
+    def write(self, given: Given) -> Write[Wire]:
         """Make a write, as ``Client.write``."""
-        on = self._on(options)
-        return on._write(on._asked(operations.CLIENT_WRITE, *asked), reader=reader)
+        return self._write(operations.CLIENT_WRITE, given)
 
-    def download(self, *asked: *_Asked, options: CallOptions | None) -> ByteStream:
+    def download(self, given: Given) -> ByteStream:
         """Make a download, as ``Client.download``."""
-        on = self._on(options)
-        return ByteStream(on._view, on._asked(operations.CLIENT_DOWNLOAD, *asked))
+        return ByteStream(*self._asked(operations.CLIENT_DOWNLOAD, given))
 
     def _asked(
-        self, operation: Operation, method: str, path: str, params: Params, json: Wire, team: str | None
-    ) -> Request:
+        self, operation: Operation, given: Given, _others: Sequence[str] = (), /
+    ) -> tuple[ClientOptions, Request]:
+        view, method, json = self._with_options(given["options"]), given["method"], given["json"]
+        path, team = given["path"], given["team"]
         problems: Problems = []
         methods, other = _WRITES if operation is operations.CLIENT_WRITE else _READS
         if method not in methods:
-            given = quoted(method) if isinstance(method, str) else kind_of(method)
-            problems.append(f"method: {given} is not one of {', '.join(methods)}; use {other} for others")
+            shown = quoted(method) if isinstance(method, str) else kind_of(method)
+            problems.append(f"method: {shown} is not one of {', '.join(methods)}; use {other} for others")
         _check_path(path, problems)
         if team is not None:
             check_team(team, problems)
-        query = texts_of("params", params or {}, problems)
+        query = texts_of("params", given["params"] or {}, problems)
         if "team" in query:
             problems.append("params.team: use the team argument")
         body = None if json is UNSET else to_wire(json, "json", problems)
         if problems:
             raise InvalidRequestError(problems, operation=operation.name)
-        return Request(
+        return view, Request(
             operation=operation,
             query=query,
             body=body,
             has_body=json is not UNSET,
-            team=team or self._view.team,
+            team=team or view.team,
             method=method,
             raw_path="/" + quote(path.removeprefix("/"), safe=_SAFE),
         )

@@ -44,9 +44,7 @@ class Retentions(Resource):
 
         Spec: Endpoints, Retentions.
         """
-        on = self._on(options)
-        arguments = {"retention_id": retention_id, "file_type": UNSET if file_type is None else file_type}
-        request = on._request(operations.RETENTIONS_FILES, arguments, team=team)
-        envelope = await retry.read(on._view, request)
+        given = {**locals(), "file_type": UNSET if file_type is None else file_type}
+        envelope = await retry.read(*self._asked(operations.RETENTIONS_FILES, given))
         meta = codec.meta_of(envelope)
         return [codec.with_meta(item, meta) for item in codec.many(models.RetentionFile, envelope)]

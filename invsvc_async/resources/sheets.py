@@ -51,7 +51,4 @@ class Sheets(Resource):
 
         Spec: Endpoints, Spreadsheet import.
         """
-        on = self._on(options)
-        operation = operations.SHEETS_SAVE_MAPPING
-        request = on._request(operation, {"fields": fields}, extra_body=extra_body, team=team)
-        return on._write(request, reader=reader)
+        return self._write(operations.SHEETS_SAVE_MAPPING, locals())

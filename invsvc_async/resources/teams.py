@@ -67,9 +67,7 @@ class Teams(Resource):
 
         Spec: Endpoints, Teams.
         """
-        given, on = locals(), self._on(options)
-        request = on._request(operations.TEAMS_CREATE, given, extra_body=extra_body, team=team)
-        return on._write(request, reader=reader)
+        return self._write(operations.TEAMS_CREATE, locals())
 
     async def dbtable_webhooks(
         self,
@@ -96,9 +94,7 @@ class Teams(Resource):
 
         Spec: Endpoints, Teams.
         """
-        on, operation = self._on(options), operations.TEAMS_DBTABLE_WEBHOOKS
-        arguments = {"team_id": team_id, "scope": scope, "state": state, "limit": limit}
-        return await on._read(models.DbtableWebhooks, operation, arguments, team, extra_query)
+        return await self._read(models.DbtableWebhooks, operations.TEAMS_DBTABLE_WEBHOOKS, locals())
 
     async def dbtable_tables(
         self,
@@ -121,6 +117,4 @@ class Teams(Resource):
 
         Spec: Endpoints, Teams.
         """
-        on, operation = self._on(options), operations.TEAMS_DBTABLE_TABLES
-        arguments = {"team_id": team_id, "base_id": base_id}
-        return await on._read(models.DbtableTables, operation, arguments, team, extra_query)
+        return await self._read(models.DbtableTables, operations.TEAMS_DBTABLE_TABLES, locals())

@@ -37,8 +37,7 @@ class Users(Resource):
 
         Spec: Endpoints, Users.
         """
-        arguments = {"user_id": user_id}
-        return await self._on(options)._read(models.User, operations.USERS_GET, arguments, team)
+        return await self._read(models.User, operations.USERS_GET, locals())
 
     def update_preferences(
         self,
@@ -67,8 +66,4 @@ class Users(Resource):
 
         Spec: Endpoints, Users; Authentication.
         """
-        on = self._on(options)
-        arguments = {"team_id": team_id, "testmode": testmode}
-        operation = operations.USERS_UPDATE_PREFERENCES
-        request = on._request(operation, arguments, extra_body=extra_body, team=team)
-        return on._write(request, reader=reader)
+        return self._write(operations.USERS_UPDATE_PREFERENCES, locals())

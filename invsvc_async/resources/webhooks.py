@@ -51,15 +51,14 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        on = self._on(options)
-        request = on._request(operations.WEBHOOKS_LIST, {"limit": limit, "status": status}, team=team)
-        envelope = await retry.read(on._view, request)
+        view, request = self._asked(operations.WEBHOOKS_LIST, locals())
+        envelope = await retry.read(view, request)
         items = codec.many(models.Webhook, envelope)
         asked = _DEFAULT_LIMIT if isinstance(limit, Unset) else limit
         is_full = len(items) >= asked or is_cut(envelope, len(items))
         if isinstance(status, Unset) and not is_full:  # a part of the list does not show what exists
             shown = [{"id": getattr(each, "id", None), "url": getattr(each, "url", None)} for each in items]
-            on._view.session.writes.learn_list(request.operation.name, request.team, shown)
+            view.session.writes.learn_list(request.operation.name, request.team, shown)
         return models.WebhookList(items=items, is_full=is_full, meta=codec.meta_of(envelope))
 
     async def get(
@@ -75,8 +74,7 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        arguments = {"webhook_id": webhook_id}
-        return await self._on(options)._read_state(models.Webhook, operations.WEBHOOKS_GET, arguments, team)
+        return await self._read_state(models.Webhook, operations.WEBHOOKS_GET, locals())
 
     def create(
         self,
@@ -117,14 +115,12 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        given, on, operation = locals(), self._on(options), operations.WEBHOOKS_CREATE
         others: list[str] = []
         if not isinstance(tag, bool) and not (isinstance(tag, str) and tag.isprintable() and tag.strip()):
             others.append("tag: must be true, false or a printable string")
         if on_lost_secret not in ("raise", "keep"):  # not a set: values of JSON may be unhashable
             others.append("on_lost_secret: must be 'raise' or 'keep'")
-        request = on._request(operation, given, extra_body=extra_body, team=team, others=others)
-        return on._write(request, tag=tag, on_lost_secret=on_lost_secret)
+        return self._write(operations.WEBHOOKS_CREATE, locals(), others=others)
 
     def update(
         self,
@@ -154,9 +150,7 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        given, on = locals(), self._on(options)
-        request = on._request(operations.WEBHOOKS_UPDATE, given, extra_body=extra_body, team=team)
-        return on._write(request, baseline=webhook)
+        return self._write(operations.WEBHOOKS_UPDATE, locals(), baseline=webhook)
 
     def delete(
         self, webhook: Webhook | str, *, team: str | None = None, options: CallOptions | None = None
@@ -176,9 +170,7 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        on = self._on(options)
-        request = on._request(operations.WEBHOOKS_DELETE, {"webhook": webhook}, team=team)
-        return on._write(request, baseline=webhook)
+        return self._write(operations.WEBHOOKS_DELETE, locals(), baseline=webhook)
 
     async def health(self, *, options: CallOptions | None = None) -> Health:
         """
@@ -189,4 +181,4 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        return await self._on(options)._read(models.Health, operations.WEBHOOKS_HEALTH, {})
+        return await self._read(models.Health, operations.WEBHOOKS_HEALTH, locals())

@@ -68,20 +68,19 @@ class aioresponses(_aioresponses):  # noqa: N801 - the name that users know
         return answered
 
 
-def _patched(build: Any) -> Any:
+_build = RequestMatch._build_response
+_TAKES_WRITER = "stream_writer" in inspect.signature(aiohttp.ClientResponse.__init__).parameters
+
+
+def _built(self: RequestMatch, *args: Any, **kwargs: Any) -> Any:
     """Add what aioresponses leaves out of its answers."""
-    takes_writer = "stream_writer" in inspect.signature(aiohttp.ClientResponse.__init__).parameters
-
-    def built(self: RequestMatch, *args: Any, **kwargs: Any) -> Any:
+    if _TAKES_WRITER:
         kind: Any = kwargs.get("response_class") or aiohttp.ClientResponse
-        if takes_writer:
-            kwargs["response_class"] = partial(kind, stream_writer=SimpleNamespace(output_size=0))
-        response = build(self, *args, **kwargs)
-        sent = response.content._buffer
-        response._headers.setdefault("Content-Length", str(len(sent[0]) if sent else 0))
-        return response
-
-    return built
+        kwargs["response_class"] = partial(kind, stream_writer=SimpleNamespace(output_size=0))
+    response: Any = _build(self, *args, **kwargs)
+    sent = response.content._buffer
+    response._headers.setdefault("Content-Length", str(len(sent[0]) if sent else 0))
+    return response
 
 
-setattr(RequestMatch, "_build_response", _patched(RequestMatch._build_response))  # noqa: B010 - mypy rejects assigning to a method
+setattr(RequestMatch, "_build_response", _built)  # noqa: B010 - mypy rejects assigning to a method

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from invsvc_async.client import Client
+from invsvc_async.portal import Portal
 from invsvc_async.settings import ReadRetries, ReconcilePolicy, Timeouts
 from invsvc_async.simulator import Simulator
 from invsvc_async.transport.credentials import ApiKey
@@ -52,32 +51,6 @@ def serving(**options: Any) -> Generator[Simulator]:  # Any: the arguments of Si
     Raises:
         ValueError: An option is invalid.
     """
-    started: Future[tuple[Simulator, asyncio.Event]] = Future()
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        async with Simulator(**options) as service:
-            started.set_result((service, stop))
-            await stop.wait()
-
-    def live() -> None:
-        try:
-            runner.get_loop()  # fails if the process has no more files, for example
-            runner.run(serve())
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    runner = asyncio.Runner()
-    thread = threading.Thread(target=live, name="invsvc-service", daemon=True)
-    thread.start()
-    try:
-        service, stop = started.result()
-        try:
-            yield service
-        finally:
-            runner.get_loop().call_soon_threadsafe(stop.set)
-    finally:
-        thread.join()
-        runner.close()
+    portal: Any = Portal(cast("Any", partial(Simulator, **options)))  # it enters what its function makes
+    with portal as entered:
+        yield entered.client

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 from invsvc_async.errors import ConfigurationError, takes_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
 __all__ = ["ApiKey", "Credential", "OAuthToken", "PersonToken", "TokenProvider"]
 
@@ -23,6 +23,8 @@ class Credential:
     kind: CredentialKind
     renewable: ClassVar[bool] = False
     ready: str | None  # the value of the Authorization header; None: it must be fetched
+    # Without a result, because asyncio's debug mode prints results.
+    _fetching: asyncio.Task[None] | None = None
     __slots__ = ("ready",)
 
     @takes_secrets
@@ -47,7 +49,7 @@ class Credential:
     @property
     def is_fetching(self) -> bool:
         """Whether a token is being fetched."""
-        return False
+        return self._fetching is not None and not self._fetching.done()
 
     def fingerprint(self, key: str) -> str | None:
         """Return a digest under *key*, which tells this credential from others but does not reveal it."""
@@ -120,8 +122,7 @@ class TokenProvider(Credential):
         self.kind: CredentialKind = kind
         self._source = source
         self.ready = None
-        # Without a result, because asyncio's debug mode prints results.
-        self._fetching: asyncio.Task[None] | None = None
+        self._fetching = None
 
     async def header(self) -> str:
         """Return the value of the Authorization header. Fetch the first token if there is none."""
@@ -138,11 +139,6 @@ class TokenProvider(Credential):
         if self.ready is None or self.ready == refused:
             await self._fetch()
         return self.ready != refused
-
-    @property
-    def is_fetching(self) -> bool:
-        """Whether a token is being fetched."""
-        return self._fetching is not None and not self._fetching.done()
 
     async def _fetch(self) -> None:
         fetching = self._fetching
@@ -176,14 +172,17 @@ class TokenProvider(Credential):
         """Return ``None``, because its tokens change."""
 
 
+_VARIABLES: dict[str, type[Credential]] = {
+    "INVSVC_API_KEY": ApiKey,
+    "INVSVC_OAUTH_TOKEN": OAuthToken,
+    "INVSVC_PERSON_TOKEN": PersonToken,
+}
+
+
 @takes_secrets
-def credential_from(*, api_key: str | None, oauth_token: str | None, person_token: str | None) -> Credential:
-    """Return the credential for the one token that is set."""
-    given = [
-        kind(text)
-        for kind, text in ((ApiKey, api_key), (OAuthToken, oauth_token), (PersonToken, person_token))
-        if text
-    ]
+def credential_from(environment: Mapping[str, str]) -> Credential:
+    """Return the credential for the one token that is set in *environment*."""
+    given = [kind(text) for name, kind in _VARIABLES.items() if (text := environment.get(name))]
     if len(given) != 1:
         raise ConfigurationError(
             f"credential: {f'{len(given)} tokens are set' if given else 'no token is set'}. "

@@ -25,7 +25,6 @@ from invsvc_async.api.operations import Kind
 from invsvc_async.codec import envelope as wire
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import (
-    ConfigurationError,
     NotSentError,
     ResponseLostError,
     ServiceError,
@@ -261,13 +260,6 @@ class ClientState(msgspec.Struct, eq=False, weakref=True):
             log.warning("%s", message)
 
 
-_AUTHORITY_WORDS = {
-    "api_key": "an API key",
-    "oauth_token": "an OAuth token",
-    "person_token": "a person's token (identity provider, or personal MCP token)",
-}
-
-
 class ClientOptions(msgspec.Struct, eq=False):
     """The options of one view of a client, and what it shares with the other views."""
 
@@ -297,21 +289,6 @@ class ClientOptions(msgspec.Struct, eq=False):
     def without_team(self) -> ClientOptions:
         """Return these options without the team, for intents: each contains its own, or none."""
         return msgspec.structs.replace(self, team=None)
-
-    def check_authority(self, operation: Operation) -> None:
-        """
-        Check that the specification allows the operation with this kind of credential.
-
-        Raises:
-            ConfigurationError: It does not.
-        """
-        kind = self.session.credential.kind
-        if operation.credentials and kind not in operation.credentials:
-            wanted = " or ".join(_AUTHORITY_WORDS[each] for each in operation.credentials)
-            raise ConfigurationError(
-                f"{operation.name}: needs {wanted}, but this client has {_AUTHORITY_WORDS[kind]}. "
-                "Nothing was sent: make a client with such a credential."
-            )
 
     def attempt(self, request: Request, *, deadline: float, lane: Lane = "call") -> Awaitable[Exchange]:
         """
@@ -412,7 +389,11 @@ class ClientOptions(msgspec.Struct, eq=False):
         if not 200 <= exchange.status < 300:
             error = error_of(exchange, name)
             if error.status == 404 and request.operation.listed and not request.path:
-                _hint_at_base_url(error, self.session.base_url)
+                # Its path has no id, so the path itself was not found.
+                url, message = self.session.base_url, str(error.args[0]).removesuffix(error.hint)
+                before = URL(url).path.rstrip("/").rpartition("/")[0]
+                words = f" It has {before} before the version, which only a gateway needs." if before else ""
+                error.args = (f"{message}Check the base URL {url}: the service has this path.{words}",)
             stamp = stamp_of(error)
             if stamp is not None:
                 self.session.server_clock.learn(stamp, exchange.started, exchange.ended)
@@ -463,14 +444,6 @@ def error_of(exchange: Exchange, operation: str) -> ServiceError:
             for name, value in headers.items()
         )
     return wire.read_error(content, status=exchange.status, headers=headers, operation=operation)
-
-
-def _hint_at_base_url(error: ServiceError, base_url: str) -> None:
-    """Rewrite the message of a 404 whose path has no id: the path itself was not found."""
-    before = URL(base_url).path.rstrip("/").rpartition("/")[0]
-    words = f" It has {before} before the version, which only a gateway needs." if before else ""
-    message = str(error.args[0]).removesuffix(error.hint)
-    error.args = (f"{message}Check the base URL {base_url}: the service has this path.{words}",)
 
 
 def _without_token(exchange: Exchange, content: bytes) -> bytes:

@@ -11,7 +11,7 @@ import asyncio
 import ssl as tls
 import warnings
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,19 +81,20 @@ class Transport:
         self._closed = False
         self._name = name
         check_count("max_response_bytes", max_response_bytes, least=1)
-        if max_concurrency != "adaptive":
-            check_count("max_concurrency", max_concurrency, least=1)
         _check_session(session, ssl, proxy, trust_env=trust_env)
         self._knee: AdaptiveLimit | None = None
-        self._limiter = Limiter(1 if max_concurrency == "adaptive" else max_concurrency)
-        if max_concurrency == "adaptive":
+        if max_concurrency != "adaptive":
+            check_count("max_concurrency", max_concurrency, least=1)
+            self._limiter = Limiter(max_concurrency)
+        else:
+            self._limiter = Limiter(1)
             from invsvc_async.concurrency.adaptive_limit import LEAST, AdaptiveLimit
 
             self._knee = AdaptiveLimit(least=LEAST)
             self._limiter.resize_calls(self._knee.size)
         self._session = session
         self._user_supplied = session is not None
-        self._timeout = _of_own_pool if session is None else _of_other_pool
+        self._timeout = partial(_timeout, own_pool=session is None)
         # What the transport's own session is made with, and another one may not be.
         self._options: dict[str, Any] = {} if session is None else _READ_HERE
         self._tls = True if ssl is None else ssl
@@ -350,15 +351,12 @@ def _hear(gate: Gate, response: aiohttp.ClientResponse) -> None:
     gate.exchange.answer_headers = response.headers
 
 
-# No total: aiohttp rounds that up, and the deadline limits everything.
 @lru_cache(maxsize=16)
-def _of_own_pool(connect: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=None, connect=connect, ceil_threshold=inf)
-
-
-@lru_cache(maxsize=16)  # waiting for a place in a user-supplied session's pool is not connecting
-def _of_other_pool(connect: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=None, sock_connect=connect, ceil_threshold=inf)
+def _timeout(connect: float, *, own_pool: bool) -> aiohttp.ClientTimeout:
+    # No total: aiohttp rounds that up, and the deadline limits everything. Waiting for a place in the pool of
+    # a user-supplied session is not connecting.
+    limit = {"connect" if own_pool else "sock_connect": connect}
+    return aiohttp.ClientTimeout(total=None, ceil_threshold=inf, **limit)
 
 
 def _check_session(session: object, ssl: object, proxy: object, *, trust_env: bool) -> None:
@@ -380,22 +378,17 @@ def _check_session(session: object, ssl: object, proxy: object, *, trust_env: bo
 
 
 def _refuse_unfit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
+    advice = "Remove it from the session's headers"
+    sent = next((name for name in _NEVER_BY_DEFAULT if name in session.headers), None)
     if session._loop is not loop:  # noqa: SLF001 - its public property is deprecated
-        raise ConfigurationError(
-            "session: the aiohttp session belongs to another event loop. Make it in this one."
-        )
-    for name in _NEVER_BY_DEFAULT:
-        if name in session.headers:
-            raise ConfigurationError(
-                f"session: the aiohttp session sends {name} by default, which breaks the rules of writes. "
-                "Remove it from the session's headers."
-            )
-    if hdrs.AUTHORIZATION in session.headers:
-        raise ConfigurationError(
-            "session: the aiohttp session sends Authorization by default, which would go to this service in "
-            "requests that need no credential. Remove it from the session's headers."
-        )
-    if session.auth is not None:
-        raise ConfigurationError(
-            "session: the aiohttp session has an `auth`, but the client sends its own credential. Remove it."
-        )
+        problem = "belongs to another event loop. Make it in this one"
+    elif sent is not None:
+        problem = f"sends {sent} by default, which breaks the rules of writes. {advice}"
+    elif hdrs.AUTHORIZATION in session.headers:
+        why = "would go to this service in requests that need no credential"
+        problem = f"sends Authorization by default, which {why}. {advice}"
+    elif session.auth is not None:
+        problem = "has an `auth`, but the client sends its own credential. Remove it"
+    else:
+        return
+    raise ConfigurationError(f"session: the aiohttp session {problem}.")

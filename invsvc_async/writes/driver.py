@@ -27,7 +27,7 @@ from invsvc_async.errors import ConfigurationError, InvsvcError
 from invsvc_async.reconcile.attempts import ANSWERED, answered_at_once
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.enums import NO_EFFECT
-from invsvc_async.reconcile.facts import Known, began_at, stored
+from invsvc_async.reconcile.facts import Known, start_of, stored
 from invsvc_async.reconcile.findings import no_such_read
 from invsvc_async.reconcile.history import (
     Attempt,
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from invsvc_async.writes.register import Thing
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Driver", "new_run"]
+__all__ = ["Driver", "new_run", "words_of"]
 
 T = TypeVar("T")
 _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access through the class
@@ -369,7 +369,7 @@ class Driver(Generic[T]):
                 "ReconcilePolicy(journey_reader=…) to a read that it has, or to None.",
             )
         slack = known.policy.clock_slack
-        if self.session.server_clock.is_steady(began_at(self.history, reading), slack):
+        if self.session.server_clock.is_steady(start_of((*self.history, reading)[0]), slack):
             return reading
         return attrs.evolve(reading, steady=False)
 
@@ -463,7 +463,7 @@ class Driver(Generic[T]):
         noted = decision is not ANSWERED and self._known().in_doubt
         if not noted and self.session.on_decision is None and not log.isEnabledFor(logging.DEBUG):
             return
-        kind, reason, verdict = _words(decision)
+        kind, reason, verdict = words_of(decision)
         level, hook = logging.INFO if noted else logging.DEBUG, self.session.on_decision
         operation, key = self.spec.request.operation.name, self.intent.key
         log.log(level, "%s %s: %s%s", operation, key, kind, f" ({reason})" if reason else "")
@@ -482,7 +482,8 @@ def new_run(spec: WriteSpec, intent: Intent | None = None) -> AnyDriver:
     return Driver(spec, intent_or_maker)
 
 
-def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
+def words_of(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
+    """Return what kind of decision it is, what more it says, and its verdict, if it has one."""
     match decision:
         case Done(verdict=verdict, reason=reason):
             return "done", f"{verdict}: {reason}", str(verdict)

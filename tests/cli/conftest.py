@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +28,27 @@ class Ran(NamedTuple):
     code: int
     out: str
     err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def printed(call, *arguments, **options):
+    """Return what a call prints on a terminal, as people read it."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screened(call, *arguments, **options))
+
+
+def screened(call, *arguments, **options):
+    screen = Terminal()
+    with contextlib.redirect_stdout(screen), contextlib.redirect_stderr(screen):
+        call(*arguments, **options)
+    return screen.getvalue()
 
 
 class Served:

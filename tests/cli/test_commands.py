@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import csv
 import errno
 import io
@@ -25,7 +24,7 @@ from invsvc_async import ConfigurationError
 from invsvc_async.cli.app import _report, run
 from invsvc_async.cli.secrets_file import SecretsFile
 from invsvc_async.testing import serving
-from tests.cli.conftest import ENVIRONMENT, child
+from tests.cli.conftest import ENVIRONMENT, child, screened
 
 pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
 
@@ -43,14 +42,14 @@ def test_get_by_resource_and_id(invsvc):
 
 def test_get_of_an_unlisted_path(invsvc):
     """A path reads anything else, with its query."""
-    told = json.loads(invsvc("get", "/webhooks", "limit=1", "--json").out)
+    told = invsvc("get", "/webhooks", "limit=1", "--json").json
 
     assert isinstance(told, list)
 
 
 def test_get_as_json(invsvc):
     """JSON is the service's own form."""
-    told = json.loads(invsvc("get", "journeys.get", "jrn_1", "--json").out)
+    told = invsvc("get", "journeys.get", "jrn_1", "--json").json
 
     assert told["triggerType"] == "invoice.created"
     assert isinstance(told["created_at"], int)
@@ -108,13 +107,8 @@ def test_list_of_all_pages_as_csv(invsvc):
 
 def test_list_as_csv_for_a_spreadsheet(invsvc):
     """Text that would run as a formula is escaped if asked for; numbers stay numbers."""
-    invsvc(
-        "write",
-        "webhooks.create",
-        "url=https://a.example/formula",
-        "description==1+1",
-        "events=invoice.created",
-    )
+    words = "webhooks.create url=https://a.example/formula description==1+1 events=invoice.created"
+    invsvc("write", *words.split())
     options = ("list", "webhooks", "limit=100", "--csv", "--fields", "url,description")
     found = [invsvc(*options, *more).out.splitlines() for more in ((), ("--escape-formulas",))]
 
@@ -126,7 +120,7 @@ def test_list_as_csv_for_a_spreadsheet(invsvc):
 def test_list_as_lines_of_json(invsvc):
     """Each item is a line of its own, as JSON is an array of them."""
     lines = invsvc("list", "invoices.payment_complements", "--jsonl").out.splitlines()
-    array = json.loads(invsvc("list", "invoices.payment_complements", "--json").out)
+    array = invsvc("list", "invoices.payment_complements", "--json").json
 
     assert [json.loads(line) for line in lines] == array
     assert len(array) == 3
@@ -136,7 +130,7 @@ def test_list_with_filters(invsvc):
     """Filters take the forms of the arguments: dates, metadata, whole numbers."""
     ran = invsvc("list", "invoices.egress", "metadata.order=A-3", "created_after=2020-01-01", "--json")
 
-    assert [item["metadata"] for item in json.loads(ran.out)] == [{"order": "A-3"}]
+    assert [item["metadata"] for item in ran.json] == [{"order": "A-3"}]
 
 
 def test_list_without_rows_as_csv(invsvc):
@@ -171,7 +165,7 @@ def test_list_whose_second_page_fails(invsvc, served):
     ran = invsvc("list", "invoices.egress", "limit=5", "--all", "--json")
 
     assert ran.code == 1
-    assert len(json.loads(ran.out)) == 5
+    assert len(ran.json) == 5
     assert "continue with --resume " in ran.err
 
 
@@ -217,7 +211,7 @@ def test_secrets_of_writes_where_they_are_wanted(invsvc, here):
     """Each new webhook's secret is added to the file that is named, and is in no output."""
     for url in ("https://w.example/3", "https://w.example/4"):
         words = ("url=" + url, "events=invoice.created")
-        told = json.loads(invsvc("write", "webhooks.create", *words, "--secrets-to", "secrets", "--json").out)
+        told = invsvc("write", "webhooks.create", *words, "--secrets-to", "secrets", "--json").json
         assert "secret" not in told["value"]
 
     kept = [json.loads(line) for line in (here / "secrets").read_text().splitlines()]
@@ -288,7 +282,7 @@ def test_write_from_a_file(invsvc, here):
     one = {"operation": "journeys.update", "arguments": {"journey": "jrn_1", "description": None}}
     (here / "one.json").write_text(json.dumps(one))
 
-    told = json.loads(invsvc("write", "--file", "one.json", "--json").out)
+    told = invsvc("write", "--file", "one.json", "--json").json
 
     assert (told["verdict"], told["applied"]) == ("applied", True)
 
@@ -337,16 +331,16 @@ def test_write_from_a_file_that_holds_none(invsvc, here, text, words):
 
 def test_write_with_null_as_json(invsvc):
     """What name=value cannot say, name:=JSON does."""
-    told = json.loads(invsvc("write", "journeys.update", "jrn_1", "description:=null", "--json").out)
+    told = invsvc("write", "journeys.update", "jrn_1", "description:=null", "--json").json
 
     assert told["value"]["description"] is None
 
 
 def test_write_whose_answer_is_lost(invsvc, served):
     """A delete in doubt is found out by reading, and done."""
-    hook = json.loads(
-        invsvc("write", "webhooks.create", "url=https://w.example/2", "events=invoice.created", "--json").out
-    )
+    hook = invsvc(
+        "write", "webhooks.create", "url=https://w.example/2", "events=invoice.created", "--json"
+    ).json
     served.script("webhooks.delete", "apply, then reset")
 
     ran = invsvc("write", "webhooks.delete", hook["value"]["id"])
@@ -384,7 +378,7 @@ def test_write_whose_fate_is_open(invsvc, served, here):
     (kept,) = here.glob("invsvc-intent-*.json")
 
     assert ran.code == 3
-    assert json.loads(ran.out)["verdict"] == "unknown"
+    assert ran.json["verdict"] == "unknown"
     assert kept.name in ran.err
 
     arrivals = served.ask("/_simulator/arrivals?operation=sheets.save_mapping")
@@ -413,7 +407,7 @@ def test_intent_whose_key_is_no_file_name(invsvc, served, here):
     ran = invsvc("resume", "one.json", "--same-mode", "--json")
     (kept,) = here.glob("invsvc-intent-*.json")
 
-    assert (ran.code, json.loads(ran.out)["verdict"]) == (3, "unknown")
+    assert (ran.code, ran.json["verdict"]) == (3, "unknown")
     assert json.loads(kept.read_text())["key"] == "customer 7/row 17"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert kept.name in ran.err
@@ -432,7 +426,7 @@ def test_intent_that_cannot_be_kept(invsvc, served, here, monkeypatch):
     monkeypatch.setattr(os, "open", full)
     ran = invsvc(*words, "--json")
 
-    assert (ran.code, json.loads(ran.out)["verdict"]) == (3, "unknown")
+    assert (ran.code, ran.json["verdict"]) == (3, "unknown")
     error, intent = [json.loads(each) for each in ran.err.splitlines() if each.startswith("{")]
     assert intent["operation"] == "sheets.save_mapping"
     assert "Read-only file system" in error["error"]["message"]
@@ -467,28 +461,25 @@ def test_what_to_do_about_a_write_without_a_read(invsvc, served, here):
 @pytest.mark.parametrize(("word", "ends"), [("true", "]"), ("false", "in"), ("mine", "mine")])
 def test_tag_in_words(invsvc, word, ends):
     """Words like true and false are flags, as in JSON; anything else is a tag of one's own."""
-    told = json.loads(invsvc(
-        "write", "webhooks.create", f"url=https://tag.example/{word}", "events=invoice.created", "description=in",
-        f"tag={word}", "--json",
-    ).out)  # fmt: skip
+    words = f"webhooks.create url=https://tag.example/{word} events=invoice.created description=in tag={word}"
 
-    assert told["value"]["description"].endswith(ends)
+    assert invsvc("write", *words.split(), "--json").json["value"]["description"].endswith(ends)
 
 
 def test_extra_body_in_words(invsvc):
     """It is JSON, as the words of an object are."""
     words = ("webhooks.create", "url=https://extra.example/", "events=invoice.created", 'extra_body={"x": 1}')
-    told = json.loads(invsvc("write", *words, "--json").out)
+    told = invsvc("write", *words, "--json").json
 
     assert told["intent"]["body"]["x"] == 1
 
 
 def test_settle_of_what_happened(invsvc, served, here):
     """An intent whose write happened is settled as applied, and its story can be kept."""
-    hook = json.loads(
-        invsvc("write", "webhooks.create", "url=https://w.example/3", "events=invoice.created", "--json").out
-    )
-    intent = json.loads(invsvc("write", "webhooks.delete", hook["value"]["id"], "--json").out)["intent"]
+    hook = invsvc(
+        "write", "webhooks.create", "url=https://w.example/3", "events=invoice.created", "--json"
+    ).json
+    intent = invsvc("write", "webhooks.delete", hook["value"]["id"], "--json").json["intent"]
     (here / "intent.json").write_text(json.dumps(intent))
 
     assert invsvc("settle", "intent.json", "--story", "story.json").code == 0
@@ -504,7 +495,7 @@ def test_explain_of_a_story(invsvc, offline):
     told = json.loads(offline("explain", "story.json", "--json").out)
 
     assert ran.code == 0
-    assert "attempt: done: applied (the service answered so)" in ran.out
+    assert "attempt: done (applied: the service answered so)" in ran.out
     assert (told["said"], told["verdict"], told["same"]) == ("applied", "applied", True)
     assert "is a story, not an intent" in invsvc("settle", "story.json").err
 
@@ -544,12 +535,45 @@ def test_warning_about_an_argument(invsvc):
     assert ran.err.startswith("events: is empty")
 
 
+# --- export
+
+
+def exported(path):
+    return [json.loads(line)["uuid"] for line in Path(path).read_text().splitlines()]
+
+
+def test_export(invsvc):
+    """The command writes the file that is asked for, with its filters, and says how many rows."""
+    ran = invsvc("export", "invoices", "status=valid", "--format", "csv")
+
+    rows = len(Path("invoices.csv").read_text().splitlines()) - 1
+    assert (ran.code, ran.out, 0 < rows < 12) == (0, f"invoices.csv\t{rows} rows\n", True)
+
+
+def test_export_without_a_page_size(invsvc):
+    """A deployment without a parameter for it is read in its own pages, and a wrong argument is still named."""
+    Path("invsvc.toml").write_text("[profiles.a]\n[profiles.a.names]\nlimit = ''\n")
+
+    assert invsvc("export", "invoices", "--profile", "a").code == 0
+    assert len(exported("invoices.jsonl")) == 12
+    ran = invsvc("export", "invoices", "statsu=valid", "--overwrite")
+    assert (ran.code, "status" in ran.err) == (2, True)
+
+
+def test_resume_of_a_finished_export(invsvc):
+    """There is nothing to do: it ends with 0, and reads nothing; the first one told how many rows it wrote."""
+    told = {"path": "invoices.jsonl", "rows": 12, "resumed": False}
+    assert invsvc("export", "invoices", "--json").json == told
+    before = Path("invoices.jsonl").read_bytes()
+
+    first, second = (invsvc("export", "invoices", "--resume", *words) for words in ([], ["--json"]))
+
+    assert (first.code, second.code, second.json) == (0, 0, told | {"rows": None})
+    assert "not an interrupted export" in first.err
+    assert Path("invoices.jsonl").read_bytes() == before
+
+
 # --- on a terminal
-
-
-class Screen(io.StringIO):
-    def isatty(self):
-        return True
 
 
 @pytest.fixture
@@ -559,14 +583,7 @@ def screen(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    return shown
-
-
-def shown(*arguments):
-    both = Screen()
-    with contextlib.redirect_stdout(both), contextlib.redirect_stderr(both):
-        run(arguments)
-    return both.getvalue()
+    return lambda *arguments: screened(run, arguments)
 
 
 def test_list_on_a_terminal(invsvc, screen):

@@ -8,12 +8,13 @@ import re
 import attrs
 import pytest
 
-from invsvc_async.cli.commands.conformance import _coloured, failures, show
+from invsvc_async.cli.commands.conformance import failures, show
 from invsvc_async.conformance.client_runs import ClientRun, run_client
 from invsvc_async.conformance.judge import Asked, Judgement, Report, Wrong
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Step, made_up, plan_for, respelt, values
 from invsvc_async.reconcile.history import Verdict
+from tests.cli.conftest import screened
 
 pytestmark = pytest.mark.one_python
 
@@ -96,7 +97,7 @@ def test_table_of_a_column_that_fails(capsys):
     assert "PASS" not in shown
 
 
-def test_numbers_of_the_table_add_up(capsys):
+def test_numbers_of_the_table_add_up(capsys, monkeypatch):
     """Effects are writes that took effect and duplicates; verdicts, wrong verdicts and webhooks add up."""
     denied = attrs.evolve(LOST, key="b", verdict=Verdict.REFUSED)
     wrong = [
@@ -133,13 +134,8 @@ def test_numbers_of_the_table_add_up(capsys):
     assert rows["  in the wrong order"] == rows["  denied, but took effect"] == 1
     assert rows["webhooks left in the service"] == 0
     assert rows["  difference"] == 4
-
-
-@pytest.mark.parametrize(("number", "colour"), [(0, "green"), (3, "red")])
-def test_colour_of_what_should_be_nothing(number, colour):
-    """Nothing is green, anything else red; other rows are plain."""
-    assert colour in _coloured("wrong verdicts", number)
-    assert _coloured("sends that arrived", number) == str(number)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert "\x1b[1;31m3\x1b[0m" in screened(show, columns(CLEAN, theirs), [], kept=-4)
 
 
 def test_demo_of_sequences(offline):

@@ -13,11 +13,10 @@ from hypothesis import given, strategies as st
 from invsvc_async import Client, ConfigurationError, Intent, InvalidRequestError
 from invsvc_async.batch.file_check import BadLine, Line, check_line, read_lines
 from invsvc_async.cli.app import run
-from invsvc_async.codec.envelope import dumps
-from invsvc_async.reconcile import explain
 from invsvc_async.reconcile.history import Attempt, End, Reading
 from invsvc_async.reconcile.intent import Scope
 from tests.support.fuzzing import OFFLINE, WRITES, as_wire, changed, damaged, fuzzed, plain, spoilt, texts
+from tests.support.stories import story_of
 
 pytestmark = [
     pytest.mark.fuzz,
@@ -33,7 +32,7 @@ DELETE = Intent(
 )
 LOST = Attempt(started=1.0, ended=1.1, end=End.LOST, timeout=30.0)
 GONE = Reading(started=99.0, ended=99.1, status=404, own_envelope=True)
-STORY = json.loads(dumps(explain.to_plain(DELETE, (LOST, GONE), "applied", "the webhook is gone")).decode())
+STORY = json.loads(story_of(DELETE, (LOST, GONE), "applied"))
 PROFILES = {
     "default_profile": "test",
     "profiles": {

@@ -7,38 +7,38 @@ import json
 import os
 import signal
 import stat
-import subprocess
-import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from invsvc_async import ConfigurationError, events
 from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.listen import Listener, listening, replayed
+from tests.cli.conftest import child
 from tests.support.hostile import endless, once
 from tests.support.raw_server import RawServer, obliging
 
 pytestmark = pytest.mark.one_python
 
-ROOT = Path(__file__).parents[2]
 SHARED = events.SharedHeader("X-Events-Key", "of the dashboard")
 KEY = {SHARED.name: SHARED.value}
 
 
+BODY = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
+
+
 @asynccontextmanager
-async def taking(take):
-    """Run an application in which *take* answers; give its address."""
+async def taking(take, *, there=None):
+    """Run an application in which *take* answers, and *there* elsewhere; give its address."""
     app = web.Application()
     app.router.add_post("/in", take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/in"
-    await runner.cleanup()
+    app.router.add_route("*", "/there", there or take)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/in"))
 
 
 @asynccontextmanager
@@ -64,6 +64,15 @@ def listener_of(tmp_path, forward=None, **others):
     )
 
 
+def stored_in(tmp_path):
+    return [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+
+
+async def again(listener):
+    """Replay the events of its store; return the number of failures."""
+    return await replayed(listener, listener.store, listener.store.read_bytes())
+
+
 def at(listener, **others):
     return listening(listener, host="127.0.0.1", port=0, **{"accept_unsigned": False, **others})
 
@@ -75,7 +84,7 @@ async def test_event_that_is_sent_on(service, tmp_path, capsys):
         signed = await service.deliver("sat.invoice.synced", url=here, secret="s3cret")
 
     told = [line.split("\t")[1:3] for line in capsys.readouterr().out.splitlines()]
-    stored = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    stored = stored_in(tmp_path)
     assert (resource.statuses, signed.statuses) == ([200], [200])
     assert taken == ["invoice.created", "sat.invoice.synced"]
     assert told == [["invoice.created", "v2"], ["sat.invoice.synced", "signed"]]
@@ -108,7 +117,7 @@ async def test_event_that_is_sent_again(service, tmp_path):
         again = await service.deliver("invoice.created", url=here, headers=KEY)
         await service.deliver("invoice.created", url=here, headers=KEY, version="v1")
 
-    stored = [json.loads(line)["id"] for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    stored = [each["id"] for each in stored_in(tmp_path)]
     assert again.statuses == [500] * 4 + [200]
     assert len(taken) == 2
     assert len(stored) == 2
@@ -119,14 +128,14 @@ async def test_ids_of_other_events(tmp_path):
     """An id in another family, or of a test, which anyone can send, is that of another event."""
     listener = listener_of(tmp_path)
     bodies = [
-        {"id": "evt_1", "type": "invoice.created", "livemode": True, "data": {"object": {}}, "test": True},
-        {"id": "evt_1", "type": "invoice.created", "livemode": True, "data": {"object": {}}},
-        {"id": "evt_1", "event": "sat.invoice.synced", "created_at": 1, "data": {}},
+        BODY | {"test": True},
+        BODY,
+        {"id": "whd_1", "event": "sat.invoice.synced", "created_at": 1, "data": {}},
     ]
     for body in bodies * 2:
         await listener.handle(events.parse(json.dumps(body).encode()))
 
-    stored = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    stored = stored_in(tmp_path)
     assert [(each["type"], each["test"]) for each in stored] == [
         ("invoice.created", True), ("invoice.created", False), ("sat.invoice.synced", False),
     ]  # fmt: skip
@@ -138,9 +147,7 @@ async def test_file_whose_last_line_was_cut_off(tmp_path, capsys):
     (tmp_path / "events.jsonl").write_bytes(b'{"received_at":"2026-05')
     await listener_of(tmp_path).handle(events.parse(body))
 
-    assert (
-        await replayed(Listener(), tmp_path / "events.jsonl", (tmp_path / "events.jsonl").read_bytes()) == 1
-    )
+    assert await again(listener_of(tmp_path)) == 1
     assert "line 1: not a stored event: it is not JSON" in capsys.readouterr().err
     *_, line = (tmp_path / "events.jsonl").read_text().splitlines()
     assert json.loads(line)["body"] == body.decode()
@@ -157,17 +164,11 @@ async def test_application_that_answers_elsewhere(service, tmp_path, capsys):
         gone.append(request.method)
         return web.Response()
 
-    app = web.Application()
-    app.router.add_post("/in", away)
-    app.router.add_route("*", "/there", there)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    listener = listener_of(tmp_path, f"http://127.0.0.1:{runner.addresses[0][1]}/in")
-    async with at(listener) as here:
-        await service.deliver("sat.invoice.synced", url=here, secret="s3cret")
-    assert await replayed(listener, listener.store, listener.store.read_bytes()) == 1
-    await runner.cleanup()
+    async with taking(away, there=there) as address:
+        listener = listener_of(tmp_path, address)
+        async with at(listener) as here:
+            await service.deliver("sat.invoice.synced", url=here, secret="s3cret")
+        assert await again(listener) == 1
 
     assert gone == []
     assert "answered 302" in capsys.readouterr().err
@@ -197,7 +198,7 @@ async def test_test_event_of_the_dashboard(service, tmp_path):
         listener = listener_of(tmp_path, address)
         async with at(listener) as here:
             await service.deliver("invoice.created", url=here, test=True)
-        await replayed(listener, listener.store, listener.store.read_bytes())
+        await again(listener)
 
     assert told == [("true", False)] * 2
 
@@ -212,8 +213,8 @@ async def test_replay_of_stored_events(service, tmp_path, capsys):
         file.write("[1]\n")
 
     async with application() as (url, taken):
-        failed = await replayed(listener_of(tmp_path, url), store, store.read_bytes())
-    nobody = await replayed(listener_of(tmp_path, url), store, store.read_bytes())
+        failed = await again(listener_of(tmp_path, url))
+    nobody = await again(listener_of(tmp_path, url))
 
     assert (failed, nobody) == (1, 3)
     assert taken == ["invoice.created", "invoice_batch.completed"]
@@ -231,8 +232,7 @@ GARBLED = {
 @pytest.fixture
 def stored(tmp_path):
     """Three stored events."""
-    body = {"type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
-    lines = [json.dumps({"body": json.dumps({"id": f"whd_{n}", **body}), "test": False}) for n in range(3)]
+    lines = [json.dumps({"body": json.dumps(BODY | {"id": f"whd_{n}"}), "test": False}) for n in range(3)]
     (tmp_path / "events.jsonl").write_text("\n".join(lines))
     return tmp_path / "events.jsonl"
 
@@ -241,7 +241,7 @@ def stored(tmp_path):
 async def test_application_that_answers_no_http(said, stored, tmp_path, capsys):
     """Each event that it was sent counts as failed, and the next one is tried."""
     async with RawServer(once(GARBLED[said])) as application:
-        failed = await replayed(listener_of(tmp_path, str(application.url)), stored, stored.read_bytes())
+        failed = await again(listener_of(tmp_path, str(application.url)))
 
         assert (failed, len(application.arrivals)) == (3, 3)
     assert capsys.readouterr().err.count("not reachable") == 3
@@ -252,7 +252,7 @@ async def test_application_that_answers_byte_by_byte(stored, tmp_path, monkeypat
     monkeypatch.setattr("invsvc_async.cli.commands.listen.FORWARD_TIMEOUT", 0.2)
     async with RawServer(endless(b"HTTP/1.1 200 OK\r\nX: ", b"y", 0.05)) as application:
         async with asyncio.timeout(30):
-            failed = await replayed(listener_of(tmp_path, str(application.url)), stored, stored.read_bytes())
+            failed = await again(listener_of(tmp_path, str(application.url)))
 
     assert failed == 3
     assert "no answer within 0.2 s" in capsys.readouterr().err
@@ -265,7 +265,7 @@ async def test_proxy_of_the_environment(stored, tmp_path, monkeypatch):
     async with RawServer(obliging) as proxy, application() as (url, taken):
         monkeypatch.setenv("http_proxy", str(proxy.url.origin()))
 
-        assert await replayed(listener_of(tmp_path, url), stored, stored.read_bytes()) == 0
+        assert await again(listener_of(tmp_path, url)) == 0
         assert (len(taken), proxy.connections) == (3, 0)
 
 
@@ -291,8 +291,7 @@ async def test_listening_without_any_authentication(tmp_path):
 def test_command_of_replay(tmp_path, capsys):
     """The command prints stored events, and ends with 1 where a line is none."""
     store = tmp_path / "events.jsonl"
-    body = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
-    store.write_text(json.dumps({"body": json.dumps(body), "test": False}) + "\n")
+    store.write_text(json.dumps({"body": json.dumps(BODY), "test": False}) + "\n")
 
     assert run(["listen", "--replay", str(store), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["id"] == "whd_1"
@@ -302,16 +301,13 @@ def test_command_of_replay(tmp_path, capsys):
 
 def test_command_until_ctrl_c(tmp_path):
     """The command listens, says where, and ends with 0 at Ctrl-C."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "invsvc_async.cli", "listen", "--port", "0", "--shared-header", "X-K=v"],
-        stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path,
-    )  # fmt: skip
-    said = child.stderr.readline()
-    child.send_signal(signal.SIGINT)
-    _, rest = child.communicate(timeout=60)
+    running = child("listen", "--port", "0", "--shared-header", "X-K=v", cwd=tmp_path)
+    said = running.stderr.readline()
+    running.send_signal(signal.SIGINT)
+    _, rest = running.communicate(timeout=60)
 
     assert said.startswith("Listening on http://127.0.0.1:")
-    assert (child.returncode, rest) == (0, "")
+    assert (running.returncode, rest) == (0, "")
 
 
 async def test_stored_line_that_is_no_event(tmp_path, capfd):
@@ -325,8 +321,7 @@ async def test_stored_line_that_is_no_event(tmp_path, capfd):
 
 async def test_password_in_the_address_of_the_application(tmp_path, capfd):
     """It is in no error, whether the application is away, answers an error or the address cannot be used."""
-    body = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
-    lines = json.dumps({"body": json.dumps(body)}).encode()
+    lines = json.dumps({"body": json.dumps(BODY)}).encode()
 
     async def refuse(_request):
         return web.Response(status=500)

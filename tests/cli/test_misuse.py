@@ -20,11 +20,8 @@ HOOK = ("webhooks.create", "url=https://me.example/in", "events=invoice.created"
         ("frobnicate", 2, "No such command"),
         ("get", 2, "Missing argument"),
         ("get nonsense x", 2, "nonsense: unknown. Use one of journeys.get"),
-        (
-            "get webhooks id=wh_1",
-            2,
-            "id: not an argument; webhooks.get takes webhook_id, team; webhook_id: missing",
-        ),
+        ("get webhooks id=wh_1", 2, "id: not an argument; webhooks.get takes webhook_id, team"),
+        ("get webhooks id=wh_1", 2, "webhook_id: missing"),
         ("get webhooks.create", 2, "webhooks.create: unknown. Use one of"),
         ("get users", 2, "users.get: user_id: missing"),
         ("get webhooks wh_1 wh_2", 2, "'wh_2': unexpected. Write name=value"),
@@ -42,11 +39,7 @@ HOOK = ("webhooks.create", "url=https://me.example/in", "events=invoice.created"
         ("list invoices.egress --resume zzz", 2, "is damaged"),
         ("list webhooks --resume zzz", 2, "has no pages"),
         ("write", 2, "give either an operation with arguments, or --file"),
-        (
-            'write webhooks.create url=https://a.example events:=["invoice.create"]',
-            2,
-            "Did you mean invoice.created",
-        ),
+        ('write webhooks.create url=https://a.b events:=["invoice.create"]', 2, "mean invoice.created"),
         ("write webhooks.make", 2, "webhooks.make: unknown. Use one of"),
         ("write journeys.update jrn_1 graph=[1", 2, "graph: '[1' is not a valid journey graph"),
         ("write journeys.update jrn_1 name:=nope", 2, "name: 'nope' is not a valid JSON value"),
@@ -58,9 +51,12 @@ HOOK = ("webhooks.create", "url=https://me.example/in", "events=invoice.created"
         ("export invoices -o -", 2, "an export writes a file"),
         ("export invoices -o nowhere/x.csv", 1, "nowhere/x.csv: No such file or directory\n"),
         ("listen", 2, "--accept-unsigned"),
+        ("listen --shared-header X-Ours", 2, "must be NAME=VALUE"),
+        ("batch prune run.db", 2, "Missing option '--days'"),
+        ("batch retry run.db", 2, "give keys or --verdict"),
+        ("journal retry run.db", 2, "give keys"),
         ("listen --accept-unsigned --forward 127.0.0.1:1", 2, "--forward: must be an http(s) URL"),
         ("serve --faults nonsense", 2, "is not among"),
-        ("serve --latency nan", 2, "--latency': must be at least 0"),
         ("serve --at-once 0", 2, "--at-once': must be at least 1"),
         ("conformance -- no-such-command", 2, "no-such-command: No such file"),
     ],
@@ -74,17 +70,12 @@ def test_misuse(invsvc, words, code, said):
     assert "Traceback" not in ran.err
 
 
-def test_complaint_off_a_terminal(offline):
+def test_complaints_on_a_terminal_and_off(offline, monkeypatch):
     """Where nobody looks on, help and complaints are lines of text, without boxes."""
-    assert not set("╭│╰") & set(
-        offline("list", "--help").out + offline("batch", "--help").out + offline("get").err
-    )
-
-
-def test_complaint_on_a_terminal(offline, monkeypatch):
-    """On a terminal they are laid out."""
+    told = offline("list", "--help").out + offline("batch", "--help").out + offline("get").err
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
 
+    assert not set("╭│╰") & set(told)
     assert "╭" in offline("list", "--help").out
 
 

@@ -13,24 +13,23 @@ from invsvc_async.cli.app import COMMANDS, app
 
 pytestmark = pytest.mark.one_python
 
-HEAVY = {
-    "aiohttp",
-    "cattrs",
-    "rich",
-    "invsvc_async.client",
-    "invsvc_async.models.common",
-    "invsvc_async.reconcile.history",
-}
+HEAVY = {"aiohttp", "cattrs", "rich"}
+HEAVY |= {f"invsvc_async.{name}" for name in ("client", "models.common", "reconcile.history")}
+
+
+def modules_after(code, *arguments):
+    """Return the modules that a program has imported at its end."""
+    done = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)", *arguments],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert not done.stderr
+    return set(done.stdout.splitlines()[-1].split())
 
 
 def imported_by(*arguments):
     """Return the modules that one run of the command line imports."""
-    code = "import sys; from invsvc_async.cli.app import run; run(sys.argv[1:]); print(*sys.modules)"
-    done = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True
-    )
-    assert not done.stderr
-    return set(done.stdout.splitlines()[-1].split())
+    return modules_after("from invsvc_async.cli.app import run; run(sys.argv[1:])", *arguments)
 
 
 def test_help_imports_no_command():
@@ -52,19 +51,9 @@ def test_help_of_a_group_imports_no_store(group):
 
 def test_client_imports_no_rules():
     """What only writes, answers in doubt or some settings need waits until then."""
-    code = "import sys; from invsvc_async import ApiKey, Client; print(*sys.modules)"
-    done = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True
-    )
-    later = {
-        "cattrs",
-        "invsvc_async.reconcile.history",
-        "invsvc_async.reconcile.facts",
-        "invsvc_async.writes.driver",
-        "invsvc_async.concurrency.adaptive_limit",
-        "invsvc_async.transport.proxy",
-    }
-    assert not later & set(done.stdout.split())
+    later = "reconcile.history reconcile.facts writes.driver concurrency.adaptive_limit transport.proxy"
+    found = modules_after("from invsvc_async import ApiKey, Client")
+    assert not {"cattrs", *(f"invsvc_async.{name}" for name in later.split())} & found
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -105,10 +94,10 @@ def test_ctrl_c_while_modules_are_imported(monkeypatch):
 def test_ctrl_c_before_a_command_begins(monkeypatch):
     """It ends the program without a traceback, also while the arguments are read."""
 
-    def interrupted(_):
+    def interrupted():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("invsvc_async.cli.app._debug_first", interrupted)
+    monkeypatch.setattr("invsvc_async.cli.app._prepare_standard_streams", interrupted)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 130

@@ -57,14 +57,14 @@ async def test_delimiters_and_columns_named_as_arguments(service, delimiter):
 
 async def test_types_of_arguments(service):
     """A cell has the type of its argument: numbers keep their digits, and := makes it JSON, such as null."""
-    maps = (
+    maps = [
         "legal_name=a",
         "credit_limit=b",
         "generate_onboarding_url=c",
         "address=d",
         "metadata.row=e",
         "tax_id:=f",
-    )
+    ]
     text = 'a,b,c,d,e,f\n007,1.50,true,"{""zip"": ""01000""}",17,null\n'
     ((_, found, _),) = await lines_of(service, text, "teams.create", maps)
     assert str(found.pop("credit_limit")) == "1.50"
@@ -183,17 +183,8 @@ async def test_another_map_of_the_same_file(service, invsvc, here):
     hooks = [service.seed_webhook() for _ in range(3)]
     text = "".join(f"k{n},{hook.id},a{n},https://b.example/{n}\n" for n, hook in enumerate(hooks))
     (here / "t.csv").write_text(f"key,hook,one,two\n{text}")
-    first = (
-        "t.csv",
-        "--journal",
-        "run.db",
-        "--operation",
-        "webhooks.update",
-        "--key",
-        "key",
-        "--map",
-        "webhook=hook",
-    )
+    words = "t.csv --journal run.db --operation webhooks.update --key key --map webhook=hook"
+    first = words.split()
     assert (await invsvc(*first, "--map", "description=one"))[0] == 0
     assert (await invsvc(*first, "--map", "description=one"))[0] == 0
     assert service.arrivals("webhooks.update") == 3

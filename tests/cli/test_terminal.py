@@ -23,18 +23,13 @@ from invsvc_async.cli.progress import progress
 from invsvc_async.cli.terminal_table import print_fields
 from invsvc_async.events import Delivery, SqliteStore
 from invsvc_async.reconcile.history import Verdict
-from tests.cli.conftest import ENVIRONMENT, called, child
+from tests.cli.conftest import ENVIRONMENT, Terminal, called, child, printed
 
 pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
 
 UUID = r"\b[0-9A-F]{8}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{12}\b"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 HOOK = ("webhooks.create", "events=invoice.created", "url=https://terminal.example/in")
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 @pytest.fixture
@@ -45,10 +40,7 @@ def terminal(monkeypatch):
 
     def shown(width, *arguments):
         monkeypatch.setenv("COLUMNS", str(width))
-        both = Terminal()
-        with contextlib.redirect_stdout(both), contextlib.redirect_stderr(both):
-            run(arguments)
-        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", both.getvalue())
+        return printed(run, arguments)
 
     return shown
 
@@ -110,10 +102,7 @@ def test_table_that_does_not_fit(invsvc, terminal, width, is_table):
 def test_cell_of_json(terminal, monkeypatch, cell):
     """A deeply nested value is shown as it is, and a flat one in lines."""
     monkeypatch.setenv("COLUMNS", "60")
-    screen = Terminal()
-    with contextlib.redirect_stdout(screen):
-        print_fields(console(), [("value", cell)])
-    shown = screen.getvalue()
+    shown = printed(lambda: print_fields(console(), [("value", cell)]))
 
     assert ("a: 1.50" in shown) == (cell == '{"a": 1.50, "b": null}')
     assert cell[:5] in shown or "a: 1.50" in shown
@@ -122,11 +111,8 @@ def test_cell_of_json(terminal, monkeypatch, cell):
 def test_long_line_of_a_story(monkeypatch):
     """It is continued below, indented further than its first part, and no word is broken."""
     monkeypatch.setenv("COLUMNS", "40")
-    screen = Terminal()
-    with contextlib.redirect_stdout(screen):
-        print_hanging("first line\n     +0.1 s  sent, and its answer was lost: connection reset")
-
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+    text = "first line\n     +0.1 s  sent, and its answer was lost: connection reset"
+    lines = printed(print_hanging, text).splitlines()
     assert lines[:2] == ["first line", "     +0.1 s  sent, and its answer"]
     assert lines[2:] == ["         was lost: connection reset"]
 
@@ -138,11 +124,7 @@ def test_group_of_a_report(monkeypatch):
     groups.add(
         Result(key="u1", operation="webhooks.update", verdict=Verdict.REFUSED, status=404, error="no " * 20)
     )
-    screen = Terminal()
-    with contextlib.redirect_stdout(screen):
-        show_groups(groups.sorted("a/path/to/a/run.db"))
-
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+    lines = printed(show_groups, groups.sorted("a/path/to/a/run.db")).splitlines()
     assert "  $ invsvc batch report a/path/to/a/run.db --failed out.jsonl" in lines
     assert [each for each in lines[2:] if not each.startswith("  ")] == []
 
@@ -162,10 +144,12 @@ def test_text_that_looks_like_a_picture(stream):
 def test_widest_column_gives_way(terminal, monkeypatch):
     """Of several texts the longest is wrapped, and the id is not."""
     monkeypatch.setenv("COLUMNS", "60")
-    screen, text = Terminal(), "one long text that needs more than a line of this terminal"
-    with contextlib.redirect_stdout(screen):
-        table(("id", "short", "long"), [("wh_2eeb779de8804d58aabc0788", "two words", text)])
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+    row = (
+        "wh_2eeb779de8804d58aabc0788",
+        "two words",
+        "one long text that needs more than a line of this terminal",
+    )
+    lines = printed(table, ("id", "short", "long"), [row]).splitlines()
 
     assert all(len(line) <= 60 for line in lines)
     assert any("wh_2eeb779de8804d58aabc0788  two words  one long" in line for line in lines)
@@ -175,11 +159,9 @@ def test_widest_column_gives_way(terminal, monkeypatch):
 def test_messages_break_between_words(monkeypatch, show):
     """A message is wrapped at spaces; a token longer than the line stays whole, to be copied."""
     monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setenv("NO_COLOR", "1")
-    token, screen = "t" * 70, Terminal()
-    with contextlib.redirect_stderr(screen):
-        show(f"there is more than one line of words here: continue with --resume {token} or without")
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+    token = "t" * 70
+    text = f"there is more than one line of words here: continue with --resume {token} or without"
+    lines = printed(show, text).splitlines()
 
     assert token in lines
     assert all(len(line) <= 40 for line in lines if line != token)
@@ -281,7 +263,7 @@ def test_note_while_a_bar_is_shown(monkeypatch):
 @pytest.mark.parametrize(("answer", "arrives"), [("y\n", 1), ("n\n", 0), ("\n", 0)])
 def test_question_before_a_delete(invsvc, terminal, served, monkeypatch, answer, arrives):
     """On a terminal a delete is sent after a yes only, and names what it deletes."""
-    made = json.loads(invsvc("write", *HOOK, "--json").out)["value"]["id"]
+    made = invsvc("write", *HOOK, "--json").json["value"]["id"]
     before = served.ask("/_simulator/arrivals?operation=webhooks.delete")["arrivals"]
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
 
@@ -293,7 +275,7 @@ def test_question_before_a_delete(invsvc, terminal, served, monkeypatch, answer,
 
 def test_ctrl_c_at_the_question(invsvc, terminal, served, monkeypatch):
     """It ends the command at once, and nothing is sent."""
-    made = json.loads(invsvc("write", *HOOK, "--json").out)["value"]["id"]
+    made = invsvc("write", *HOOK, "--json").json["value"]["id"]
     before = served.ask("/_simulator/arrivals?operation=webhooks.delete")
     typed, handler = [], signal.getsignal(signal.SIGINT)
 
@@ -314,7 +296,7 @@ def test_ctrl_c_at_the_question(invsvc, terminal, served, monkeypatch):
 def test_delete_without_a_question(invsvc, terminal, monkeypatch):
     """--yes sends at once, and so does a program, which has no terminal."""
     monkeypatch.setattr(sys, "stdin", Terminal(""))
-    made = [json.loads(invsvc("write", *HOOK, "--json").out)["value"]["id"] for _ in range(2)]
+    made = [invsvc("write", *HOOK, "--json").json["value"]["id"] for _ in range(2)]
 
     assert "APPLIED" in terminal(100, "write", "webhooks.delete", made[0], "--yes")
     assert invsvc("write", "webhooks.delete", made[1]).code == 0
@@ -358,9 +340,9 @@ def typed(monkeypatch):
 
 def intent_of(invsvc, served, *steps):
     """Return the intent of a delete that was cut off, with the id of its webhook."""
-    made = json.loads(invsvc("write", *HOOK, "--json").out)["value"]["id"]
+    made = invsvc("write", *HOOK, "--json").json["value"]["id"]
     served.script("webhooks.delete", *steps)
-    return json.loads(invsvc("write", "webhooks.delete", made, "--json").out)["intent"], made
+    return invsvc("write", "webhooks.delete", made, "--json").json["intent"], made
 
 
 @pytest.mark.parametrize("dash", [False, True])
@@ -373,7 +355,7 @@ def test_resume_of_a_write(invsvc, served, here, typed, dash):
 
     ran = invsvc("resume", "-" if dash else "intent.json", "--json")
 
-    assert (ran.code, json.loads(ran.out)["verdict"]) == (0, "applied")
+    assert (ran.code, ran.json["verdict"]) == (0, "applied")
     assert served.ask("/_simulator/arrivals?operation=webhooks.delete") == before
     assert invsvc("get", "webhooks", made).code == 1
 
@@ -381,8 +363,7 @@ def test_resume_of_a_write(invsvc, served, here, typed, dash):
 def test_files_from_standard_input(invsvc, typed, here):
     """A dash is standard input for an intent, a story, a batch, stored events and the writes of the demo."""
     line = {"operation": "journeys.update", "arguments": {"journey": "jrn_1", "name": "typed"}, "key": "k"}
-    told = json.loads(invsvc("write", "journeys.update", "jrn_1", "name=typed", "--json",
-                             "--story", "story.json").out)  # fmt: skip
+    told = invsvc("write", "journeys.update", "jrn_1", "name=typed", "--json", "--story", "story.json").json
     typed(json.dumps(told["intent"]))
     assert invsvc("settle", "-").code == 0
     typed((here / "story.json").read_text())
@@ -392,7 +373,7 @@ def test_files_from_standard_input(invsvc, typed, here):
     typed(json.dumps({"body": '{"event":"payment.created","data":{"id":"pay_1"}}'}))
     assert "payment.created" in invsvc("listen", "--replay", "-").out
     typed(json.dumps(line))
-    assert json.loads(invsvc("demo", "--input", "-", "--faults", "none", "--json").out)["sdk"]["writes"] == 1
+    assert invsvc("demo", "--input", "-", "--faults", "none", "--json").json["sdk"]["writes"] == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
@@ -473,13 +454,10 @@ def test_number_that_is_not_possible(offline, here, words, complaint):
 def test_column_that_is_narrowed_keeps_its_words(monkeypatch):
     """All words of a text are shown beside columns that may not be wrapped, and a table fits its terminal."""
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("NO_COLOR", "1")
     text = "ValueError: the handler did not find the customer 4711 in our database"
     row = ("1", "dead", "invoice.created", "4B1F0000-0000-4000-8000-000000000001", "", "71 s", text)
-    screen = Terminal()
-    with contextlib.redirect_stdout(screen):
-        table(("id", "state", "type", "key", "handler", "age", "reason"), [row], right=(0, 5))
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+    titles = ("id", "state", "type", "key", "handler", "age", "reason")
+    lines = printed(table, titles, [row], right=(0, 5)).splitlines()
     assert max(map(len, lines)) <= 100
     assert "handler  " not in lines[1]
     assert " ".join(line[-26:].strip() for line in lines[3:]).strip() == text

@@ -8,12 +8,13 @@ import json
 import signal
 import threading
 from collections import Counter
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from invsvc_async import events
+from invsvc_async import Portal, events
 from invsvc_async.simulator.validate import EVENTS
 from tests.cli.conftest import ENVIRONMENT, child
 
@@ -23,18 +24,15 @@ SECRET, SHARED = "whsec_of_the_trigger", events.SharedHeader("X-Events-Key", "of
 
 
 class Behind:
-    """A receiver in a thread, as another program would be."""
+    """What a receiver in a thread has taken, as another program would."""
 
     def __init__(self):
         self.taken, self.tests, self.receipts, self.url = [], [], [], ""
         self.fails = 0
         self.arrived = threading.Condition()
-        self._stop = None
-        self._up = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
-    async def _run(self):
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+    @asynccontextmanager
+    async def running(self):
         receiver = events.Receiver(secrets=SECRET, shared_header=SHARED)
         receiver.on("*")(self._take)
         receiver.on_test(self._take_test)
@@ -48,8 +46,7 @@ class Behind:
         app.router.add_post("/in", respond)
         async with receiver, TestServer(app) as server:
             self.url = str(server.make_url("/in"))
-            self._up.set()
-            await self._stop.wait()
+            yield self
 
     async def _take(self, event):
         with self.arrived:
@@ -62,20 +59,13 @@ class Behind:
     async def _take_test(self, event):
         self.tests.append(event)
 
-    def __enter__(self):
-        self._thread.start()
-        assert self._up.wait(30)
-        return self
-
-    def __exit__(self, *_):
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
 
 @pytest.fixture
-def behind():
-    with Behind() as running:
-        yield running
+def behind(monkeypatch):
+    monkeypatch.delenv("INVSVC_SHARED_HEADER", raising=False)
+    monkeypatch.delenv("INVSVC_WEBHOOK_SECRET", raising=False)
+    with Portal(Behind().running) as portal:  # it enters what it is given
+        yield portal.client
 
 
 @pytest.fixture
@@ -117,8 +107,6 @@ def test_values_that_are_set(trigger, behind):
 @pytest.mark.no_secret_scan  # it stores secrets in files
 def test_signed_resource_event(offline, behind, monkeypatch, tmp_path):
     """With --signed the signature authenticates it, and a file may hold the secret."""
-    monkeypatch.delenv("INVSVC_SHARED_HEADER", raising=False)
-    monkeypatch.delenv("INVSVC_WEBHOOK_SECRET", raising=False)
     (tmp_path / "secret").write_text(SECRET + "\n")
     (tmp_path / "header").write_text(f"{SHARED.name}={SHARED.value}\n")
     words = ("trigger", "invoice.created", "--to", behind.url)
@@ -131,33 +119,19 @@ def test_signed_resource_event(offline, behind, monkeypatch, tmp_path):
 
 
 def test_secret_from_standard_input(offline, behind, monkeypatch):
-    """A dash is standard input for either file; what is not text is refused without being shown."""
-    monkeypatch.delenv("INVSVC_SHARED_HEADER", raising=False)
-    monkeypatch.delenv("INVSVC_WEBHOOK_SECRET", raising=False)
+    """A dash is standard input, which is read once, for either file; what is not text is not shown."""
     words = ("trigger", "invoice.created", "--to", behind.url)
     for text, *options in (
         (SECRET.encode(), "--signed", "--secret-file", "-"),
-        (f"{SHARED.name}={SHARED.value}\n".encode(), "--shared-header-file", "-"),
+        (f"{SHARED.name}={SHARED.value}\n".encode(), "--shared-header-file", "-", "--count", "3"),
     ):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
         assert offline(*words, *options).code == 0
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"whsec_\xff")))
     ran = offline(*words, "--secret-file", "-")
 
-    assert behind.receipts == [200, 200]
+    assert behind.receipts == [200] * 4
     assert (ran.code, "not text" in ran.err, "whsec" in ran.err) == (2, True, False)
-
-
-def test_header_from_standard_input_for_several_events(offline, behind, monkeypatch):
-    """Standard input is read once, and each event has the header."""
-    monkeypatch.delenv("INVSVC_SHARED_HEADER", raising=False)
-    monkeypatch.delenv("INVSVC_WEBHOOK_SECRET", raising=False)
-    text = f"{SHARED.name}={SHARED.value}\n".encode()
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
-
-    offline("trigger", "invoice.created", "--to", behind.url, "--count", "3", "--shared-header-file", "-")
-
-    assert behind.receipts == [200, 200, 200]
 
 
 def test_copies_in_random_order(trigger, behind):

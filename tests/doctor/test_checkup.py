@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from invsvc_async import Client, OAuthToken, PersonToken, ReadRetries, Timeouts, TokenProvider
+from invsvc_async import ApiKey, Client, OAuthToken, PersonToken, ReadRetries, Timeouts, TokenProvider
 from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.doctor import _settings
 from invsvc_async.client import options_of
@@ -30,9 +30,15 @@ OTHERS = {
 PATIENT = Timeouts(attempt=30.0, connect=30.0, call=60.0)  # a busy machine is no finding
 
 
-async def examined(service, **settings):
+async def examined(service, *, journey=None, **settings):
     async with quick_client(service, **{"timeout": PATIENT, **settings}) as client:
-        return await examine(client)
+        return await examine(client, journey=journey)
+
+
+async def examined_with(names):
+    """Examine a service whose parameters have these names."""
+    async with Simulator(names=names) as service:
+        return await examined(service)
 
 
 def answer(found, question):
@@ -42,8 +48,7 @@ def answer(found, question):
 @pytest.mark.parametrize("names", [{}, OTHERS], ids=["assumed", "others"])
 async def test_names_that_the_service_honours(names):
     """Each parameter is found under the name that the service has for it, whichever of the known that is."""
-    async with Simulator(names=names) as service:
-        found = await examined(service)
+    found = await examined_with(names)
 
     assert {each.role: each.name for each in found.names} == {
         **{role: role for role in OTHERS},
@@ -105,8 +110,7 @@ async def test_name_that_does_not_filter(reaction):
 
 async def test_names_that_nobody_knows():
     """A parameter whose name is none of the known ones is said to be honoured under none, not guessed."""
-    async with Simulator(names=dict.fromkeys(OTHERS, "strange")) as service:
-        found = await examined(service)
+    found = await examined_with(dict.fromkeys(OTHERS, "strange"))
 
     told = {each.role: each.name for each in found.names}
     assert (told["limit"], told["order"], told["created_after"]) == (None, None, None)
@@ -124,10 +128,9 @@ async def test_names_of_the_table_database_listing(names):
     assert (told["dbtable_limit"], told["dbtable_state"]) == tuple(names.values() or ("limit", "state"))
 
 
-async def test_table_database_listing_that_cannot_be_read():
+async def test_table_database_listing_that_cannot_be_read(service):
     """With an API key its parameters are not asked for, and that is said."""
-    async with Simulator() as service:
-        found = await examined(service)
+    found = await examined(service)
 
     assert answer(found, "parameters of the table-database listing").good is None
     assert not any(each.role.startswith("dbtable") for each in found.names)
@@ -196,81 +199,70 @@ async def test_service_that_fails_meanwhile(failing, refuses_unknown):
     assert (told.name, told.certain) == (None, False)
 
 
-async def test_service_without_invoices():
+async def test_service_without_invoices(service):
     """Without a record an effect cannot show: what is not refused is "not told", never "not honoured"."""
-    async with Simulator() as service:
-        team = service.seed_team()["id"]
-        key = service.issue_key(team=team)
-        from invsvc_async import ApiKey
-
-        found = await examined(service, credential=ApiKey(key))
+    team = service.seed_team()["id"]
+    key = service.issue_key(team=team)
+    found = await examined(service, credential=ApiKey(key))
 
     told = {each.role: each for each in found.names}
     assert told["limit"].name == "limit"  # a senseless value is refused
     assert (told["client_id"].name, told["client_id"].certain) == (None, False)
 
 
-async def test_reads_alone():
+async def test_reads_alone(service):
     """The doctor writes nothing."""
-    async with Simulator() as service:
-        await examined(service)
+    await examined(service)
 
-        assert service.ledger.entries == []
-        assert len(service.ledger.reads) < 60
+    assert service.ledger.entries == []
+    assert len(service.ledger.reads) < 60
 
 
 @pytest.mark.parametrize(
     ("kind", "word"), [(OAuthToken, "an OAuth access token"), (PersonToken, "a person's token")]
 )
-async def test_kind_of_credential(kind, word):
+async def test_kind_of_credential(kind, word, service):
     """A credential given as what it is passes, and its kind is told without its text."""
-    async with Simulator() as service:
-        token = service.oauth_token if kind is OAuthToken else service.person_token
-        found = await examined(service, credential=kind(token))
+    token = service.oauth_token if kind is OAuthToken else service.person_token
+    found = await examined(service, credential=kind(token))
 
     told = answer(found, "kind of credential")
     assert (told.good, word in told.answer, token in str(found)) == (True, True, False)
 
 
-async def test_token_given_as_another_kind():
+async def test_token_given_as_another_kind(service):
     """A person's token given as an API key is found out by what it may read."""
-    from invsvc_async import ApiKey
-
-    async with Simulator() as service:
-        found = await examined(service, credential=ApiKey(service.person_token))
+    found = await examined(service, credential=ApiKey(service.person_token))
 
     told = answer(found, "kind of credential")
     assert (told.good, "INVSVC_PERSON_TOKEN" in told.answer) == (False, True)
 
 
-async def test_token_that_cannot_be_fetched():
+async def test_token_that_cannot_be_fetched(service):
     """The error is a finding, as those of reads are."""
 
     async def fail():
         raise RuntimeError
 
-    async with Simulator() as service:
-        found = await examined(service, credential=TokenProvider(fail, kind="api_key"))
+    found = await examined(service, credential=TokenProvider(fail, kind="api_key"))
 
     assert (found.usable, answer(found, "kind of credential").good) == (False, None)
 
 
 @pytest.mark.loop_time
-async def test_token_that_does_not_come():
+async def test_token_that_does_not_come(service):
     """A source that hangs is a finding, too: the checkup ends."""
     short = Timeouts(attempt=3.0, connect=3.0, call=3.0)
-    async with Simulator() as service:
-        hanging = TokenProvider(lambda: asyncio.Event().wait(), kind="api_key")
-        found = await asyncio.wait_for(examined(service, credential=hanging, timeout=short), 30)
+    hanging = TokenProvider(lambda: asyncio.Event().wait(), kind="api_key")
+    found = await asyncio.wait_for(examined(service, credential=hanging, timeout=short), 30)
 
     assert (found.usable, answer(found, "kind of credential").good) == (False, None)
 
 
-async def test_refused_credential():
+async def test_refused_credential(service):
     """A revoked key is named as refused, and no list is asked for names."""
-    async with Simulator() as service:
-        service.revoke(service.api_key)
-        found = await examined(service)
+    service.revoke(service.api_key)
+    found = await examined(service)
 
     assert (found.usable, found.names) == (False, [])
     assert answer(found, "the credential is accepted").answer.startswith(("HTTP 401", "HTTP 403"))
@@ -289,8 +281,8 @@ async def test_nobody_there():
 @pytest.mark.parametrize(("reads", "expected"), [("draft", True), ("off", False)])
 async def test_journey_that_exists(reads, expected):
     """With the id of a journey, its read is told for certain."""
-    async with Simulator(journey_reads=reads) as service, quick_client(service) as client:
-        found = await examine(client, journey="jrn_1")
+    async with Simulator(journey_reads=reads) as service:
+        found = await examined(service, journey="jrn_1")
 
     assert found.journey_reads is expected
 
@@ -298,31 +290,27 @@ async def test_journey_that_exists(reads, expected):
 @pytest.mark.parametrize(
     ("step", "word"), [("403", "HTTP 403"), ("gateway 502", "HTTP 502"), ("reset", "lost")]
 )
-async def test_journey_whose_read_fails(step, word):
+async def test_journey_whose_read_fails(step, word, service):
     """A failure does not show that the read is missing, so that the settings do not disable it."""
-    async with Simulator() as service:
-        service.script("journeys.get", *[step] * 50)
-        async with quick_client(service, timeout=PATIENT, reads=ReadRetries(attempts=1)) as client:
-            found = await examine(client, journey="jrn_1")
+    service.script("journeys.get", *[step] * 50)
+    found = await examined(service, journey="jrn_1", reads=ReadRetries(attempts=1))
 
     told = answer(found, "GET /journeys/{id}")
     assert (found.journey_reads, told.good, word in told.answer) == (None, None, True)
 
 
-async def test_journey_without_an_id():
+async def test_journey_without_an_id(service):
     """Without one, a 404 unlike that of a path that is not there hints at the read, and is taken for no more."""
-    async with Simulator() as service:
-        found = await examined(service)
+    found = await examined(service)
 
     assert found.journey_reads is None
     assert "probably exists" in answer(found, "GET /journeys/{id}").answer
 
 
-async def test_clock_that_is_wrong():
+async def test_clock_that_is_wrong(service):
     """A service an hour ahead is found to be an hour ahead."""
-    async with Simulator() as service:
-        service.clock.offset = 3600.0
-        found = await examined(service)
+    service.clock.offset = 3600.0
+    found = await examined(service)
 
     low, _, high, *_ = answer(found, "the service's clock").answer.split()
     assert float(low) <= 3600.0 <= float(high) + 0.002
@@ -341,8 +329,6 @@ def settings(tmp_path, monkeypatch):
 
 async def test_file_that_is_written(settings, monkeypatch):
     """The file that is written makes a client that walks the list by this service's names."""
-    import asyncio
-
     here, _ = settings
     code = await asyncio.to_thread(run, ["doctor", "--journey", "jrn_1", "--write", "default"])
     monkeypatch.delenv("INVSVC_BASE_URL")
@@ -398,12 +384,11 @@ async def test_names_of_a_list_that_cannot_be_read():
     }
 
 
-async def test_address_of_something_else():
+async def test_address_of_something_else(service):
     """What answers the probe with an error is told, and the speed that nothing showed is left open."""
-    async with Simulator() as service:
-        for operation in ("webhooks.health", "invoices.egress", "journeys.get", "teams.dbtable_webhooks"):
-            service.script(operation, *["gateway 404"] * 9)
-        found = await examined(service)
+    for operation in ("webhooks.health", "invoices.egress", "journeys.get", "teams.dbtable_webhooks"):
+        service.script(operation, *["gateway 404"] * 9)
+    found = await examined(service)
 
     assert answer(found, "the base URL answers").good is None
     assert "HTTP 404" in answer(found, "the base URL answers").answer

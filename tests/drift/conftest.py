@@ -14,6 +14,17 @@ def invoices(service):
 
 
 @pytest.fixture
+def put(service):
+    """Change an invoice of the service, or put a copy of it there under another uuid."""
+    book = service.book().invoices
+
+    def change(uuid, /, **changes):
+        book.put(changes.get("uuid", uuid), book.items[uuid].with_changes(changes))
+
+    return change
+
+
+@pytest.fixture
 def rows(invoices):
     """Return rows that agree with the service."""
     names = ("uuid", "total", "status", "created_at")

@@ -26,7 +26,7 @@ async def test_rows_that_agree(compare, rows):
     assert comparison.columns == {name: name for name in ("uuid", "total", "status", "created_at")}
 
 
-async def test_each_kind_of_difference(compare, rows, invoices, service):
+async def test_each_kind_of_difference(compare, rows, invoices):
     """What is missing on either side, and what differs in which fields, is named; no other."""
     gone = rows.pop(5)
     rows[2] |= {"total": rows[2]["total"] + 1, "status": "canceled"}
@@ -60,11 +60,10 @@ async def test_each_kind_of_difference(compare, rows, invoices, service):
         (None, "0", False),
     ],
 )
-async def test_numbers_are_compared_by_exact_value(compare, rows, service, yours, theirs, same):
+async def test_numbers_are_compared_by_exact_value(compare, rows, yours, theirs, same, put):
     """As decimals, however they are written, and never as floats."""
     uuid = rows[0]["uuid"]
-    book = service.book().invoices
-    book.put(uuid, book.items[uuid].with_changes({"total": Decimal(theirs)}))
+    put(uuid, total=Decimal(theirs))
     rows[0]["total"] = yours
 
     _, found = await compare(rows)
@@ -119,7 +118,7 @@ async def test_times_that_cannot_be_placed(compare, rows, text, zone, words):
         await compare(rows, zone=zone)
 
 
-async def test_nulls(compare, rows, service):
+async def test_nulls(compare, rows):
     """A null is an absent field; an empty text is another value."""
     for row in rows:
         row["idempotency_key"] = None
@@ -138,13 +137,8 @@ async def test_fields_by_column(compare, invoices):
          "mail": list(each.emails), "concept": "Paper"}
         for each in invoices
     ]  # fmt: skip
-    fields = {
-        "uuid": "folio",
-        "client.tax_id": "rfc",
-        "metadata.order": "order",
-        "status": None,
-        "emails": "mail",
-    }
+    fields = {"uuid": "folio", "client.tax_id": "rfc", "metadata.order": "order", "emails": "mail"}
+    fields["status"] = None
     comparison, found = await compare(rows, fields=fields)
     assert found == []
     assert comparison.columns["concept"] is comparison.columns["status"] is None
@@ -155,25 +149,16 @@ async def test_fields_by_column(compare, invoices):
     assert [each.field for each in found.fields] == ["client.tax_id", "metadata.order", "emails"]
 
 
-async def test_rows_with_one_key(compare, rows):
-    """They are told with their lines, and none of them is guessed to be the right one."""
-    rows += [rows[0] | {"total": 1}, rows[0] | {"total": 2}]
+@pytest.mark.parametrize(
+    ("more", "note"),
+    [(2, "3 rows: 1, 13, 14"), (30, "31 rows: 1, 13, 14, 15, 16, 17, 18, 19, 20, 21, …")],
+)
+async def test_rows_with_one_key(compare, rows, more, note):
+    """The first ten are told with their lines, and none of them is guessed to be the right one."""
+    _, (found,) = await compare(rows + [rows[0] | {"total": n} for n in range(more)])
 
-    _, (found,) = await compare(rows)
-
-    assert (found.kind, found.key, found.line, found.note) == (
-        Kind.DUPLICATE,
-        rows[0]["uuid"],
-        1,
-        "3 rows: 1, 13, 14",
-    )
-
-
-async def test_many_rows_with_one_key(compare, rows):
-    """The first ten lines are told, and how many there are."""
-    _, (found,) = await compare(rows + [rows[0]] * 30)
-
-    assert found.note == "31 rows: 1, 13, 14, 15, 16, 17, 18, 19, 20, 21, …"
+    assert (found.kind, found.key, found.line) == (Kind.DUPLICATE, rows[0]["uuid"], 1)
+    assert found.note == note
 
 
 @pytest.mark.parametrize("odd", ["{} ", " {}", "{}\u00a0", "{}\u200b", "{}\n", "\t{}"])
@@ -209,7 +194,7 @@ async def test_row_without_a_key(compare, rows, empty):
     assert [(each.kind, each.line) for each in found] == [(Kind.NOT_IN_ROWS, None), (Kind.NO_KEY, 5)]
 
 
-async def test_window(compare, rows, service):
+async def test_window(compare, rows):
     """It includes its begin and not its end; rows outside it are not missing, and others are not listed."""
     ordered = sorted(rows, key=lambda row: row["created_at"])
     begin, end = ordered[3]["created_at"], ordered[8]["created_at"]
@@ -234,16 +219,13 @@ async def test_window_in_local_time(compare, rows):
         await compare(rows, created_from="2026-05-01")
 
 
-async def test_difference_that_the_second_reading_takes_back(compare, rows, service):
+async def test_difference_that_the_second_reading_takes_back(compare, rows, service, put):
     """The first reading is stale: it shows an old total, and lacks a new invoice.  Neither is named."""
     uuid = rows[0]["uuid"]
-    book = service.book().invoices
-    changed = book.items[uuid].with_changes({"total": Decimal("77.70")})
     rows[0]["total"] = "77.7"
-    created = changed.with_changes({"uuid": "NEW"})
     rows.append(rows[0] | {"uuid": "NEW"})
-    book.put(uuid, changed)
-    book.put("NEW", created)
+    put(uuid, total=Decimal("77.70"))
+    put(uuid, uuid="NEW")
     service.script("invoices.egress", "stale 30")
 
     _, found = await compare(rows)
@@ -252,10 +234,9 @@ async def test_difference_that_the_second_reading_takes_back(compare, rows, serv
     assert service.arrivals("invoices.egress") == 2
 
 
-async def test_difference_that_only_the_second_reading_shows_is_read_again(compare, rows, service):
+async def test_difference_that_only_the_second_reading_shows_is_read_again(compare, rows, service, put):
     """The first reading lacks an invoice, the second shows another total of it, and the third confirms that."""
-    book = service.book().invoices
-    book.put("NEW", book.items[rows[0]["uuid"]].with_changes({"uuid": "NEW", "total": 5}))
+    put(rows[0]["uuid"], uuid="NEW", total=5)
     rows.append(rows[0] | {"uuid": "NEW", "total": 6})
     service.script("invoices.egress", "stale 30")
 
@@ -265,11 +246,9 @@ async def test_difference_that_only_the_second_reading_shows_is_read_again(compa
     assert service.arrivals("invoices.egress") == 3
 
 
-async def test_change_after_the_first_reading(compare, rows, service):
+async def test_change_after_the_first_reading(compare, rows, service, put):
     """What agreed then is not looked at when the list is read again for something else."""
-    uuid = rows[0]["uuid"]
-    book = service.book().invoices
-    book.put(uuid, book.items[uuid].with_changes({"total": 5}))
+    put(rows[0]["uuid"], total=5)
     service.script("invoices.egress", "stale 30")
 
     _, found = await compare([*rows, {"uuid": "MINE"}])
@@ -278,10 +257,9 @@ async def test_change_after_the_first_reading(compare, rows, service):
     assert service.arrivals("invoices.egress") == 2
 
 
-async def test_thing_that_changes_with_every_reading(compare, rows, service):
+async def test_thing_that_changes_with_every_reading(compare, rows, service, put):
     """Nothing is named, and the comparison says that it is not complete."""
-    book = service.book().invoices
-    book.put("NEW", book.items[rows[0]["uuid"]].with_changes({"uuid": "NEW", "total": 5}))
+    put(rows[0]["uuid"], uuid="NEW", total=5)
     rows.append(rows[0] | {"uuid": "NEW", "total": 6})
     service.script("invoices.egress", "pass", "stale 30", "stale 30", "pass", "stale 30")
 
@@ -303,10 +281,9 @@ async def test_deployment_without_a_time_filter(service, rows, name):
     assert [each.kind for each in found] == [Kind.NOT_IN_ROWS, Kind.DIFFERENT]
 
 
-async def test_span_in_which_nothing_is_shown(compare, rows, service):
+async def test_span_in_which_nothing_is_shown(compare, rows, service, put):
     """A difference is not dropped because a narrow reading lacks it: the whole list decides."""
-    book = service.book().invoices
-    book.put("NEW", book.items[rows[0]["uuid"]].with_changes({"uuid": "NEW"}))
+    put(rows[0]["uuid"], uuid="NEW")
     service.script("invoices.egress", "pass", "stale 30")
 
     _, (found,) = await compare(rows)
@@ -315,20 +292,15 @@ async def test_span_in_which_nothing_is_shown(compare, rows, service):
     assert service.arrivals("invoices.egress") == 3
 
 
-async def test_malformed_items(compare, rows, service):
+async def test_malformed_items(compare, rows, put):
     """A field that is not what it should be differs, and is shown as it was received."""
-    book = service.book().invoices
     for number, broken in enumerate(({"total": "ten"}, {"created_at": 10**30}, {"status": {"a": [None]}})):
-        uuid = rows[number]["uuid"]
-        book.put(uuid, book.items[uuid].with_changes(broken))
+        put(rows[number]["uuid"], **broken)
 
     _, found = await compare(rows)
 
-    assert [(each.line, each.fields[0].theirs) for each in found] == [
-        (1, "ten"),
-        (2, 10**30),
-        (3, {"a": [None]}),
-    ]
+    assert [each.line for each in found] == [1, 2, 3]
+    assert [each.fields[0].theirs for each in found] == ["ten", 10**30, {"a": [None]}]
 
 
 async def test_one_difference_is_read_again_alone(compare, rows, service):

@@ -22,7 +22,7 @@ needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", pytest.param("parquet", marks=needs_pyarrow)])
-async def test_what_was_exported_is_the_same(compare, client, service, tmp_path, form):
+async def test_what_was_exported_is_the_same(compare, client, service, put, tmp_path, form):
     """Each simple field of an exported file equals the service's; a change there is named."""
     target = tmp_path / f"mine.{form}"
     await export.invoices(client.invoices.egress(), target)
@@ -33,11 +33,7 @@ async def test_what_was_exported_is_the_same(compare, client, service, tmp_path,
     }
 
     uuid = next(iter(service.book().invoices.items))
-    book = service.book().invoices
-    book.put(
-        uuid,
-        book.items[uuid].with_changes({"livemode": False, "folio_number": 70, "date": 1_790_000_000_000}),
-    )
+    put(uuid, livemode=False, folio_number=70, date=1_790_000_000_000)
     _, (found,) = await compare(target)
 
     assert [each.field for each in found.fields] == ["date", "folio_number", "livemode"]
@@ -61,17 +57,16 @@ async def test_csv_of_a_spreadsheet(compare, rows, tmp_path):
     assert (found.key, found.line) == ("MINE", 1 + 2 * 12 + 2)
 
 
-async def test_empty_cells(compare, rows, service, tmp_path):
+async def test_empty_cells(compare, rows, put, tmp_path):
     """In CSV an empty cell is a null or an empty text, but not a zero."""
     path = tmp_path / "mine.csv"
     lines = [f"{row['uuid']},,," for row in rows]
     path.write_text("uuid,idempotency_key,series,discount\n" + "\n".join(lines))
-    book = service.book().invoices
     for each in rows:
-        book.put(each["uuid"], book.items[each["uuid"]].with_changes({"series": "", "discount": None}))
+        put(each["uuid"], series="", discount=None)
     assert (await compare(path))[1] == []
 
-    book.put(rows[0]["uuid"], book.items[rows[0]["uuid"]].with_changes({"discount": 0}))
+    put(rows[0]["uuid"], discount=0)
     _, (found,) = await compare(path)
 
     assert found.fields == (FieldDifference("discount", None, 0),)

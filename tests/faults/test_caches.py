@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from invsvc_async import Verdict, readers
 from tests.faults.conftest import client_of
@@ -36,14 +37,8 @@ async def cache(service):
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", pass_on)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with aiohttp.ClientSession() as session:
-        try:
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}/v2"
-        finally:
-            await runner.cleanup()
+    async with aiohttp.ClientSession() as session, TestServer(app) as server:
+        yield str(server.make_url("/v2"))
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from invsvc_async import UnreadableResponseError, Verdict
 from tests.faults.conftest import client_of
@@ -39,18 +40,12 @@ async def client_behind(service, answer):
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", pass_on)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    address = f"http://127.0.0.1:{runner.addresses[0][1]}/v2"
     async with (
+        TestServer(app) as server,
         aiohttp.ClientSession() as session,
-        client_of(service, base_url=address) as client,
+        client_of(service, base_url=str(server.make_url("/v2"))) as client,
     ):
-        try:
-            yield client
-        finally:
-            await runner.cleanup()
+        yield client
 
 
 def mixing_up(path, *, writes=0, reads=0, lost=0):

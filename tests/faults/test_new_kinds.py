@@ -80,17 +80,14 @@ class Labels(Resource):
     __slots__ = ()
 
     def create(self, name, colour=UNSET):
-        arguments = {"name": name, "colour": colour}
-        return self._write(self._request(operations.BY_NAME["labels.create"], arguments))
+        return self._write(operations.BY_NAME["labels.create"], locals())
 
     def update(self, label, **arguments):
-        request = self._request(operations.BY_NAME["labels.update"], {"label": label, **arguments})
-        return self._write(request, baseline=label)
+        given = {"label": label, **arguments}
+        return self._write(operations.BY_NAME["labels.update"], given, baseline=label)
 
     def delete(self, label):
-        return self._write(
-            self._request(operations.BY_NAME["labels.delete"], {"label": label}), baseline=label
-        )
+        return self._write(operations.BY_NAME["labels.delete"], locals(), baseline=label)
 
 
 # --- The service

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 from msgspec.structs import replace
 
 from invsvc_async.client import Client
@@ -87,15 +88,12 @@ async def lists() -> AsyncIterator[Lists]:
     app = web.Application()
     app.router.add_get("/v2/invoices/egress", lists.answer)
     app.router.add_get("/v2/users/x", lists.user)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    host, port = runner.addresses[0][:2]
-    async with Client(f"http://{host}:{port}/v2", ApiKey("eyJ.a.b"), reads=ONCE) as client:
+    server = TestServer(app)
+    await server.start_server()
+    url = str(server.make_url("/v2"))
+    async with server, Client(url, ApiKey("eyJ.a.b"), reads=ONCE) as client:
         lists.client = client
         yield lists
-    await runner.cleanup()
 
 
 def items(*numbers: int, **fields: object) -> list[dict[str, object]]:
@@ -252,39 +250,34 @@ async def test_prefetch_broken_off_leaves_nothing(lists):
     assert {task for task in asyncio.all_tasks() - before if "Pages." in repr(task)} == set()
 
 
-@pytest.mark.parametrize("more", [True, False])
-async def test_cursor_is_followed_whatever_else_is_said(lists, more):
-    """A string in `next` leads on, also where `has_more` denies it; an empty last page ends it."""
-    lists.pages = [
-        {"data": items(1), "next": "a", "has_more": more},
-        {"data": items(2), "next": "b", "has_more": more},
-        {"data": [], "next": "b", "has_more": False},
-    ]
+END = {"data": [], "next": "b", "has_more": False}
+WALKS = {  # the pages, and the cursors that are asked for
+    "with more": ([{"data": items(1), "next": "a", "has_more": True}, {"data": items(2)}], [None, "a"]),
+    "denied": ([{"data": items(1), "next": "a", "has_more": False}, {"data": items(2)}], [None, "a"]),
+    "until an empty page": (
+        [{"data": items(1), "next": "a"}, {"data": items(2), "next": "b"}, END],
+        [None, "a", "b"],
+    ),
+    "before a number": (
+        [{"data": items(1), "next": "a", "has_more": True, "page": 1}, {"data": items(2)}],
+        [None, "a"],
+    ),
+    "empty at first": (
+        [{"next": "a", "has_more": True}, {"data": items(1, 2), "next": "", "has_more": False}],
+        [None, "a"],
+    ),
+    "empty in between": ([{"data": items(1), "next": "a"}, END, {"data": items(2)}], [None, "a", "b"]),
+}
+
+
+@pytest.mark.parametrize("walk", WALKS)
+async def test_cursor_is_followed_whatever_else_is_said(lists, walk):
+    """A string in `next` leads on, also where `has_more` denies it, and behind a page without items."""
+    lists.pages, cursors = WALKS[walk]
 
     assert await folios(lists.client.invoices.egress()) == [1, 2]
-    assert lists.seen("next") == [None, "a", "b"]
-
-
-async def test_cursor_goes_before_page_numbers(lists):
-    """Where an answer has both, the cursor is followed."""
-    lists.pages = [{"data": items(1), "next": "a", "has_more": True, "page": 1}, {"data": items(2)}]
-
-    assert await folios(lists.client.invoices.egress()) == [1, 2]
-    assert lists.seen("page") == [None, None]
-
-
-async def test_empty_page_in_between(lists):
-    """A page without items that says there is more is walked over."""
-    lists.pages = [{"next": "a", "has_more": True}, {"data": items(1), "next": "", "has_more": False}]
-
-    assert await folios(lists.client.invoices.egress()) == [1]
-
-
-async def test_empty_page_that_leads_on(lists):
-    """A string in `next` is followed behind a page without items too, whatever else is said."""
-    lists.pages = [{"data": items(1), "next": "a"}, {"next": "b", "has_more": False}, {"data": items(2)}]
-
-    assert await folios(lists.client.invoices.egress()) == [1, 2]
+    assert lists.seen("next") == cursors
+    assert set(lists.seen("page")) == {None}
 
 
 async def test_cursor_that_comes_back(lists):

@@ -12,13 +12,13 @@ from hypothesis import given, strategies as st
 
 from invsvc_async import Intent, InvsvcError
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.codec.envelope import dumps
 from invsvc_async.reconcile import explain
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Attempt, Done, End, Read, Reading, Send, Wait
 from invsvc_async.reconcile.intent import Scope
 from tests.support.fuzzing import WRITES, changed, fuzzed, intents, plain, spoilt
+from tests.support.stories import story_of
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
 
@@ -77,7 +77,7 @@ def test_story_of_any_bytes(seen):
     """A damaged story raises InvalidRequestError, or is replayed."""
     intent = attrs.evolve(seen.draw(intents()), reader=None)
     lost = Attempt(started=1.0, ended=1.1, end=End.LOST, timeout=30.0)
-    text = dumps(explain.to_plain(intent, (lost,), "unknown", "a reason")).decode()
+    text = story_of(intent, (lost,))
     with suppress(InvsvcError):
         found, history, said = explain.from_json(seen.draw(spoilt(json.loads(text))))
         assert explain.tell(found, history, said, "a reason")

@@ -10,7 +10,6 @@ import pytest
 
 from invsvc_async import Intent, InvalidRequestError
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.codec.envelope import dumps
 from invsvc_async.reconcile import explain
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known
@@ -30,6 +29,7 @@ from invsvc_async.reconcile.history import (  # fmt: skip
 )
 from invsvc_async.reconcile.intent import Scope, Sent, SentEnd
 from invsvc_async.settings import ReconcilePolicy, Timeouts
+from tests.support.stories import story_of
 
 INTENT = Intent(
     key="row-17",
@@ -98,7 +98,7 @@ def test_own_journey_reader_survives_by_name():
 def test_story_survives_json_and_replays():
     """A story's events keep their types, so that replaying gives the same decisions."""
     history = HISTORY[:3]
-    text = dumps(explain.to_plain(INTENT, history, "unknown", "because")).decode()
+    text = story_of(INTENT, history)
     intent, back, verdict = explain.from_json(text)
     assert (intent, back, verdict) == (INTENT, history, "unknown")
     operation = BY_NAME["webhooks.create"]
@@ -109,7 +109,7 @@ def test_story_survives_json_and_replays():
 
 def test_every_event_survives_json():
     """Failed reads, claims, findings of user-supplied readers and restarts are included."""
-    _, back, _ = explain.from_json(dumps(explain.to_plain(INTENT, HISTORY, "unknown", "because")).decode())
+    _, back, _ = explain.from_json(story_of(INTENT, HISTORY))
     assert back == HISTORY
     assert [type(event) for event in back] == [type(event) for event in HISTORY]
 
@@ -128,7 +128,7 @@ def test_secret_in_a_reading_is_left_out_of_the_story():
     """If the service shows a secret again, it is not stored."""
     seen = [{"id": "wh_1", "secret": "whsec_hush"}]
     history = (Reading(started=0.0, ended=0.1, status=200, own_envelope=True, seen=seen, raw_count=1),)
-    assert "whsec_hush" not in dumps(explain.to_plain(INTENT, history, "unknown", "because")).decode()
+    assert "whsec_hush" not in story_of(INTENT, history)
 
 
 def change(**changes):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from invsvc_async.api.operations import BY_NAME, TABLE
 from invsvc_async.client import Client
@@ -222,13 +223,9 @@ async def recorder() -> AsyncIterator[Recorder]:
     recorder = Recorder()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", recorder.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    recorder.base_url = f"http://{host}:{port}/v2"
-    yield recorder
-    await runner.cleanup()
+    async with TestServer(app) as server:
+        recorder.base_url = str(server.make_url("/v2"))
+        yield recorder
 
 
 def credential_for(operation: str) -> ApiKey | PersonToken:

@@ -145,6 +145,18 @@ class RawServer:
             await self.news.wait()
 
 
+async def silent(peer):
+    """Read one request and never answer."""
+    await peer.arrival()
+    await peer.gone()
+
+
+async def dropping(peer):
+    """Read one request, then reset."""
+    await peer.arrival()
+    await peer.end("rst")
+
+
 async def obliging(peer):
     """Answer every request with 200."""
     while await peer.arrival():

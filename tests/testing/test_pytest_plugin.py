@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import threading
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -93,15 +92,7 @@ def run(tmp_path, source, *options, **environment):
     (tmp_path / "test_suite.py").write_text(source)
     command = [
         sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-p",
-        "no:cov",
+        *["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov"],
     ]
     if find_spec("pytest_asyncio") and "no:asyncio" not in options:
         options = ("-o", "asyncio_default_fixture_loop_scope=function", *options)
@@ -226,38 +217,6 @@ def test_database_without_a_server(tmp_path):
 
     assert "1 skipped" in ran.stdout
     assert "invsvc_database: TEST_DATABASE_URL is not set" in ran.stdout
-
-
-def test_service_that_cannot_start_on_a_thread():
-    """What is wrong with the options is raised where the block begins."""
-    from invsvc_async.testing import serving
-
-    with pytest.raises(ValueError, match="nonsense"), serving(names={"nonsense": "x"}):
-        pass
-
-
-def test_service_whose_thread_cannot_make_an_event_loop(monkeypatch):
-    """The block ends with the error, and does not wait for ever."""
-    from invsvc_async.testing import serving
-
-    raised = []
-
-    def fail():
-        raise OSError(24, "Too many open files")
-
-    def enter():
-        try:
-            with serving():
-                pass
-        except OSError as error:
-            raised.append(error.errno)
-
-    monkeypatch.setattr("asyncio.events.new_event_loop", fail)
-    entering = threading.Thread(target=enter, daemon=True)
-    entering.start()
-    entering.join(30)
-
-    assert raised == [24]
 
 
 def test_start_of_pytest_with_the_plugin(tmp_path):

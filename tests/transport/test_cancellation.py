@@ -9,8 +9,8 @@ import pytest
 from invsvc_async.errors import ConfigurationError, ResponseLostError
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.transport import Transport
-from tests.support.raw_server import OK, RawServer, obliging, on_both_loops, request_to, transport_for
-from tests.transport.test_bytes_sent import FullQueue, silent
+from tests.support.raw_server import OK, RawServer, obliging, on_both_loops, request_to, silent, transport_for
+from tests.transport.test_bytes_sent import FullQueue
 
 pytestmark = pytest.mark.every_python
 

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from invsvc_async.reconcile.history import End
-from tests.support.raw_server import OK, RawServer, on_both_loops, request_to, transport_for
-from tests.transport.test_bytes_sent import silent
+from tests.support.raw_server import OK, RawServer, on_both_loops, request_to, silent, transport_for
 
 pytestmark = pytest.mark.every_python
 

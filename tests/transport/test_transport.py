@@ -14,8 +14,8 @@ from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.errors import ConfigurationError, ResponseLostError
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.send_gate import Gate, RefusedError
-from invsvc_async.transport.transport import Exchange, Transport, _hear, _of_other_pool, _of_own_pool
-from tests.support.raw_server import OK, RawServer, obliging, request_to, transport_for
+from invsvc_async.transport.transport import Exchange, Transport, _hear, _timeout
+from tests.support.raw_server import OK, RawServer, dropping, obliging, request_to, silent, transport_for
 from tests.transport.test_bytes_sent import FullQueue
 
 
@@ -75,18 +75,6 @@ async def test_words_of_a_refusal_by_the_gate():
 
         assert (exchange.end, len(server.arrivals)) == (End.NOT_SENT, 0)
         assert str(exchange.error) == "the time until which it may be sent had passed"
-
-
-async def silent(peer):
-    """Read one request and never answer."""
-    await peer.arrival()
-    await peer.gone()
-
-
-async def dropping(peer):
-    """Read one request, then reset."""
-    await peer.arrival()
-    await peer.end("rst")
 
 
 async def test_deadlines_one_after_another():
@@ -212,7 +200,7 @@ async def test_clock_of_the_system():
 @pytest.mark.parametrize("borrowed", [False, True])
 def test_timeouts_that_aiohttp_is_given(borrowed):
     """Only connecting is bounded, exactly; in a borrowed pool, waiting for a place does not count as connecting."""
-    given = _of_other_pool(1.5) if borrowed else _of_own_pool(1.5)
+    given = _timeout(1.5, own_pool=not borrowed)
     assert (given.total, given.ceil_threshold) == (None, inf)
     assert (given.connect, given.sock_connect) == ((None, 1.5) if borrowed else (1.5, None))
 

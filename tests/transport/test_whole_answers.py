@@ -127,19 +127,28 @@ async def test_answer_that_is_not_http(said, method):
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-async def test_answer_that_comes_a_byte_at_a_time(method):
-    """A trickle does not move the deadline."""
+@pytest.mark.parametrize(
+    ("framed", "part", "pause", "within", "why"),
+    [
+        pytest.param("Content-Length: 1000", b"x", 0.01, 0.3, "time", id="a trickle does not move the deadline"),
+        pytest.param("Transfer-Encoding: chunked", b"64\r\n%b\r\n" % (b"x" * 100), 0, 5.0,
+                     "longer than 1000 bytes", id="it ends at the cap, long before the deadline"),
+    ],
+)  # fmt: skip
+async def test_answer_whose_body_never_ends(framed, part, pause, within, why, method):
+    """It is lost, with its status."""
 
     async def script(peer):
         await peer.arrival()
-        await peer.send(answer("Content-Length: 1000"))
+        await peer.send(answer(framed))
         while True:
-            await peer.send(b"x")
-            await asyncio.sleep(0.01)
+            await peer.send(part)
+            await asyncio.sleep(pause)
 
-    exchange = await ask(script, method, within=0.3)
+    exchange = await ask(script, method, within=within)
 
-    assert (exchange.end, exchange.status, exchange.timed_out) == (End.LOST, 200, True)
+    assert (exchange.end, exchange.status, exchange.timed_out) == (End.LOST, 200, why == "time")
+    assert why in str(exchange.error)
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
@@ -160,22 +169,6 @@ async def test_answer_whose_head_never_ends(flood, method):
     exchange = await ask(script, method, within=0.4)
 
     assert exchange.end is End.LOST
-
-
-@pytest.mark.parametrize("method", ["GET", "PUT"])
-async def test_answer_whose_body_never_ends(method):
-    """It ends at the cap, long before the deadline."""
-
-    async def script(peer):
-        await peer.arrival()
-        await peer.send(answer("Transfer-Encoding: chunked"))
-        while True:
-            await peer.send(b"64\r\n" + b"x" * 100 + b"\r\n")
-
-    exchange = await ask(script, method)
-
-    assert (exchange.end, exchange.status, exchange.timed_out) == (End.LOST, 200, False)
-    assert "longer than 1000 bytes" in str(exchange.error)
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST"])

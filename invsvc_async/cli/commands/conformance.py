@@ -31,8 +31,7 @@ __all__ = ["conformance", "demo", "failures", "show"]
 UNKNOWN_ALLOWED = 0.01
 STORIES = 3
 _DUPLICATES = "duplicates (took effect again)"
-_SHOULD_BE_ZERO = {_DUPLICATES: "red", "wrong verdicts": "red"}
-_SHOULD_BE_ZERO[f"reported {Verdict.UNKNOWN}"] = "yellow"  # which is true, but no use
+_SHOULD_BE_ZERO = {_DUPLICATES: "red", "wrong verdicts": "red", f"reported {Verdict.UNKNOWN}": "yellow"}
 _UNASKED = "effects that belong to no write"  # a row that is left out if there are none
 _LABELS = {
     "writes": "writes requested",
@@ -174,9 +173,11 @@ def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -
     columns = [_numbers(run, reasons, kept) for run in pair]
     for name in columns[0]:
         numbers = [each[name] for each in columns]
+        bad, cells = _SHOULD_BE_ZERO.get(name), [f"{number:,}" for number in numbers]
+        if bad is not None:
+            cells = [f"[{bad if each != '0' else 'green'}]{each}[/]" for each in cells]
         if any(numbers) or name != _UNASKED:
-            style = "bold" if name in _SHOULD_BE_ZERO else "dim"
-            shown.add_row(name, *(_coloured(name, number) for number in numbers), style=style)
+            shown.add_row(name, *cells, style="dim" if bad is None else "bold")
     shown.add_row("time", *(f"{run.seconds:.1f} s" for run in pair), style="dim")
     out.print(shown)
     for wrong in runs["sdk"].judgement.wrong[:STORIES]:
@@ -238,12 +239,6 @@ def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int
     }
 
 
-def _coloured(name: str, number: int) -> str:
-    """Format a number, in colour if it should be zero."""
-    bad = _SHOULD_BE_ZERO.get(name)
-    return f"{number:,}" if bad is None else f"[bold {bad if number else 'green'}]{number:,}[/]"
-
-
 Timeout = Annotated[float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")]
 
 
@@ -267,13 +262,13 @@ async def conformance(
 
     Exits with 1 if a write had two effects, if a report is false or missing, or if the command failed.
     """
-    from invsvc_async.cli.waiting import waiting
+    from invsvc_async.cli.waiting import Waiting
     from invsvc_async.conformance import conform
 
     fault_plan(faults)  # refused before the command is started
     argv = shlex.split(words[0]) if len(words) == 1 else words
     try:
-        with waiting("waiting for the command", timeout):
+        with Waiting("waiting for the command", timeout).spinning():
             found = await conform(
                 argv, writes=writes, seed=seed, faults=faults, concurrency=concurrency, timeout=timeout
             )

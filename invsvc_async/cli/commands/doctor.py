@@ -37,6 +37,7 @@ async def doctor(
     from invsvc_async.cli.waiting import waiting_for_read
     from invsvc_async.client import options_of
     from invsvc_async.doctor import examine
+    from invsvc_async.profiles import with_profile, write_profile
 
     async with calling.client() as client:
         with waiting_for_read(client, "the next check"):
@@ -45,28 +46,20 @@ async def doctor(
     if calling.json_:
         emit_json({**attrs.asdict(found), "usable": found.usable})
     else:
-        _print_checkup(found, settings)
+        rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]
+        for each in found.names:
+            good, words = bool(each.name) if each.certain else None, f"{each.name} ({each.why})"
+            rows.append((f"parameter: {each.role}", _MARKS[good], words if each.name else each.why))
+        table(("question", "", "answer"), rows)
+        if found.usable:
+            for name, part in (("ParameterNames", "names"), ("ReconcilePolicy", "reconcile")):
+                values = (f"{key}={value or None!r}" for key, value in settings[part].items())
+                typer.echo(f"{name}({', '.join(values)})")
+            typer.echo(f"\n# invsvc.toml\n{with_profile('', 'default', settings)}", nl=False)
     if write is not None and found.usable:
-        from invsvc_async.profiles import write_profile
-
         path = write_profile(os.environ, write, settings)
         typer.echo(f"{path}: profile {write!r} has these settings.", err=True)
     return Exit.DONE if found.usable else Exit.FAILED
-
-
-def _print_checkup(found: Checkup, settings: dict[str, Any]) -> None:  # Any: as above
-    from invsvc_async.profiles import with_profile
-
-    rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]
-    for each in found.names:
-        good, words = bool(each.name) if each.certain else None, f"{each.name} ({each.why})"
-        rows.append((f"parameter: {each.role}", _MARKS[good], words if each.name else each.why))
-    table(("question", "", "answer"), rows)
-    if found.usable:
-        for name, part in (("ParameterNames", "names"), ("ReconcilePolicy", "reconcile")):
-            values = settings[part]
-            typer.echo(f"{name}({', '.join(f'{key}={value or None!r}' for key, value in values.items())})")
-        typer.echo(f"\n# invsvc.toml\n{with_profile('', 'default', settings)}", nl=False)
 
 
 def _settings(found: Checkup, used: ClientOptions, team: str | None) -> dict[str, Any]:  # Any: as above

@@ -15,9 +15,10 @@ import attrs
 import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
-from invsvc_async.cli.arguments import complete_event, did_you_mean
+from invsvc_async.cli.arguments import complete_event
 from invsvc_async.cli.options import Json, Yes, argument, confirm, expanded, group_of, number, option
 from invsvc_async.cli.output import Exit, age, counted, emit_json, fail, note, print_facts, say, table, tell
+from invsvc_async.resources.by_name import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -42,7 +43,6 @@ def _seconds(age: str) -> float:
 
 
 def _age(text: str | None) -> str | None:
-    """Check an age, and return it."""
     if text is not None:
         _seconds(text)
     return text

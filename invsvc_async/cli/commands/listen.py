@@ -189,10 +189,17 @@ async def replayed(listener: Listener, path: Path, content: bytes) -> int:
     """Process every event that *path* has stored, in lines, and return the number of failures."""
     failed = 0
     for number, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
         try:
-            if line.strip():
-                await listener.emit(_event_of(line))
+            record = envelope.loads(line)
+            if not is_object(record) or not isinstance(record.get("body"), str):
+                raise ForwardError("not a stored event: `body` is missing or not text")
+            headers = {"X-Service-Test": "true"} if record.get("test") is True else {}
+            await listener.emit(events.parse(record["body"].encode(), headers=headers))
         except InvsvcError as error:
+            if isinstance(error, UnreadableResponseError):
+                error = ForwardError("not a stored event: it is not JSON")
             failed += 1
             fail(f"{path}, line {number}: {error}", error)
     return failed
@@ -202,17 +209,6 @@ def _record(event: events.Event) -> WireObject:
     """Return an event as it is stored.  The body is text, so that it is preserved byte for byte."""
     body = event.raw.decode()
     return {"received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test, "body": body}
-
-
-def _event_of(line: bytes) -> events.Event:
-    try:
-        record = envelope.loads(line)
-    except UnreadableResponseError as error:
-        raise ForwardError("not a stored event: it is not JSON") from error
-    if not is_object(record) or not isinstance(record.get("body"), str):
-        raise ForwardError("not a stored event: `body` is missing or not text")
-    headers = {"X-Service-Test": "true"} if record.get("test") is True else {}
-    return events.parse(record["body"].encode(), headers=headers)
 
 
 def _now() -> str:

@@ -19,19 +19,20 @@ __all__ = ["description"]
 Schema: TypeAlias = dict[str, Any]  # JSON
 
 _SECURITY = {"bearer": {"type": "http", "scheme": "bearer"}}
-_TYPES: dict[object, Schema] = {
-    Any: {}, str: {"type": "string"}, bool: {"type": "boolean"}, int: {"type": "integer"},
-    float: {"type": "number"}, Decimal: {"type": "number"},
+_TIME = "seconds, milliseconds, or ISO 8601"
+_NAMES = ("boolean", "integer", "number", "object")
+_NAMED = ((bool, Form.FLAG), (int, Form.INTEGER), (float, Decimal, Form.NUMBER), (Form.OBJECT, Form.GRAPH))
+_TYPES: dict[object, Schema] = {  # of types of fields, and forms of arguments
+    **{each: {"type": name} for name, many in zip(_NAMES, _NAMED, strict=True) for each in many},
+    str: {"type": "string"},
+    Any: {},
     datetime: {"type": "number", "description": "epoch milliseconds"},
-}  # fmt: skip
-_FORMS: dict[Form, Schema] = {
-    Form.FOLIO: {"type": ["string", "integer"]}, Form.INTEGER: {"type": "integer"},
-    Form.NUMBER: {"type": "number"}, Form.FLAG: {"type": "boolean"},
-    Form.TIME: {"type": ["string", "integer"], "description": "seconds, milliseconds, or ISO 8601"},
-    Form.OBJECT: {"type": "object"}, Form.GRAPH: {"type": "object"},
+    Form.FOLIO: {"type": ["string", "integer"]},
+    Form.TIME: {"type": ["string", "integer"], "description": _TIME},
+    Form.EVENTS: {"type": "array"},
     Form.MEMBERS: {"type": "array", "items": {"type": "object", "required": ["id", "role"]}},
-    Form.EVENTS: {"type": "array"}, Form.URL: {"type": "string", "format": "uri"},
-}  # fmt: skip
+    Form.URL: {"type": "string", "format": "uri"},
+}
 
 
 def description() -> Schema:
@@ -87,7 +88,7 @@ def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
 
 
 def _accepted(parameter: Parameter) -> Schema:
-    found = {**_FORMS.get(parameter.form, {"type": "string"})}
+    found = {**_TYPES.get(parameter.form, _TYPES[str])}
     if parameter.choices:
         choices: Schema = {"enum": [*parameter.choices]}
         found |= {"items": choices} if parameter.form is Form.EVENTS else choices
@@ -105,10 +106,8 @@ def _answer(row: Operation, schemas: dict[str, Schema]) -> Schema:
         return payload
     if row.result == "SheetConnection":  # the one that is a member of the payload
         payload = _object({"connection": payload}, "connection")
-    members: Schema = {
-        "success": {"const": True}, "message": {"type": "string"}, "timestamp": {"type": "integer"},
-        "data": {"type": "array", "items": payload} if row.many else payload,
-    }  # fmt: skip
+    members: Schema = {"success": {"const": True}, "message": _TYPES[str], "timestamp": _TYPES[int]}
+    members["data"] = {"type": "array", "items": payload} if row.many else payload
     required = ["success"] if row.shape is Shape.OPEN else ["success", "data", "timestamp"]
     if row.shape is Shape.LIST:
         members |= {"has_more": {"type": "boolean"}, "next": {"type": ["string", "null"]}}

@@ -189,8 +189,6 @@ Output = Annotated[
 
 @attrs.frozen
 class _How:
-    """Options of an export, as those of ``export.invoices``."""
-
     resume: Annotated[bool, option("Resume an interrupted export.")] = False
     overwrite: Annotated[bool, option("Start over.")] = False
     precision: Annotated[int, number(int, "Digits of Parquet's decimals.")] = 38

@@ -29,8 +29,6 @@ _INSPECT = "Serve a page that shows what arrives; with --admin, script faults."
 
 @attrs.frozen
 class _Service:
-    """The options of the service itself."""
-
     port: Port = 0
     host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1"
     seed: Annotated[int, number(int, "Seed of records, ids and faults.")] = 7
@@ -41,7 +39,6 @@ class _Service:
     inspect: Annotated[bool, option(_INSPECT)] = False
 
     def made(self, **settings: Any) -> Simulator:  # Any: more arguments of Simulator
-        """Return the service that they describe."""
         from invsvc_async.simulator import Simulator
 
         given = attrs.asdict(self) | {"faults": fault_plan(self.faults)}
@@ -121,7 +118,6 @@ async def _serve(service: Simulator, every: float | None, missing: list[str], *,
 
 
 async def _deliver(service: Simulator, every: float) -> None:
-    """Deliver an event of each type in turn."""
     from invsvc_async.simulator.validate import EVENTS
 
     for event in itertools.cycle(EVENTS):

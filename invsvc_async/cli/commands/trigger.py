@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import attrs
 import typer
 
-from invsvc_async.cli.arguments import complete_event, did_you_mean
+from invsvc_async.cli.arguments import complete_event
 from invsvc_async.cli.files import content_of, existing_file
 from invsvc_async.cli.options import InsecureHttp, argument, check_url, number, option
 from invsvc_async.cli.output import Exit, fail, tell
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
 from invsvc_async.errors import UnreadableResponseError
+from invsvc_async.resources.by_name import did_you_mean
 from invsvc_async.storage.address import without_login
 
 if TYPE_CHECKING:
@@ -130,14 +131,12 @@ async def _send(
     sent: list[Delivery] = []
     bodies: dict[int, WireObject] = {}
     for turn in turns:
-        if turn in bodies:
-            sent.append(await service.deliver(bodies[turn], **again))
-            continue
+        event, settings = (bodies[turn], again) if turn in bodies else (events[turn], first)
         try:
-            sent.append(await service.deliver(events[turn], **first))
+            sent.append(await service.deliver(event, **settings))
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--set") from None
-        bodies[turn] = loads(sent[-1].body)
+        bodies.setdefault(turn, loads(sent[-1].body))
     return sent
 
 

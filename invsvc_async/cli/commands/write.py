@@ -17,15 +17,7 @@ import typer
 
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
-from invsvc_async.cli.files import (
-    IntentFile,
-    Story,
-    check_outputs,
-    content_of,
-    existing_file,
-    intent_in,
-    named,
-)
+from invsvc_async.cli.files import IntentFile, Story, StoryFile, check_outputs, content_of, intent_in, named
 from invsvc_async.cli.options import Calling, Yes, argument, confirm, option
 from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, told
 from invsvc_async.cli.signals import handled, interruptible, unhandled
@@ -40,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.client import Client
-    from invsvc_async.reconcile.history import Decision
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
@@ -272,13 +263,7 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
         note(f"{intent.operation} is not settled; {step}")
 
 
-def explain(
-    file: Annotated[
-        Path, argument("A story written by `write --story`; - is standard input.", callback=existing_file)
-    ],
-    *,
-    json_: Annotated[bool, option("Print the result as JSON.")] = False,
-) -> int:
+def explain(file: StoryFile, *, json_: Annotated[bool, option("Print the result as JSON.")] = False) -> int:
     """
     Explain how a verdict was reached, and check that the current rules still reach it:
     `invsvc explain story.json`.
@@ -287,6 +272,7 @@ def explain(
     """
     from invsvc_async.reconcile.explain import from_json, replay, tell
     from invsvc_async.reconcile.history import Done
+    from invsvc_async.writes.driver import words_of
 
     try:
         intent, history, stored = from_json(content_of(file))
@@ -296,10 +282,11 @@ def explain(
     last = steps[-1][1]
     now = str(last.verdict) if isinstance(last, Done) else "none: the story ends before a verdict"
     reason = last.reason if isinstance(last, Done) else "no verdict yet"
-    decisions = [
-        f"{type(event).__name__.lower() if event else 'start'}: {_decided(decision)}"
-        for event, decision in steps
-    ]
+    decisions: list[str] = []
+    for event, decision in steps:
+        kind, words, _ = words_of(decision)
+        after = type(event).__name__.lower() if event else "start"
+        decisions.append(f"{after}: {kind}{f' ({words})' if words else ''}")
     plain = {"said": stored, "verdict": now, "same": stored == now, "decisions": decisions}
     story = [tell(intent, history, now, reason), "decision after each event:"]
     if json_:
@@ -309,19 +296,3 @@ def explain(
     if stored != now:
         fail(f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}")
     return Exit.DONE if stored == now else Exit.FAILED
-
-
-def _decided(decision: Decision) -> str:
-    from invsvc_async.reconcile.history import Done, Read, Send, Wait
-
-    match decision:
-        case Done(verdict=verdict, reason=reason):
-            return f"done: {verdict} ({reason})"
-        case Send(not_after=None):
-            return "send"
-        case Send():
-            return "send again: the last read proves absence"
-        case Read(reader=reader, why=why):
-            return f"read {reader}: {why}"
-        case Wait(seconds):
-            return f"wait {seconds:.3f} s"
