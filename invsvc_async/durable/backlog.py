@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import State
 from invsvc_async.errors import JournalError
 
@@ -17,12 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Backlog", "Backlogs"]
 
 MOST: Final = 100_000  # entries that are counted
-_OPEN: Final = f"""
-SELECT count(*), {{ms}} - min(added_at) FROM (
-    SELECT e.added_at FROM {{s}}entries AS e WHERE e.done_at IS NULL AND e.state < {State.DONE:d}
-    LIMIT {{arg 1 bigint}}
-) AS chosen
-"""
 _UNTOLD: Final = "SELECT count(*) FROM (SELECT 1 FROM {s}%s LIMIT {arg 1 bigint}) AS chosen"
 # A journal keeps there who returns a secret; its verdicts are deleted once the application has had them.
 _OF_JOURNAL: Final = f"entries WHERE done_at IS NULL AND state = {State.DONE:d}"
@@ -82,10 +78,11 @@ class Backlogs:
 
     async def _find(self, kind: str, leases: Leases) -> None:
         try:
-            [(many, oldest)] = await leases.store.rows(_OPEN, MOST)
+            many, oldest = await Entries(leases.store).count("open", MOST)
             untold = _UNTOLD % (_OF_JOURNAL if kind == "journal" else "unheard")
             [(told,)] = await leases.store.rows(untold, MOST)
         except JournalError:  # it is closed or away
             self._found.pop(leases, None)
             return
-        self._found[leases] = Backlog(int(many), float(oldest or 0) / 1000, int(told), len(leases.lanes))
+        since = 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)
+        self._found[leases] = Backlog(many, since, int(told), len(leases.lanes))

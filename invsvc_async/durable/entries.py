@@ -305,6 +305,9 @@ class Entries:
             after = last
 
 
+_FREED = f"""
+UPDATE {{s}}entries SET lane = {FREED}, state = $2 WHERE key {{any 1 text}} AND state = {State.TO_DO:d}
+"""
 _LOOK_AGAIN = """
 UPDATE {s}states SET newest = NULL WHERE thing IN (SELECT thing FROM {s}entries WHERE key {any 1 text})
 """
@@ -360,12 +363,14 @@ class JournalEntries(Entries):
 
 
 def _do_again(keys: list[str], verdicts: list[str], again: set[str], *, newest: bool) -> Script[None]:
-    mine = yield "SELECT key FROM {s}entries WHERE key {any 1 text} AND digest <> ''", (keys,)
-    yield from reopen([key for (key,) in mine], verdicts, again, part=None, newest=newest)
+    text = "SELECT key, verdict FROM {s}entries WHERE key {any 1 text} AND digest <> '' ORDER BY seq {update}"
+    mine = yield text, (keys,)
+    yield from reopen([key for key, _ in mine], verdicts, again, part=None, newest=newest)
     if newest:  # the next claim of each thing has to look at them
         yield _LOOK_AGAIN, (sorted(again),)
-    text = f"UPDATE {{s}}entries SET lane = {FREED} WHERE key {{any 1 text}} AND state = {State.TO_DO:d}"
-    yield text, (sorted(again),)
+    unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}
+    for state, freed in ((State.SENDING, again & unknown), (State.TO_DO, again - unknown)):
+        yield _FREED, (sorted(freed), int(state))  # what may have been sent is settled first
 
 
 def _chosen(state: str | None) -> tuple[str, tuple[str, ...]]:

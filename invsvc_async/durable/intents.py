@@ -33,19 +33,13 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.storage.dialect import Cell
 
-__all__ = [
-    "Commons", "Packed", "in_doubt", "not_overtaken", "pack", "seen_undone", "unpack", "was_seen_undone",
-    "without_lost_sends",
-]  # fmt: skip
+__all__ = ["Commons", "Packed", "as_new", "in_doubt", "not_overtaken", "pack", "unpack"]
+__all__ += ["seen_undone", "was_seen_undone", "without_lost_sends"]
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _COMMON = ("scope", "policy", "timeouts")
-
-
-def _default(default: Any) -> Any:  # Any: the default of any field
-    factory = getattr(default, "factory", None)
-    return default if factory is None else msgspec.field(default_factory=factory)
+_Factory: Any = attrs.Factory  # its stub is a function
 
 
 # All other fields belong to the intent itself, and are left out if they have their default.  They are taken
@@ -56,7 +50,7 @@ _Own = msgspec.defstruct(
         ("operation", str),
         ("credential", "str | None", None),
         *(
-            (each.name, Any, _default(each.default))
+            (each.name, Any, each.default.factory() if isinstance(each.default, _Factory) else each.default)
             for each in attrs.fields(Intent)
             if each.name not in {"key", "operation", *_COMMON}
         ),
@@ -168,6 +162,11 @@ def not_overtaken(text: str) -> str:
     return msgspec.json.encode(own).decode()
 
 
+def as_new(intent: Intent, sent: tuple[Sent, ...] = ()) -> Intent:
+    """Return *intent* as that of a new write; *sent* are sends that provably had no effect."""
+    return attrs.evolve(intent, sent=sent, bounds=None, baseline=None, newest=None, nonce=token_hex(8))
+
+
 def without_lost_sends(intent: Intent) -> Intent:
     """
     Return *intent* to be sent as a new write, if ``seen_undone`` was all its doubt.
@@ -178,8 +177,7 @@ def without_lost_sends(intent: Intent) -> Intent:
     seen = [each for each in intent.sent if _is_seen(each)][:1]
     if not seen:
         return intent
-    ends = tuple(attrs.evolve(each, end=SentEnd(kind="not applied")) for each in seen)
-    return attrs.evolve(intent, sent=ends, bounds=None, baseline=None, newest=None, nonce=token_hex(8))
+    return as_new(intent, tuple(attrs.evolve(each, end=SentEnd(kind="not applied")) for each in seen))
 
 
 def in_doubt(intent: Intent, earliest: float | None = None) -> Intent:

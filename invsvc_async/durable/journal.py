@@ -20,14 +20,12 @@ import attrs
 
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.entry import Entry, LostLaneError, State
-from invsvc_async.durable.facts import Facts
+from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
 from invsvc_async.durable.leases import Leases, end_lane, new_lane
-from invsvc_async.durable.records import done_entry, intent_of, outcome_of
-from invsvc_async.durable.restored import FACT, last_of
+from invsvc_async.durable.records import done_entry, entry_of, intent_of, outcome_of
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.store import store_at, without_names
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -35,9 +33,10 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.intents import Commons, Packed
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.store import Store
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
-    from invsvc_async.writes.driver import AnyDriver
-    from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["ClientJournal"]
 
@@ -94,10 +91,7 @@ class ClientJournal:
         address, named = without_names(address)
         self._store: Store = store_at(address, "journal")
         self.session: ClientState | None = None
-        self.keys: Keys = Keys(
-            self, self._store, namespace=named.get("namespace"), same_mode="same_mode" in named,
-            complete="complete" in named,
-        )  # fmt: skip
+        self.keys: Keys = Keys(self, self._store, named)
         self.opened: float = 0.0  # local s
         self._leases: Leases | None = None
         self._lane: Lane | None = None
@@ -122,10 +116,6 @@ class ClientJournal:
     def bind(self, session: ClientState) -> None:
         """Make this the journal of the client of *session*."""
         self.session = session
-
-    def run_keyed(self, spec: WriteSpec) -> Awaitable[AnyDriver]:
-        """Run a write under its key, once for all processes; return the run that has its verdict."""
-        return self.keys.run(spec)
 
     @property
     def has_company(self) -> bool:
@@ -235,7 +225,7 @@ class ClientJournal:
             try:
                 await write.lane.hold()
                 write.sent = pack(intent, self._store.commons)
-                await write.lane.put(self._entry(intent, write.sent))
+                await write.lane.put(entry_of(State.SENDING, intent, write.sent, key=identity))
             except LostLaneError:
                 lost = write.lane
                 if is_new:  # nothing of it was stored, if only the lane belongs to another process
@@ -256,7 +246,8 @@ class ClientJournal:
             return
         write.sent = None
         if sent:
-            write.lane.put(self._entry(intent, pack(intent, self._store.commons)))
+            packed = pack(intent, self._store.commons)
+            write.lane.put(entry_of(State.SENDING, intent, packed, key=intent.identity))
         else:
             self._remove(intent.identity)
 
@@ -276,7 +267,8 @@ class ClientJournal:
             entry = done_entry(outcome, sent, self._store.commons, key=outcome.started_as.identity)
         else:
             write.gone = None  # this process does not recover it again
-            entry = self._entry(outcome.intent, pack(outcome.intent, self._store.commons))
+            packed = pack(outcome.intent, self._store.commons)
+            entry = entry_of(State.SENDING, outcome.intent, packed, key=outcome.started_as.identity)
         try:
             await write.lane.put(entry)
         except JournalError as error:
@@ -321,13 +313,6 @@ class ClientJournal:
         finally:
             self._removed, self._remover = frozenset(), None
 
-    @staticmethod
-    def _entry(intent: Intent, packed: Packed) -> Entry:
-        return Entry(
-            key=intent.identity, state=State.SENDING, operation=intent.operation, common=packed.common,
-            intent=packed.text,
-        )  # fmt: skip
-
     # --- what others have left
 
     async def take_over(self, *, same_mode: bool) -> None:
@@ -371,7 +356,7 @@ class ClientJournal:
     async def open_intents(self) -> AsyncIterator[Intent]:
         """Iterate over the open intents that were taken over, oldest first; unreadable ones are logged."""
         await self.open()
-        through = last_of(await Facts(self._store).get(FACT))
+        through = await self.keys.doubts.through()
         async for entry, intent in self._walk(_OPEN, intent_of):
             if intent.newest and self.is_shared:  # others may have written to the same thing since
                 intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same

@@ -15,18 +15,19 @@ import inspect
 import time
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import attrs
-import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.intents import Packed, pack
+from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.last_writes import left_by
 from invsvc_async.durable.leases import dead, living, member_of
-from invsvc_async.durable.records import done_entry
+from invsvc_async.durable.records import done_entry, entry_of
 from invsvc_async.durable.restored import IS_OPEN
 from invsvc_async.durable.scripts import COMMONS
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -70,6 +71,7 @@ _NEW: Final = """key:text thing:text digest:text operation:text state:smallint c
     taker:text"""
 _NUMBER: Final = "nextval('{s}entries_seq_seq')"
 _COLUMNS: Final = "key, thing, digest, operation, state, common, intent"
+_columns_of: attrgetter[tuple[Cell, ...]] = attrgetter(*_COLUMNS.split(", "))
 # PostgreSQL claims keys in one statement, which also returns the entries that were there.  The lock on the
 # row of a thing is held until the commit, so the numbers of its entries are in the order of their commits.
 #
@@ -111,18 +113,16 @@ _INSERT: Final = f"""
 INSERT INTO {{s}}entries (place, lane, {_COLUMNS})
     SELECT 0, $2, {_COLUMNS} FROM {{rows 1 {_NEW}}} WHERE true ON CONFLICT (key) DO NOTHING RETURNING key, seq
 """
-# The same, in the transaction that has inserted them.
-_NEXT: Final = f"""
-SELECT given.seq FROM {{rows 1 seq:bigint thing:text}} LEFT JOIN {{s}}states AS s USING (thing)
-    LEFT JOIN {{s}}entries AS b ON b.seq = s.place
-    WHERE (s.place IS NULL OR b.lane = $2 AND b.verdict = '{Verdict.APPLIED}') AND NOT EXISTS (
-        SELECT 1 FROM {{s}}entries AS e
-        WHERE e.thing = given.thing AND e.done_at IS NULL AND e.seq <> given.seq
-    ) AND NOT EXISTS (
-        SELECT 1 FROM {{s}}entries AS e WHERE e.thing = given.thing AND e.verdict = '{Verdict.UNKNOWN}'
-    )
+# Those that are not next, in the transaction that has inserted them.
+_NOT_YET: Final = f"""
+UPDATE {{s}}entries AS e SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}} AND thing IS NOT NULL AND (
+    EXISTS (SELECT 1 FROM {{s}}entries AS o WHERE o.thing = e.thing AND o.done_at IS NULL AND o.seq <> e.seq)
+    OR EXISTS (SELECT 1 FROM {{s}}entries AS u WHERE u.thing = e.thing AND u.verdict = '{Verdict.UNKNOWN}')
+    OR EXISTS (SELECT 1 FROM {{s}}states AS s WHERE s.thing = e.thing AND NOT EXISTS (
+        SELECT 1 FROM {{s}}entries WHERE seq = s.place AND lane = $2 AND verdict = '{Verdict.APPLIED}'
+    ))
+) RETURNING seq
 """
-_NOT_YET: Final = f"UPDATE {{s}}entries SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}}"
 _PLACE: Final = "UPDATE {s}entries SET place = seq WHERE seq {any 1 bigint}"
 _TAKER: Final = """
 INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
@@ -159,13 +159,7 @@ class Found(NamedTuple):
     untold: int
 
 
-class _Made(msgspec.Struct, frozen=True):
-    """An entry that was inserted: its number, and whether its run is next."""
-
-    seq: int
-    is_next: bool
-
-
+_Made: TypeAlias = tuple[int, bool]  # an entry that was inserted: its number, and whether its run is next
 _Asked: TypeAlias = "tuple[KeyedRun, Entry, asyncio.Future[Found | _Made | None]]"
 
 
@@ -188,7 +182,6 @@ class KeyedRun:
     claims: Claims
     lane: Lane
     name: str  # the key of its entry
-    key: str
     thing: str | None
     digest: str
     options: ClientOptions
@@ -206,11 +199,11 @@ class KeyedRun:
         thing = None if spec.creates_webhook else line_of(spec.request, spec.team, spec.tag)
         asks = spec.creates_webhook and spec.options.session.on_secret is None
         taker = lane.token if asks else None
-        return cls(claims, lane, name, spec.key or "", thing, digest, spec.options, taker=taker)
+        return cls(claims, lane, name, thing, digest, spec.options, taker=taker)
 
-    def bound(self, options: ClientOptions) -> ClientOptions:
-        """Return *options* with this as the journal."""
-        return replace(options, journal=self)
+    def bound(self) -> ClientOptions:
+        """Return its options with this as the journal."""
+        return replace(self.options, journal=self)
 
     async def sending(self, intent: Intent) -> float:
         """Store *intent*, which is about to be sent; claim its key, if that was not done before."""
@@ -235,7 +228,7 @@ class KeyedRun:
         """
         session = self.options.session
         if outcome.secret == "returned" and (hook := session.on_secret) is not None:
-            outcome = await secret_passed_on(outcome, self.key, hook)
+            outcome = await secret_passed_on(outcome, key_in(self.name), hook)
         if not self.seq:  # it ended before its first send
             found = await self.claims.claim(self, self.entry(State.TO_DO, outcome.intent))
             if found is not None:
@@ -251,8 +244,8 @@ class KeyedRun:
             self.over = True
             self.claims.start(self._store_later(entry, left))
             raise JournalError(
-                f"{outcome.started_as.operation} ({self.key}): its verdict, {outcome.verdict}, could not be "
-                f"stored: {error} Run it again under the same key."
+                f"{outcome.started_as.operation} ({key_in(self.name)}): its verdict, {outcome.verdict}, "
+                f"could not be stored: {error} Run it again under the same key."
             ) from error
         self.outcome = outcome
         self.claims.tell(self.lane.number)
@@ -293,9 +286,7 @@ class KeyedRun:
     def entry(self, state: State, intent: Intent, packed: Packed | None = None) -> Entry:
         """Return the entry of *intent*, whose packed form may be known."""
         packed = packed or pack(intent, self.claims.store.commons)
-        return Entry(
-            state=state, operation=intent.operation, common=packed.common, intent=packed.text, **self._known()
-        )
+        return entry_of(state, intent, packed, **self._known())
 
     def _known(self) -> dict[str, Any]:  # Any: fields of Entry
         return {"seq": self.seq, "key": self.name, "thing": self.thing, "digest": self.digest}
@@ -336,7 +327,7 @@ class Claims:
             if isinstance(made, Found):
                 return made
             if made is not None:
-                run.seq, run.is_next = made.seq, made.is_next
+                run.seq, run.is_next = made
                 return None
             # It was inserted by somebody else while the statement ran; or the lane is lost.
             if not await self.store.rows(_MINE, run.lane.number, run.lane.token):
@@ -362,20 +353,14 @@ class Claims:
                     result = made.get(name)
                     if not future.done():
                         future.set_result(result)
-                    elif isinstance(result, _Made):  # its run was cancelled meanwhile
-                        await self.free(result.seq, run.lane)
+                    elif result is not None and not isinstance(result, Found):  # its run was cancelled
+                        await self.free(result[0], run.lane)
         finally:
             self._claiming = None
 
     async def _inserted(self, given: Sequence[_Asked]) -> dict[str, Found | _Made]:
         """Insert entries; return by key what was made of each, or the entry that was there."""
-        rows = [
-            (
-                entry.key, entry.thing, entry.digest, entry.operation, int(entry.state), entry.common,
-                entry.intent, run.taker,
-            )
-            for run, entry, _ in given
-        ]  # fmt: skip
+        rows = [(*_columns_of(entry), run.taker) for run, entry, _ in given]
         lane, store = given[0][0].lane, self.store
         if not self._journal.is_shared:
             numbers = {entry.common for _, entry, _ in given if entry.common}
@@ -384,7 +369,7 @@ class Claims:
         await cast("PostgresStore", store).store_commons()
         found = await store.rows(_CLAIM, store.silence, rows, lane.number, lane.token)
         return {
-            key: _Made(made, is_next) if made is not None else _found_in(tuple(row))
+            key: (made, is_next) if made is not None else _found_in(row)
             for key, made, is_next, row in found
             if made is not None or row is not None
         }
@@ -392,7 +377,7 @@ class Claims:
     async def look(self, name: str) -> Found | None:
         """Return the entry of a key."""
         rows = await self.store.rows(_LOOK, self.store.silence, [name])
-        return _found_in(tuple(rows[0])) if rows else None
+        return _found_in(rows[0]) if rows else None
 
     async def take(self, found: Found, lane: Lane, *, to: int | None = None) -> bool | None:
         """
@@ -423,19 +408,12 @@ class Claims:
     async def note_taker(self, run: KeyedRun) -> None:
         """Note who returns the secret of a new webhook."""
         if run.taker is not None:
-            row = run.seq, run.taker
-            await self.store.rows(_TAKER, [row])
+            await self.store.rows(_TAKER, [(run.seq, run.taker)])
 
     async def note_heard(self, seq: int) -> None:
         """Note that a secret was returned. If that cannot be stored, later runs call it lost."""
         with suppress(JournalError):
             await self.store.rows(_HEARD, [seq])
-
-    async def forget(self, name: str) -> bool:
-        """Delete the entry of a key, unless it may have been sent and has no verdict; return whether."""
-        deleted: set[int] = set()  # by all tries
-        await self.store.run(partial(_forget, name, deleted))
-        return bool(deleted)
 
     # --- waiting
 
@@ -455,18 +433,20 @@ class Claims:
         """Wait until an entry is done, released, or its owner is silent."""
         if self._hearing is None and self._journal.is_shared:
             self._hearing = asyncio.get_running_loop().create_task(self.store.hear(self._woken))
-        lane, pause = found.entry.lane, _FIRST
-        now: Found | None = found
-        while now is not None and now.lives and now.entry.lane == lane and now.entry.state is not State.DONE:
-            event = asyncio.Event()
-            self._waiting[event] = lane
-            try:
-                now = await self.look(found.entry.key)  # it may have ended before this waits
-                if now is not None and now.lives and now.entry.state is not State.DONE:
-                    await self.until_closed(set_within(event, pause))
-            finally:
-                del self._waiting[event]
-            pause = min(2 * pause, _LONGEST)
+        lane, pause, event = found.entry.lane, _FIRST, asyncio.Event()
+        self._waiting[event] = lane
+        try:
+            while (
+                (now := await self.look(found.entry.key)) is not None
+                and now.lives
+                and now.entry.lane == lane
+                and now.entry.state is not State.DONE
+            ):
+                await self.until_closed(set_within(event, pause))
+                event.clear()
+                pause = min(2 * pause, _LONGEST)
+        finally:
+            del self._waiting[event]
 
     def _woken(self, what: str) -> None:
         for event, lane in self._waiting.items():
@@ -477,7 +457,7 @@ class Claims:
         """Wake those that wait for something in *lane*: here, and with company in the other processes."""
         if self._waiting:
             self._woken(str(lane))
-        if self._journal.is_shared and self._journal.has_company:
+        if self._journal.has_company:
             self._told.add(lane)
             if self._telling is None:
                 self._telling = asyncio.get_running_loop().create_task(self._tell())
@@ -526,16 +506,14 @@ def _insert(
     late: set[int] = set()
     if made:
         yield _PLACE, ([*made.values()],)
-    if things := [(made[row[0]], row[1]) for row in rows if row[0] in made and row[1] is not None]:
-        late = {seq for seq, _ in things} - {seq for (seq,) in (yield _NEXT, (things, lane.number))}
-    if late:
-        yield _NOT_YET, ([*late],)
+        if any(thing is not None for _, thing, *_ in rows):
+            late = {seq for (seq,) in (yield _NOT_YET, ([*made.values()], lane.number))}
     if takers := [(made[row[0]], row[-1]) for row in rows if row[0] in made and row[-1] is not None]:
         yield _TAKER, (takers,)
-    result: dict[str, Found | _Made] = {key: _Made(seq, seq not in late) for key, seq in made.items()}
+    result: dict[str, Found | _Made] = {key: (seq, seq not in late) for key, seq in made.items()}
     if others := [row[0] for row in rows if row[0] not in made]:
         for row in (yield _LOOK, (silence, others)):
-            found = _found_in(tuple(row))
+            found = _found_in(row)
             result[found.entry.key] = found
     return result
 
@@ -552,11 +530,3 @@ def _take(seq: int, before: int, to: int, mine: Lane, silence: float) -> Script[
     if not moved:  # unless an earlier try has done it, whose reply was lost
         moved = yield _TAKEN, (seq, to)
     return (before == ENDED or (bool(owners) and owner is None)) if moved else None
-
-
-def _forget(name: str, deleted: set[int]) -> Script[None]:
-    for seq, state in (yield "SELECT seq, state FROM {s}entries WHERE key = $1 {update}", (name,)):
-        if state != State.SENDING:
-            yield "DELETE FROM {s}entries WHERE seq = $1", (seq,)
-            yield _HEARD, ([seq],)
-            deleted.add(seq)

@@ -15,6 +15,7 @@ from invsvc_async.reconcile.findings import is_unique
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store import Store
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
@@ -89,6 +90,10 @@ class Doubts:
             found = await Facts(self._store).get(FACT)
             self._mark = None if found is None else msgspec.json.decode(found, type=Mark)
         return 0 if self._mark is None else self._mark.through
+
+    async def has(self, entry: Entry) -> bool:
+        """Return whether *entry* is of the copy, so that it may have been sent since."""
+        return entry.seq <= await self.through()
 
     async def any(self) -> bool:
         """Return whether keys may be missing."""

@@ -30,8 +30,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import contextmanager
 from functools import partial
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
@@ -40,7 +40,7 @@ from msgspec.structs import replace
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import LostLaneError, State
-from invsvc_async.durable.intents import in_doubt
+from invsvc_async.durable.intents import as_new, in_doubt
 from invsvc_async.durable.key_claims import ENDED, FREED, Claims, KeyedRun, KeyTakenError
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
 from invsvc_async.durable.last_writes import LastWrite, learn
@@ -60,7 +60,7 @@ from invsvc_async.writes.new_intent import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Generator, Mapping
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.journal import ClientJournal
@@ -76,6 +76,8 @@ if TYPE_CHECKING:
 __all__ = ["Keys"]
 
 _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
+# Settings of the run that goes on with a write: what was sent is settled within the windows of its own.
+_OF_A_RUN: Final = ("deadline", "resend", "max_resends", "journey_reader")
 _RECENT = 600_000  # ms after its verdict for which an UNKNOWN write may still have an effect
 _TO_RETURN, _LOOK = 5.0, 0.02  # s that a run has to note that it returned a secret; s between looks
 # Of a thing, beside the write at a place: an earlier one that is open, whether a later one may have had an
@@ -103,22 +105,19 @@ class _Turn:
 
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     users: int = 0
-    rounds: int = 0  # how many have ended with an outcome
-    last: AnyDriver | None = None  # the last of them
+    last: AnyDriver | None = None  # the last of them that has an outcome
     digest: str = ""
 
 
 class Keys:
-    """The keys of one journal.  *namespace* is the one that its address names."""
+    """The keys of one journal.  *named* is what its address says of them."""
 
-    def __init__(
-        self, journal: ClientJournal, store: Store, *, namespace: str | None, same_mode: bool, complete: bool
-    ) -> None:
+    def __init__(self, journal: ClientJournal, store: Store, named: Mapping[str, str]) -> None:
         self.journal: ClientJournal = journal
         self.store: Store = store
         self.claims: Claims = Claims(journal, store)
-        self._names = Namespaces(store, named=namespace, same_mode=same_mode)
-        self._doubts = Doubts(store, complete=complete)
+        self._names = Namespaces(store, named=named.get("namespace"), same_mode="same_mode" in named)
+        self.doubts: Doubts = Doubts(store, complete="complete" in named)
         self._turns: dict[str, _Turn] = {}  # by the keys of entries
 
     @property
@@ -157,7 +156,7 @@ class Keys:
             JournalError: It may have been sent, and has no verdict.
         """
         name = await self._name(key, team)
-        if await self.claims.forget(name):
+        if await Entries(self.store).drop(name):
             return True
         if (found := await self.claims.look(name)) is not None:
             raise JournalError(
@@ -177,30 +176,31 @@ class Keys:
     async def _in_turn(self, spec: WriteSpec) -> Driver[Any]:
         """Run the write, or return the outcome of a run in this process that ended meanwhile."""
         name = await self._name(spec.key or "", spec.team)
-        turn = self._turns.setdefault(name, _Turn())
-        turn.users += 1
-        rounds = turn.rounds
-        try:
+        with self._turn_of(name) as turn:
+            before = turn.last
             if turn.users > 1 or spec.options.session.closed:
                 await self.claims.until_closed(turn.lock.acquire())
             else:
                 await turn.lock.acquire()  # at once
             try:
-                if turn.rounds > rounds and turn.last is not None:
+                if turn.last is not before and turn.last is not None:
                     check_same(spec, turn.digest, digests_of(spec))
                     return _replayed(spec, turn.last.outcome())
-                driver = turn.last = await self._run(spec, name, turn)
-                turn.rounds += 1
-                return driver
+                turn.last = await self._run(spec, name, turn)
+                return turn.last
             finally:
                 turn.lock.release()
-        finally:
-            self._leave(name, turn)
 
-    def _leave(self, name: str, turn: _Turn) -> None:
-        turn.users -= 1
-        if not turn.users:
-            self._turns.pop(name, None)
+    @contextmanager
+    def _turn_of(self, name: str) -> Generator[_Turn]:
+        turn = self._turns.setdefault(name, _Turn())
+        turn.users += 1
+        try:
+            yield turn
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[name]
 
     async def _run(self, spec: WriteSpec, name: str, turn: _Turn) -> Driver[Any]:
         """Claim the key, and do what its entry says; see the top of this file."""
@@ -257,7 +257,7 @@ class Keys:
 
         That is so if nothing has to be read before that send, and the journal has all keys.
         """
-        has_all = not await self._doubts.any()
+        has_all = not await self.doubts.any()
         if has_all and new_start(spec, run.thing, partial(new_intent, spec)).first is not None:
             return None
         found = await self.claims.claim(run, run.entry(State.TO_DO, new_intent(spec)))
@@ -286,22 +286,25 @@ class Keys:
         run.seq = entry.seq
         await self.claims.note_taker(run)
         run.overtaken = run.thing is not None and await self._after_earlier(run, entry.place)
-        if entry.state is State.TO_DO:
+        if entry.state is State.TO_DO and not await self.doubts.has(entry):
             return await self._first(run, spec)
+        return await self._driven(run, await self._left(run, entry, gone=gone, spec=spec))
+
+    async def _left(
+        self, run: KeyedRun, entry: Entry, *, gone: bool, spec: WriteSpec | None = None
+    ) -> Driver[Any]:
+        """Return a run that goes on with what may have been sent; without *spec*, it only reads."""
         intent = await self._intent(entry)
-        policy = attrs.evolve(  # what was sent is settled within its own windows
-            intent.policy, deadline=spec.policy.deadline, resend=spec.policy.resend,
-            max_resends=spec.policy.max_resends, journey_reader=spec.policy.journey_reader,
-        )  # fmt: skip
-        if entry.seq <= await self._doubts.through():
+        if await self.doubts.has(entry):
             intent = in_doubt(intent)
         newest = False if run.overtaken else None if self.journal.is_shared else intent.newest
-        intent = with_reader(attrs.evolve(intent, newest=newest, policy=policy), spec.reader)
-        return await self._driven(run, self._taken_up(run, spec.options, intent, gone=gone, spec=spec))
+        intent = attrs.evolve(intent, newest=newest)
+        if spec is not None:
+            policy = attrs.evolve(intent.policy, **{name: getattr(spec.policy, name) for name in _OF_A_RUN})
+            intent = with_reader(attrs.evolve(intent, policy=policy), spec.reader)
+        return self._taken_up(run, intent, gone=gone, spec=spec)
 
-    def _taken_up(
-        self, run: KeyedRun, options: ClientOptions, intent: Intent, *, gone: bool, spec: WriteSpec | None
-    ) -> Driver[Any]:
+    def _taken_up(self, run: KeyedRun, intent: Intent, *, gone: bool, spec: WriteSpec | None) -> Driver[Any]:
         """Return a run that goes on with *intent*; without *spec*, it only reads."""
         # What is in a file was left before it was opened.
         since = self.session.clock.now() if self.journal.is_shared else self.journal.opened
@@ -312,16 +315,16 @@ class Keys:
             gone_since=since if gone else None,
             reads_only=spec is None,
         )
-        taken = spec_of_intent(run.bound(options), intent, None if spec is None else spec.reader)
+        taken = spec_of_intent(run.bound(), intent, None if spec is None else spec.reader)
         return Driver(taken, intent, begin=begin, takes_up=True)
 
     async def _first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any]:
         """Run a write of which nothing was sent."""
-        await self._doubts.check()
+        await self.doubts.check()
         if run.overtaken:
             intent = attrs.evolve(new_intent(spec), newest=False)
-            return await self._driven(run, self._taken_up(run, spec.options, intent, gone=False, spec=spec))
-        spec = replace(spec, options=run.bound(spec.options))
+            return await self._driven(run, self._taken_up(run, intent, gone=False, spec=spec))
+        spec = replace(spec, options=run.bound())
         if spec.creates_webhook and self.session.on_secret is None:
             self.session.warn_once("on_secret", _NO_SECRETS)
         if spec.resumes is None:
@@ -330,13 +333,10 @@ class Keys:
             except KeyTakenError as taken:
                 if taken.found is not None:
                     raise
-                await self._doubts.check()
+                await self.doubts.check()
                 await self._after_earlier(run, run.seq)
                 return await self._driven(run, new_run(spec))
-        intent = attrs.evolve(
-            spec.resumes, sent=(), bounds=None, baseline=None, newest=None, nonce=token_hex(8),
-            policy=spec.policy,
-        )  # fmt: skip
+        intent = attrs.evolve(as_new(spec.resumes), policy=spec.policy)
         return await self._driven(run, Driver(spec, intent))  # the body has its tag already
 
     async def _driven(self, run: KeyedRun, driver: Driver[Any]) -> Driver[Any]:
@@ -411,60 +411,50 @@ class Keys:
         """Settle the write of an entry that nobody has, by reads alone, unless a run of it began here."""
         if name in self._turns:
             return None
-        turn = self._turns[name] = _Turn(users=1)
-        try:
+        with self._turn_of(name) as turn:
             async with turn.lock:
-                return await self._settled(name, options)
-        finally:
-            self._leave(name, turn)
-
-    async def _settled(self, name: str, options: ClientOptions) -> Outcome[Any] | None:
-        found, lane = await self.claims.look(name), await self.journal.own_lane()
-        if found is None or found.entry.state is not State.SENDING:
-            return None
-        entry = found.entry
-        run = KeyedRun(self.claims, lane, name, key_in(name), entry.thing, entry.digest, options)
-        has_it = found.lives and found.owner != lane.token
-        if has_it or (gone := await self.claims.take(found, lane)) is None:
-            return None
-        run.seq = entry.seq
-        try:
-            intent = await self._intent(entry)
-            await self._driven(run, self._taken_up(run, options.without_team(), intent, gone=gone, spec=None))
-        except LostLaneError:
-            run.over = True
-        finally:
-            run.let_go()
-        return run.outcome
+                found, lane = await self.claims.look(name), await self.journal.own_lane()
+                if found is None or found.entry.state is not State.SENDING:
+                    return None
+                entry = found.entry
+                options = options.without_team()
+                run = KeyedRun(self.claims, lane, name, entry.thing, entry.digest, options)
+                if (gone := await self.claims.take(found, lane)) is None:
+                    return None
+                run.seq = entry.seq
+                try:
+                    await self._driven(run, await self._left(run, entry, gone=gone))
+                except LostLaneError:
+                    run.over = True
+                finally:
+                    run.let_go()
+                return run.outcome
 
     # --- back from an entry
 
     async def _intent(self, entry: Entry) -> Intent:
-        await self._load(entry)
-        return intent_of(replace(entry, key=key_in(entry.key)), self.store.commons)
+        return intent_of(await self._readable(entry), self.store.commons)
 
-    async def _load(self, entry: Entry) -> None:
-        """Load the common part of an intent, which another process may have stored."""
+    async def _readable(self, entry: Entry) -> Entry:
+        """Return *entry* under the user's key; load its common part if another process has stored that."""
         if entry.common is not None and entry.common not in self.store.commons.texts:
             await self.store.entries("e.seq = $1", entry.seq)
+        return replace(entry, key=key_in(entry.key))
 
     async def _outcome(self, found: Found) -> Outcome[Any]:
         """Return the outcome of an entry that is done."""
         entry = found.entry
-        await self._load(entry)
-        outcome = outcome_of(replace(entry, key=key_in(entry.key)), self.store.commons)
-        if '"had":"returned"' in (entry.outcome or "") and await self._was_returned(found):
-            outcome = attrs.evolve(outcome, secret="not stored")
+        outcome = outcome_of(await self._readable(entry), self.store.commons)
+        if '"had":"returned"' in (entry.outcome or ""):
+            # The run that made a webhook notes soon after that it returned its secret.
+            latest: Found | None = found
+            until = asyncio.get_running_loop().time() + _TO_RETURN
+            while latest is not None and latest.untold == 1 and asyncio.get_running_loop().time() < until:
+                await asyncio.sleep(_LOOK)
+                latest = await self.claims.look(entry.key)
+            if latest is not None and not latest.untold:
+                outcome = attrs.evolve(outcome, secret="not stored")
         return attrs.evolve(outcome, replayed=True)
-
-    async def _was_returned(self, found: Found) -> bool:
-        """Return whether the run that made a webhook returned its secret; it notes that soon after."""
-        latest: Found | None = found
-        until = asyncio.get_running_loop().time() + _TO_RETURN
-        while latest is not None and latest.untold == 1 and asyncio.get_running_loop().time() < until:
-            await asyncio.sleep(_LOOK)
-            latest = await self.claims.look(found.entry.key)
-        return latest is not None and not latest.untold
 
 
 def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:

@@ -28,7 +28,7 @@ from invsvc_async.errors import (
     ServiceError,
     without_secrets,
 )
-from invsvc_async.reconcile.facts import time_of
+from invsvc_async.reconcile.facts import start_of, time_of
 from invsvc_async.reconcile.history import Evidence, Reading, Resumed, Secret, Verdict
 from invsvc_async.reconcile.intent import SentEnd
 from invsvc_async.reconcile.json_form import error_of, plain_error
@@ -43,7 +43,14 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
 
 __all__ = ["Record", "done_entry", "encoded", "is_answered", "may_be_sent", "record_of", "verdict_record"]
-__all__ += ["intent_of", "outcome_of", "verdict_and_record", "verdict_of_lost", "verdict_of_unfit"]
+__all__ += [
+    "entry_of",
+    "intent_of",
+    "outcome_of",
+    "verdict_and_record",
+    "verdict_of_lost",
+    "verdict_of_unfit",
+]
 
 _outbox_log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
@@ -86,7 +93,7 @@ _decode = msgspec.json.Decoder(Record, float_hook=exact).decode
 def record_of(outcome: AnyOutcome) -> Record:
     """Return the record of *outcome* that a batch stores."""
     history, evidence, error = outcome.history, outcome.evidence, outcome.error
-    took = time_of(history[-1]) - _start(history[0]) if history else 0.0
+    took = time_of(history[-1]) - start_of(history[0]) if history else 0.0
     plain = outcome.verdict is Verdict.APPLIED
     had = None if outcome.secret_lost else outcome.secret
     if plain and evidence.basis == "answered" and len(history) == 1:  # as for nearly all
@@ -156,7 +163,15 @@ def verdict_record(outcome: Outcome[object], record: Record | None = None) -> st
     try:
         return encoded(record)
     except (ValueError, TypeError, RecursionError):  # text that UTF-8 cannot encode, or nested too deeply
-        return encoded(_encodable(record))
+        plain = (record.error or {}).items()
+        texts = {name: _text(each) for name, each in plain if isinstance(each, (str, int, float))}
+        record.value, record.why, record.error = None, _text(record.why), texts or None
+        return encoded(record)
+
+
+def entry_of(state: State, intent: Intent, packed: Packed, **known: Any) -> Entry:
+    """Return the entry of *intent*, of which *packed* is the stored form; *known* are other fields of it."""
+    return Entry(state=state, operation=intent.operation, common=packed.common, intent=packed.text, **known)
 
 
 def done_entry(outcome: AnyOutcome, sent: Packed | None, commons: Commons, **known: Any) -> Entry:
@@ -166,10 +181,8 @@ def done_entry(outcome: AnyOutcome, sent: Packed | None, commons: Commons, **kno
     *sent* is its intent as it was stored before the last send.
     """
     packed = sent if sent is not None and is_answered(outcome) else pack(outcome.intent, commons)
-    return Entry(
-        state=State.DONE, operation=outcome.started_as.operation, common=packed.common, intent=packed.text,
-        verdict=outcome.verdict.value, outcome=verdict_record(outcome), **known,
-    )  # fmt: skip
+    known |= {"verdict": outcome.verdict.value, "outcome": verdict_record(outcome)}
+    return entry_of(State.DONE, outcome.started_as, packed, **known)
 
 
 # --- back to an outcome
@@ -274,10 +287,6 @@ def _ended(entry: Entry, verdict: Verdict, record: Record) -> Entry:
     return replace(entry, state=State.DONE, verdict=verdict.value, outcome=encoded(record), done_at=now)
 
 
-def _start(event: Any) -> float:  # Any: one of the four events
-    return float(event.started if hasattr(event, "started") else event.at)
-
-
 def _id_of(value: object) -> str | None:
     found = value.get("id") if isinstance(value, dict) else getattr(value, "id", None)
     return found if isinstance(found, str) else None
@@ -297,14 +306,6 @@ def _plain(value: object) -> Wire:
         return unstructure(value)
     except (InvsvcError, TypeError, ValueError, RecursionError):
         return None
-
-
-def _encodable(record: Record) -> Record:
-    """Leave out what JSON cannot express, and replace characters that UTF-8 cannot."""
-    record.value, record.why = None, _text(record.why)
-    plain = (record.error or {}).items()
-    record.error = {name: _text(each) for name, each in plain if isinstance(each, (str, int, float))} or None
-    return record
 
 
 def _text(plain: Any) -> Any:  # Any: text, or a number

@@ -101,6 +101,7 @@ class SqliteStore:
         self.commons: Commons = Commons()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
+        self._has_others = False  # others, such as claims of keys, may have been stored so, too
         beside = self.path.with_name(f"{self.path.name}.epoch")
         self._epoch = Epoch(beside, self._name, DIALECT, how)
 
@@ -139,7 +140,7 @@ class SqliteStore:
 
     async def run(self, script: Callable[[], Script[T]]) -> T:
         """Run a new *script* in a transaction, after all earlier requests."""
-        return await self._open_writer.run(DIALECT, script)
+        return await self.ask(lambda connection: DIALECT.run(connection, script()))
 
     async def rows(self, text: str, *values: Cell) -> Sequence[Cell]:
         """Run one statement, and return its rows."""
@@ -211,7 +212,14 @@ class SqliteStore:
 
         The future has its result; *act* runs even if nothing awaits it.
         """
-        return self._open_writer.act(act)
+
+        def noted(connection: sqlite3.Connection) -> T:
+            before = connection.total_changes
+            result = act(connection)
+            self._has_others |= connection.total_changes != before
+            return result
+
+        return self._open_writer.act(noted)
 
     @property
     def _open_writer(self) -> Writer:
@@ -335,11 +343,12 @@ class SqliteStore:
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
         """Repeat beside the file how many sends a group has stored."""
-        sends, self._sends = self._sends, 0
+        sends, self._sends = self._sends if is_clean and not self._has_others else None, 0
+        self._has_others = False
         stored, self._storing = self._storing, []
         if is_clean:
             self.commons.stored.update(stored)
-        self._epoch.ended(connection, sends if is_clean else None)
+        self._epoch.ended(connection, sends)
 
 
 def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[tuple[str, int]]]:

@@ -312,14 +312,14 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     async def _run_keyed(self) -> Driver[T_co]:
         """Run it as the one write under its key, and return the run that has its verdict."""
         spec = self._spec
-        run_keyed = getattr(spec.options.session.writes.journal, "run_keyed", None)
-        if run_keyed is None:
+        keys = getattr(spec.options.session.writes.journal, "keys", None)
+        if keys is None:
             raise ConfigurationError(
                 f"{spec.operation.name}: the key {spec.key!r} means something only where it is stored. Make "
                 "the client with journal='calls.db' or journal='postgresql://…', or give the write to a "
                 "batch or an outbox. Nothing was sent."
             )
-        driver: Driver[T_co] = await run_keyed(spec)
+        driver: Driver[T_co] = await keys.run(spec)
         return driver
 
 

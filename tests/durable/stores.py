@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import sqlite3
+from contextlib import asynccontextmanager, closing
 
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.leases import Leases
@@ -69,6 +70,19 @@ async def end(lane, entry, verdict="refused", done_at=1000):
 async def numbers(store, text, *values):
     """Return the first column of rows."""
     return [number for (number,) in await store.rows(text, *values)]
+
+
+def rows_in(path, columns="key, state"):
+    """Return columns of the entries in the file at *path*, in use or not."""
+    with closing(sqlite3.connect(path)) as looking:
+        return looking.execute(f"SELECT {columns} FROM entries ORDER BY seq").fetchall()
+
+
+def spoil(path, text):
+    """Change something in the file at *path*, which nobody has."""
+    with closing(sqlite3.connect(path)) as spoiling:
+        spoiling.execute(text)
+        spoiling.commit()
 
 
 async def unheard(store):

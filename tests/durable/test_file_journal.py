@@ -20,10 +20,10 @@ from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.reconcile.history import Attempt
 from tests.batch.conftest import HOOK, client_of
-from tests.durable.stores import end, fill, lanes_of, numbers, opened, store_of
+from tests.durable.stores import end, fill, lanes_of, numbers, opened, rows_in, spoil, store_of
 from tests.durable.writing import cut_off
 from tests.faults.conftest import SHORT
-from tests.support.waiting import cancel, until, until_no
+from tests.support.waiting import cancel, until
 
 
 async def kept(path) -> list:
@@ -45,8 +45,7 @@ async def test_write_of_known_verdict_leaves_nothing(service, tmp_path):
 
     assert (refused.verdict, settled.applied) == (Verdict.REFUSED, False)
     assert await kept(path) == []
-    with closing(sqlite3.connect(path)) as looking:
-        assert looking.execute("SELECT key, verdict FROM entries").fetchall() == []
+    assert rows_in(path) == []
 
 
 async def test_verdict_whose_storing_is_cancelled_reaches_the_next_awaiter(service, tmp_path):
@@ -71,8 +70,7 @@ async def test_verdict_whose_storing_is_cancelled_reaches_the_next_awaiter(servi
     assert first.cancelled()
     assert second.result().verdict is Verdict.APPLIED
     assert service.arrivals("webhooks.update") == 1
-    with closing(sqlite3.connect(path)) as looking:
-        assert looking.execute("SELECT key, verdict FROM entries").fetchall() == []
+    assert rows_in(path) == []
 
 
 async def test_write_is_stored_before_its_first_byte(service, tmp_path):
@@ -82,8 +80,7 @@ async def test_write_is_stored_before_its_first_byte(service, tmp_path):
     async with client_of(service, journal=path) as client:
         write = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
         await service.arrived("webhooks.create")
-        with closing(sqlite3.connect(path)) as looking:
-            stored = looking.execute("SELECT intent FROM entries").fetchall()
+        stored = rows_in(path, "intent")
         await write
 
     assert len(stored) == 1
@@ -124,10 +121,7 @@ async def test_write_cancelled_before_its_first_byte_is_withdrawn(service, tmp_p
         await service.arrived("webhooks.create")
         hook = service.seed_webhook()
         second = asyncio.create_task(client.webhooks.delete(hook.id).outcome())
-        looking = sqlite3.connect(path)
-        wanted = "SELECT 1 FROM entries WHERE operation = 'webhooks.delete'"
-        await until(lambda: looking.execute(wanted).fetchall())
-        looking.close()
+        await until(lambda: ("webhooks.delete",) in rows_in(path, "operation"))
         second.cancel()
         await asyncio.wait([first, second])
 
@@ -191,9 +185,7 @@ async def test_open_write_that_cannot_be_read_stops_each_write(service, tmp_path
     async with client_of(service, journal=path) as before:
         for _ in range(2):
             await cut_off(service, before.webhooks.delete(service.seed_webhook().id))
-    with closing(sqlite3.connect(path)) as spoiling:
-        spoiling.execute("UPDATE entries SET intent = NULL WHERE seq = (SELECT max(seq) FROM entries)")
-        spoiling.commit()
+    spoil(path, "UPDATE entries SET intent = NULL WHERE seq = (SELECT max(seq) FROM entries)")
     async with client_of(service, journal=path) as after:
         for _ in range(2):
             with pytest.raises(JournalError, match="cannot be read"):
@@ -218,12 +210,7 @@ async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
     async with client_of(service, journal=path) as client:
         recovering = asyncio.create_task(client.recover())
         await service.arrived("webhooks.get", 2)
-        with closing(sqlite3.connect(path)) as looking:
-            await until_no(
-                lambda: (
-                    looking.execute("SELECT count(*) FROM entries WHERE verdict IS NULL").fetchone() != (1,)
-                )
-            )
+        await until(lambda: rows_in(path, "verdict IS NULL").count((1,)) == 1)
         await cancel(recovering)
     assert len(await kept(path)) == 1
     async with client_of(service, journal=path) as client:

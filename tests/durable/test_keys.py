@@ -24,9 +24,12 @@ from invsvc_async import (
     ValidationFailedError,
     Verdict,
 )
+from invsvc_async.client import options_of
 from invsvc_async.durable import key_claims
+from invsvc_async.durable.entries import JournalEntries
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
+from tests.durable.test_restored import SOON, put_back
 from tests.durable.writing import create, cut_off, rename
 from tests.support.children import until_stopped
 from tests.support.database import database
@@ -202,6 +205,23 @@ async def test_unknown_one_is_settled_again_and_forgotten(service, address):
         assert not await client.forget("k")
         assert not (await write(client).outcome()).replayed
     assert service.arrivals("webhooks.create") == 2
+
+
+@pytest.mark.parametrize("then", ["run", "forget"])
+async def test_unknown_one_that_people_retry_is_settled_first(service, address, then):
+    """It may have had an effect: it is not sent before that is known, and its key is not forgotten."""
+    service.script("webhooks.create", "apply, then 500")
+    async with client_of(service, journal=address) as client:
+        write = client.write("POST", "/webhooks", json=HOOK).keyed("k")
+        assert (await write.outcome()).verdict is Verdict.UNKNOWN
+    await retry(client, address, "k")
+    async with client_of(service, journal=address) as client:
+        if then == "forget":
+            with pytest.raises(JournalError, match="may have been sent"):
+                await client.forget("k")
+        again = client.write("POST", "/webhooks", json=HOOK).keyed("k")
+        assert (await again.outcome()).verdict is Verdict.UNKNOWN
+    assert service.arrivals("webhooks.create") == 1
 
 
 async def test_unknown_one_that_proves_absent_is_sent(service, address):
@@ -471,6 +491,7 @@ async def test_database_that_is_away(service, request, when):
             assert await client.outcome_of("k") is None  # it is open
             client._view.session.writes.journal._store.patience = 0.5
             if when == "before the claim":
+                await create(client, "first", url="https://me.example/first")
                 proxy.cut()
                 write = create(client)
             else:
@@ -481,7 +502,8 @@ async def test_database_that_is_away(service, request, when):
             with pytest.raises(JournalError, match="is away"):
                 await write
             await proxy.open()
-    assert (service.arrivals("webhooks.create"), service.arrivals("journeys.update")) == (0, 0)
+    creates = int(when == "before the claim")
+    assert (service.arrivals("webhooks.create"), service.arrivals("journeys.update")) == (creates, 0)
 
 
 async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypatch):
@@ -523,9 +545,7 @@ async def test_journal_that_was_put_back_from_a_copy(service, tmp_path):
     shutil.copy(path, copy)
     async with client_of(service, journal=path) as client:
         await create(client, "after", url="https://a.example/")
-    for file in tmp_path.glob("calls.db-*"):
-        file.unlink()
-    copy.replace(path)
+    await put_back(service, path, copy)
 
     for _ in range(2):
         async with client_of(service, journal=path) as client:
@@ -539,12 +559,43 @@ async def test_journal_that_was_put_back_from_a_copy(service, tmp_path):
         assert (await create(client, "newer", url="https://n.example/2").outcome()).applied
 
 
+@pytest.mark.parametrize("retried", [False, True])
+async def test_refused_write_in_a_journal_that_was_put_back_from_a_copy(service, tmp_path, retried):
+    """It may have been done anew since the copy was made: it is not sent once more, whatever reads show."""
+    path, copy = tmp_path / "calls.db", tmp_path / "copy"
+    service.script("webhooks.create", "400")
+    async with client_of(service, journal=path, timeout=SOON) as client:
+        assert (await create(client).outcome()).verdict is Verdict.REFUSED
+    if retried:
+        await retry(client, path, "k")
+    shutil.copy(path, copy)
+    async with client_of(service, journal=path) as client:
+        assert (await create(client).outcome()).applied
+    await put_back(service, path, copy)
+    async with client_of(service, journal=f"{path}?complete=true") as client:
+        again = await create(client).outcome()
+    assert (again.verdict, service.arrivals("webhooks.create")) == (Verdict.UNKNOWN, 2)
+
+
+async def retry(client, address, key):
+    """Mark a write as to be done again, as people do."""
+    entries = JournalEntries(str(address), options_of(client).session)
+    await entries.open()
+    assert len(await entries.do_again([await entries.named(key)])) == 1
+    await entries.aclose()
+
+
 @pytest.mark.parametrize("knows", ["the clock", "nothing"])
 async def test_database_that_is_put_back_under_a_client(service, shared, knows):
     """The next write is not sent: the copy may lack its key. Those that it has are replayed."""
-    async with client_of(service, journal=shared) as client:
+    journal = shared.replace("silence=1", "silence=60")  # no sign of life finds it before
+    async with client_of(service, journal=journal) as client:
         await create(client, "before", url="https://b.example/")
-        store = client._view.session.writes.journal._store
+        journal = client._view.session.writes.journal
+        store = journal._store
+        await asyncio.sleep(0)  # what was told of the first one begins, and may connect
+        await until(lambda: not journal.keys.claims._tasks)
+        assert await journal.keys.doubts.through() == 0  # as of the last connection
         store._place["timeline"] = "00000077"
         await store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
         connection = await asyncpg.connect(database().address)

@@ -8,11 +8,14 @@ from contextlib import closing
 
 import pytest
 
-from invsvc_async import Verdict
+from invsvc_async import Timeouts, Verdict
 from invsvc_async.durable.journal import ClientJournal
+from invsvc_async.durable.key_claims import KeyedRun
 from invsvc_async.durable.restored import last_of
 from tests.batch.conftest import client_of
 from tests.durable.test_shared_journal import recovered
+
+SOON = Timeouts(attempt=1.0)  # s after which a send is over
 
 
 class Copied(ClientJournal):
@@ -40,7 +43,7 @@ class Copied(ClientJournal):
 async def put_back(service, place, copy):
     """Put the copy back as a restore does; of a database, on another timeline."""
     if copy != "tables":
-        for file in place.parent.glob("journal.db-*"):
+        for file in place.parent.glob(f"{place.name}-*"):
             file.unlink()
         copy.replace(place)
         return
@@ -61,7 +64,7 @@ def file(tmp_path):
 async def restored(service, request):
     """Make a write, undo it by another, and put back the copy from before; return the place of the journal."""
     place = request.getfixturevalue(getattr(request, "param", "file"))
-    async with client_of(service, journal=(journal := Copied(place))) as client:
+    async with client_of(service, journal=(journal := Copied(place)), timeout=SOON) as client:
         hook = await client.webhooks.get(service.seed_webhook(description="old").id)
         await client.webhooks.update(hook, description="new")
         await client.webhooks.update(hook, description="old")
@@ -91,6 +94,28 @@ async def test_older_copy_tells_nothing_false(service, restored, caplog, words):
     [told] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
     assert words in told
     assert "settled as if they had been sent again" in told
+    assert service.arrivals("webhooks.update") == 2
+
+
+@pytest.mark.parametrize("place", ["file", "shared"])
+async def test_keyed_write_of_an_older_copy_tells_nothing_false(service, request, monkeypatch, place):
+    """The same of one under a key, which is settled without a run of it."""
+    place, sending = request.getfixturevalue(place), KeyedRun.sending
+
+    async def copied(run, intent):
+        until = await sending(run, intent)
+        journal.copy = journal.copy or await journal._copied()
+        return until
+
+    monkeypatch.setattr(KeyedRun, "sending", copied)
+    async with client_of(service, journal=(journal := Copied(place)), timeout=SOON) as client:
+        hook = await client.webhooks.get(service.seed_webhook(description="old").id)
+        await client.webhooks.update(hook, description="new").keyed("a")
+        await client.webhooks.update(hook, description="old").keyed("b")
+    await put_back(service, place, journal.copy)
+    async with client_of(service, journal=place) as client:
+        [outcome] = await recovered(client)
+    assert outcome.verdict is Verdict.UNKNOWN, outcome.explain()
     assert service.arrivals("webhooks.update") == 2
 
 
