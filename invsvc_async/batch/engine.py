@@ -68,9 +68,9 @@ class Engine:
         self._ready: deque[Item] = deque()
         self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
         self._tasks: set[asyncio.Task[None]] = set()
-        self._feeding: asyncio.Task[None]  # since feed()
-        self._list_seen = False  # of webhooks, which settles all creates
-        self._list_lock = asyncio.Lock()  # creates that begin meanwhile need the list, too
+        self._feeding: asyncio.Task[bool] | None = None
+        # Until the list of webhooks, which settles all creates, was looked at: creates that begin need it.
+        self._list_lock: asyncio.Lock | None = asyncio.Lock()
         self._storing: set[asyncio.Future[None]] = set()  # the results of items that have ended
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
@@ -79,9 +79,14 @@ class Engine:
         self.held: int = 0  # items that were added, and not returned or lost since
         self._failure: BaseException | None = None
         self._end_error: BaseException | None = None  # raised once nothing is under way
-        self.complete: bool = False  # nothing more will be added
 
     # --- in
+
+    @property
+    def complete(self) -> bool:
+        """Whether all items were added."""
+        feeding = self._feeding
+        return feeding is not None and feeding.done() and not feeding.cancelled() and feeding.result()
 
     async def room(self) -> None:
         """Wait until an item may be added. Of a stopped run, the task that feeds it is cancelled."""
@@ -116,15 +121,18 @@ class Engine:
         """Run *source*, which adds the items, until its end or that of the run. Its error ends the run."""
         self._feeding = asyncio.create_task(self._feed(source))
 
-    async def _feed(self, source: Coroutine[Any, Any, None]) -> None:
+    async def _feed(self, source: Coroutine[Any, Any, None]) -> bool:
+        """Return whether *source* ended without an error."""
         try:
             await source
-            self.complete = True
-            self._changed.set()
         except JournalError as error:
             self.fail(error)
         except Exception as error:  # noqa: BLE001 - any error of the source ends the run
             self.end(error)  # once the answers to what is in flight are there
+        else:
+            self._changed.set()
+            return True
+        return False
 
     def fail(self, error: BaseException) -> None:
         """End the run with *error*. No more items start."""
@@ -210,8 +218,9 @@ class Engine:
     async def stop(self, grace: float) -> None:
         """Start no more items, let those under way end within *grace* seconds, and shelve the rest."""
         self.halt()
-        self._feeding.cancel()
-        await asyncio.wait([self._feeding])
+        if self._feeding is not None:
+            self._feeding.cancel()
+            await asyncio.wait([self._feeding])
         self.slots.close()
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
@@ -276,8 +285,8 @@ class Engine:
 
     async def _run(self, item: Item) -> None:
         try:
-            if not self._list_seen and item.kind.has_secret:
-                await self._warn_of_full_list(item.intent)
+            if self._list_lock is not None and item.kind.has_secret:
+                await self._warn_of_full_list(self._list_lock, item.intent)
             driver = self._driver_of(item)
             await driver.drive()
             if item.is_put_back:
@@ -312,12 +321,12 @@ class Engine:
             item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
             item.leave()
 
-    async def _warn_of_full_list(self, intent: Intent) -> None:
+    async def _warn_of_full_list(self, lock: asyncio.Lock, intent: Intent) -> None:
         """Warn before the first create of a webhook, that of *intent*, if the list is full."""
-        async with self._list_lock:
-            last = self._writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
-            if self._list_seen:  # by another task, meanwhile
+        async with lock:
+            if self._list_lock is None:  # another task has looked meanwhile
                 return
+            last = self._writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
             if last is None:
                 looks = StateReader(self._view.without_team(), intent, lambda: intent, own=None)
                 full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
@@ -325,7 +334,7 @@ class Engine:
                 full = last.many >= LIST_SIZE
             if full:
                 log.warning(_FULL, LIST_FULL)
-            self._list_seen = True
+            self._list_lock = None
 
     def _count(self, verdict: Verdict) -> None:
         """Count a finished write, and end the run if there are too many failures now."""

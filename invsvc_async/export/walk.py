@@ -65,8 +65,7 @@ async def invoices(
     on_page: Callable[[int], None] | None = None,
 ) -> Exported:
     """
-    Write every invoice of *pages* to *target*, with one page in memory (for Parquet, a part of 10,000
-    rows).
+    Write every invoice of *pages* to *target*, with one page in memory (Parquet: a part of 10,000 rows).
 
     *format* defaults to the extension of *target*.  ``jsonl`` has the service's own form and digits;
     ``csv`` a column for each field, nested ones as JSON; ``parquet`` typed columns, decimals as
@@ -93,9 +92,8 @@ async def invoices(
     sink = _sink(path, form, precision, scale, escape_formulas=escape_formulas)
     shape: WireObject = {"form": form, "precision": precision, "scale": scale}
     shape |= {"escape_formulas": True} if escape_formulas else {}
-    export = _Export(
-        path, shape, sink, on_page, beside(path, ".resume"), WhileOpen(beside(path, ".resume.lock"))
-    )
+    note_path, lock = beside(path, ".resume"), WhileOpen(beside(path, ".resume.lock"))
+    export = _Export(path, shape, sink, on_page, note_path, lock)
     try:
         try:
             note = await _on_thread(partial(export.begin, resume=resume, overwrite=overwrite))
