@@ -185,9 +185,16 @@ class Driver(Generic[T]):
             self._begun = True
             assert self._begin is not None  # `_drive` starts the others
             start = self._begin(self._intent)
-        elif self._is_up_to_date(latest := self.session.writes.opened(self.intent.identity)):
-            return self._go_on()
-        else:  # meanwhile a later write was sent, or another run of this client sent it or has the verdict
+        else:
+            writes, own = self.session.writes, self.intent.identity
+            if (latest := writes.opened(own)) is None:
+                is_latest = not self._known().in_doubt and own not in writes.ended
+            else:
+                many = len(self.current_intent().sent)
+                is_latest = latest.newest is not False and len(latest.sent) <= many
+            if is_latest:
+                return self._go_on()
+            # Meanwhile a later write was sent, or another run of this client sent it or has the verdict.
             start = taken_up(self.session, latest or self.current_intent())
         self._intent, self.history, first = start
         if self.history:
@@ -205,12 +212,6 @@ class Driver(Generic[T]):
         if self.history:
             self.history = (*self.history, Tick(self.session.clock.now()))
         return first
-
-    def _is_up_to_date(self, latest: Intent | None) -> bool:
-        """Return whether neither another run sent this write meanwhile nor a newer write was sent."""
-        if latest is None:
-            return not self._known().in_doubt and self.intent.identity not in self.session.writes.ended
-        return latest.newest is not False and len(latest.sent) <= len(self.current_intent().sent)
 
     def _use_known_verdict(self, known: Outcome[Any] | None) -> None:
         """
@@ -405,7 +406,8 @@ class Driver(Generic[T]):
         if kind.has_secret:
             await result.pass_secret_on(self._known, done, found, self.intent.key)
         if self.verdicts is not None:  # before a newer write to its thing can be sent
-            await self.verdicts.settled(self._outcome_of(done, found))
+            outcome = result.outcome = result.outcome or result.made(self._known(), done, found)
+            await self.verdicts.settled(outcome)
             self._leave_other_journal()
         if done.verdict is _UNKNOWN:
             self._leave_open(self.current_intent())
@@ -439,13 +441,10 @@ class Driver(Generic[T]):
 
     def outcome(self) -> Outcome[T]:
         """Return the outcome. There must be a verdict."""
-        assert self.result.done is not None
-        return self._outcome_of(self.result.done, self.result.found)
-
-    def _outcome_of(self, done: Done, found: T | None) -> Outcome[T]:
         result = self.result
         if result.outcome is None:
-            result.outcome = result.made(self._known(), done, found)
+            assert result.done is not None
+            result.outcome = result.made(self._known(), result.done, result.found)
         return result.outcome
 
     def _shelve(self) -> None:
