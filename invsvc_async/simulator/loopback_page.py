@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import secrets
 from contextlib import asynccontextmanager
-from functools import cache, wraps
+from functools import wraps
 from importlib.resources import files
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from invsvc_async.simulator import replies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from ssl import SSLContext
 
     from invsvc_async.simulator.json_records import Json
 
@@ -55,7 +56,9 @@ def mount_page(
     async def show(_request: web.Request) -> web.Response:
         nonce = secrets.token_urlsafe(16)
         headers = {**HEADERS, "Content-Security-Policy": POLICY.format(nonce=nonce)}
-        text = _text_of(*page).replace("NONCE", nonce)
+        style = files("invsvc_async.simulator").joinpath("loopback_page.css").read_text(encoding="utf-8")
+        text = files(page[0]).joinpath(page[1]).read_text(encoding="utf-8")
+        text = text.replace("SHARED_STYLE", style).replace("NONCE", nonce)
         return web.Response(text=text, content_type="text/html", headers=headers)
 
     async def read(request: web.Request) -> Json:
@@ -101,19 +104,28 @@ async def serving_page(page: tuple[str, str], data: Data, *, port: int = 0) -> A
     app = web.Application()
     path = f"/{secrets.token_urlsafe(16)}/"
     mount_page(app, path, page, data, is_open=lambda: True)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=PATIENCE)
+    async with serving(app, port=port) as root:
+        yield root + path
+
+
+@asynccontextmanager
+async def serving(
+    app: web.Application,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    patience: float = PATIENCE,
+    ssl: SSLContext | None = None,
+) -> AsyncGenerator[str]:
+    """Serve *app* until the block ends; yields the root of its addresses, such as ``http://127.0.0.1:8000``."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=patience)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}{path}"
+        await web.TCPSite(runner, host, port, backlog=4096, ssl_context=ssl).start()
+        scheme, shown = "https" if ssl else "http", f"[{host}]" if ":" in host else host
+        yield f"{scheme}://{shown}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
-
-
-@cache
-def _text_of(package: str, name: str) -> str:
-    style = files("invsvc_async.simulator").joinpath("loopback_page.css").read_text(encoding="utf-8")
-    return files(package).joinpath(name).read_text(encoding="utf-8").replace("SHARED_STYLE", style)
 
 
 # --- who may open it

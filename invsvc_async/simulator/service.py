@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import AsyncExitStack
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
@@ -19,6 +20,7 @@ from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
 from invsvc_async.simulator.deliveries import ATTEMPTS, Post, body_of, changed
 from invsvc_async.simulator.faults import Faults, check_seconds, parse_for
 from invsvc_async.simulator.ledger import Ledger
+from invsvc_async.simulator.loopback_page import serving
 from invsvc_async.simulator.operations import BY_OPERATION
 from invsvc_async.simulator.seed_methods import Seeding, seed_all
 from invsvc_async.simulator.state import Clock, State
@@ -113,7 +115,7 @@ class Simulator(Seeding):
         if deliver:
             self._app.on_effect = self._post.on_effect
         self._at_once, self._host, self._port, self._admin, self._ssl = at_once, host, port, admin, ssl
-        self._runner: web.AppRunner | None = None
+        self._running = AsyncExitStack()
         self._is_inspected = inspect
         seed_all(self, self._state)
         self.api_key: str = self.issue_key()
@@ -129,19 +131,16 @@ class Simulator(Seeding):
             inspector.mount_admin(app, self)
         inspector.mount(app, self, is_open=lambda: self._is_inspected)
         self._app.mount(app)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=PATIENCE)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port, backlog=4096, ssl_context=self._ssl).start()
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        scheme = "http" if self._ssl is None else "https"
-        self.base_url = f"{scheme}://{host}:{self._runner.addresses[0][1]}/v2"
+        root = await self._running.enter_async_context(
+            serving(app, host=self._host, port=self._port, patience=PATIENCE, ssl=self._ssl)
+        )
+        self._running.push_async_callback(self._post.stop)
+        self._running.push_async_callback(self._app.stop)
+        self.base_url = f"{root}/v2"
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        await self._app.stop()
-        await self._post.stop()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._running.aclose()
 
     # Faults and deliveries
 

@@ -159,6 +159,8 @@ async def listening(
     """Receive deliveries on *host* and *port* (0: any free port) at any path; yields the URL."""
     from aiohttp import web
 
+    from invsvc_async.simulator.loopback_page import serving
+
     receiver = events.Receiver(
         secrets=listener.secrets, shared_header=listener.shared_header, accept_unsigned=accept_unsigned
     )
@@ -174,15 +176,8 @@ async def listening(
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", respond)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    async with receiver:
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-            chosen = runner.addresses[0][1]
-            yield f"http://{f'[{host}]' if ':' in host else host}:{chosen}/"
-        finally:
-            await runner.cleanup()
+    async with receiver, serving(app, host=host, port=port) as root:
+        yield f"{root}/"
 
 
 async def replayed(listener: Listener, path: Path, content: bytes) -> int:
