@@ -131,11 +131,10 @@ class Post:
         for known_as, hook in book.webhooks.items.items():
             if hook["status"] != "active" or event not in hook["events"]:
                 continue
-            version: Version = book.delivery_versions.get(known_as, "v1")
-            body = body_of(self._state, event, book, version, known_as, resource=resource)
-            secret, headers = book.secrets.get(known_as), book.delivery_headers.get(known_as)
-            delivery = self.prepare(event, body, hook["url"], secret=secret, headers=headers)
-            started.append(self._start(delivery))
+            to = book.receivers[known_as]
+            body = body_of(self._state, event, book, to.version, known_as, resource=resource)
+            sent = self.prepare(event, body, hook["url"], secret=to.secret, headers=to.headers)
+            started.append(self._start(sent))
         return started
 
     def on_effect(self, operation: str, book: Book, answer: Answer) -> None:

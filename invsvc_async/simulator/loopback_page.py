@@ -44,7 +44,11 @@ PATIENCE = 1.0  # s for answers under way when the server stops
 
 
 def mount_page(
-    app: web.Application, path: str, page: tuple[str, str], data: Data, *, is_open: Callable[[], bool]
+    app: web.Application,
+    path: str,
+    page: tuple[str, str],
+    data: Data,
+    is_open: Callable[[], bool] = lambda: True,
 ) -> None:
     """
     Add *page*, named by its package and file, at *path*, and *data* as JSON at ``data`` below it.
@@ -64,16 +68,8 @@ def mount_page(
     async def read(request: web.Request) -> Json:
         return await data(request.query)
 
-    def opened(handler: Handler) -> Handler:
-        async def open_or_not(request: web.Request) -> web.Response:
-            if is_open():
-                return await handler(request)
-            return replies.answer(404, {"problem": "The page is not enabled."})
-
-        return open_or_not
-
-    app.router.add_get(path, opened(local(show)))
-    app.router.add_get(f"{path}data", opened(local(answering(read, HEADERS))))
+    app.router.add_get(path, local(show, is_open))
+    app.router.add_get(f"{path}data", local(answering(read, HEADERS), is_open))
 
 
 def answering(
@@ -103,7 +99,7 @@ async def serving_page(page: tuple[str, str], data: Data, *, port: int = 0) -> A
     """
     app = web.Application()
     path = f"/{secrets.token_urlsafe(16)}/"
-    mount_page(app, path, page, data, is_open=lambda: True)
+    mount_page(app, path, page, data)
     async with serving(app, port=port) as root:
         yield root + path
 
@@ -131,15 +127,18 @@ async def serving(
 # --- who may open it
 
 
-def local(handler: Handler) -> Handler:
+def local(handler: Handler, is_open: Callable[[], bool] = lambda: True) -> Handler:
     """
     Return *handler* behind a check of who sends a request.
 
-    It refuses, with a 403, requests of other machines, and what a page of another site could send.
+    It refuses, with a 403, requests of other machines, and what a page of another site could send.  Until
+    *is_open* returns true, all get a 404.
     """
 
     @wraps(handler)
     async def checked(request: web.Request) -> web.Response:
+        if not is_open():
+            return replies.answer(404, {"problem": "The page is not enabled."})
         if not is_loopback(request.remote):
             return replies.answer(403, {"problem": "This address answers only to this machine."})
         problem = _refusal(request.host, request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site"))

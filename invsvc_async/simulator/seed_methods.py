@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from invsvc_async.simulator import samples
 from invsvc_async.simulator.json_records import Json, Record
 from invsvc_async.simulator.ledger import Entry
+from invsvc_async.simulator.state import Receiver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,12 +83,12 @@ class Seeding:
         hook = {"id": self._state.new_id("wh_"), "url": url, "events": list(events), "status": status, **told}
         made = {"owner": "usr_1", "created_at": self._state.clock.now_ms() - samples.DAY}
         record = book.webhooks.seed(Record(hook | made | fields))
-        book.secrets[record.id] = secret or self._state.new_id("whsec_")
+        book.receivers[record.id] = Receiver(secret or self._state.new_id("whsec_"))
         return record
 
     def secret_of(self, webhook_id: str, *, team: str | None = None, livemode: bool = True) -> str:
         """Return the secret of a webhook, which only a create shows."""
-        return self.book(team=team, livemode=livemode).secrets[webhook_id]
+        return self.book(team=team, livemode=livemode).receivers[webhook_id].secret
 
     def seed_journey(
         self,

@@ -241,11 +241,11 @@ class Simulator(Seeding):
 
     def set_delivery_headers(self, webhook_id: str, headers: Mapping[str, str]) -> None:
         """Set custom headers of a webhook's resource events.  The API cannot set them."""
-        self._state.book_of(webhook_id).delivery_headers[webhook_id] = dict(headers)
+        self._state.receiver(webhook_id).headers = dict(headers)
 
     def set_delivery_version(self, webhook_id: str, version: Version) -> None:
         """Set the payload version of a webhook.  Its record does not show it; the default is "v1"."""
-        self._state.book_of(webhook_id).delivery_versions[webhook_id] = version
+        self._state.receiver(webhook_id).version = version
 
     # What happened
 

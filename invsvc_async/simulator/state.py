@@ -97,6 +97,15 @@ class Shelf:
         self._undo.append((now, key, self.items.get(key)))
 
 
+@dataclass(slots=True)
+class Receiver:
+    """What deliveries to one webhook have.  The `Webhook` resource does not show it."""
+
+    secret: str
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    version: Version = "v1"
+
+
 class Book:
     """Everything that one team has in one data mode."""
 
@@ -110,9 +119,7 @@ class Book:
         self.links: Shelf = Shelf(steady)
         self.sheets: Shelf = Shelf(steady)
         self.published: dict[str, Record] = {}
-        self.secrets: dict[str, str] = {}
-        self.delivery_headers: dict[str, dict[str, str]] = {}
-        self.delivery_versions: dict[str, Version] = {}
+        self.receivers: dict[str, Receiver] = {}  # by the id of the webhook
         self.packages: dict[str, bytes] = {}
         self.retentions: dict[str, list[Record]] = {}
         self.reminders: dict[tuple[str, str], Record] = {}
@@ -151,11 +158,11 @@ class State:
             self._books[key] = Book(team, self.clock.steady, livemode=livemode)
         return self._books[key]
 
-    def book_of(self, webhook_id: str) -> Book:
-        """Return the book that has a webhook."""
+    def receiver(self, webhook_id: str) -> Receiver:
+        """Return what deliveries to a webhook have."""
         for book in self._books.values():
             if webhook_id in book.webhooks.items:
-                return book
+                return book.receivers[webhook_id]
         raise ValueError(f"no webhook {webhook_id!r}")
 
     def new_id(self, prefix: str) -> str:
