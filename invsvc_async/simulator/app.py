@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.simulator import replies
 from invsvc_async.simulator.auth import Caller, Credential, Refusal
 from invsvc_async.simulator.calls import Answer, Call, error_body
-from invsvc_async.simulator.faults import TRUTHFUL, Faults, Step, digits, parse_step
+from invsvc_async.simulator.faults import TRUTHFUL, Faults, Step, check_seconds, digits, parse_step
 from invsvc_async.simulator.json_records import read_json
 from invsvc_async.simulator.ledger import SENDER, Entry
 from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN, Route
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.simulator.auth import Keyring
     from invsvc_async.simulator.ledger import Ledger
-    from invsvc_async.simulator.state import Clock, State
+    from invsvc_async.simulator.state import Clock
 
 PASS = parse_step("pass")
 IDLE_CLOSE_AFTER = 0.02  # seconds, by default
@@ -61,13 +61,23 @@ class Application:
     """Routes, scripts and the fault plan around the operations."""
 
     def __init__(
-        self, state: State, keyring: Keyring, ledger: Ledger, plan: Callable[[], Faults], *, seed: int
+        self,
+        keyring: Keyring,
+        ledger: Ledger,
+        plan: Callable[[], Faults],
+        *,
+        seed: int,
+        latency: float,
+        at_once: int | None,
     ) -> None:
-        self.latency: float = 0.0
-        self.places: asyncio.Semaphore | None = None
+        check_seconds("latency", latency)
+        if at_once is not None and not (isinstance(at_once, int) and at_once >= 1):
+            raise ValueError(f"at_once must be 1 or more, or None, not {at_once!r}")
+        self.latency = latency
+        self._places = nullcontext() if at_once is None else asyncio.Semaphore(at_once)
         self.on_effect: Callable[[str, Book, Answer], None] | None = None
         self.scripts: dict[str, deque[Step]] = {}
-        self._state, self._keyring, self._ledger, self._plan = state, keyring, ledger, plan
+        self._state, self._keyring, self._ledger, self._plan = keyring.state, keyring, ledger, plan
         self._chance = seeded(seed, "faults")
         self._busy: set[web.RequestHandler] = set()
         self._pending: set[asyncio.Task[Any]] = set()  # Any: late effects and slow exchanges
@@ -151,7 +161,7 @@ class Application:
             exchange.entry.fault = step.words
         if self.latency or step.wait:
             self._await_effect(asyncio.current_task())
-            async with self.places or nullcontext():
+            async with self._places:
                 await asyncio.sleep(self.latency + step.wait)
         if step.effect == "late":
             self._apply_later(step.late, exchange)

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from invsvc_async.simulator.json_records import Record
 
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.json_records import Json
 
 Version = Literal["v1", "v1.1", "v2"]
+JourneyReads = Literal["draft", "published", "off"]
+_AS_IT_IS = "limit order_by order created_after created_before client_id client_tax_id page"
+NAMES: Mapping[str, str] = {name: name for name in _AS_IT_IS.split()} | {
+    "cursor": "next",
+    "dbtable_limit": "limit",
+    "dbtable_state": "state",
+}
 PAST_KEPT = 60.0  # seconds for which past states are kept for stale reads
 
 
@@ -139,9 +146,15 @@ class Account:
 class State:
     """The whole state of the service, in memory."""
 
-    def __init__(self, *, seed: int, names: Mapping[str, str], journey_reads: str, clock: Clock) -> None:
+    def __init__(
+        self, *, seed: int, names: Mapping[str, str], journey_reads: JourneyReads, clock: Clock
+    ) -> None:
+        if unknown := set(names) - set(NAMES):
+            raise ValueError(f"names: {', '.join(sorted(unknown))} is not among {', '.join(sorted(NAMES))}")
+        if journey_reads not in (readings := get_args(JourneyReads)):
+            raise ValueError(f"journey_reads must be one of {', '.join(readings)}, not {journey_reads!r}")
         self.clock = clock
-        self.names: dict[str, str] = dict(names)
+        self.names: dict[str, str] = {**NAMES, **names}
         self.journey_reads = journey_reads
         self.random: random.Random = seeded(seed, "state")
         self.teams: Shelf = Shelf(self.clock.steady)
