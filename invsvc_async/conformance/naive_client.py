@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 import attrs
@@ -63,22 +63,19 @@ class NaiveClient:
 
     async def write(self, request: Mapping[str, Wire]) -> Answer:
         """Send *request*, as ``workload.request_of`` returns it, up to three times."""
+        url = self._base_url + request["path"]
+        sent = {"params": request["query"], "headers": request["headers"], "json": request["body"]}
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(PAUSE * 2 ** (attempt - 1) * (0.5 + self._jitter.random()))
             try:
-                status, body = await self._once(**request)
+                async with self._session.request(request["method"], url, **sent) as response:
+                    status, body = response.status, await response.read()
             except (aiohttp.ClientError, TimeoutError):
                 continue
             if status < 500 and status != TIMED_OUT:
                 return _believed(status, body)
         return Answer(Verdict.UNKNOWN, f"gave up after {ATTEMPTS} attempts")
-
-    async def _once(self, method: str, path: str, query: Any, headers: Any, body: Any) -> tuple[int, bytes]:
-        async with self._session.request(
-            method, self._base_url + path, params=query, headers=headers, json=body
-        ) as response:
-            return response.status, await response.read()
 
 
 def _believed(status: int, body: bytes) -> Answer:
