@@ -110,7 +110,10 @@ class Application:
         protocol = request.protocol
         self._busy.add(protocol)
         exchange = self._note(route, request, raw)
-        ended = partial(self._end, exchange.entry)
+
+        def ended() -> None:
+            exchange.entry.ended_at = self._ledger.steady()
+
         try:
             steps = self.scripts.get(route.operation)
             drawn = None if steps else self._plan().draw(self._chance, route.operation, write=route.write)
@@ -126,9 +129,6 @@ class Application:
         else:
             ended()
         return response
-
-    def _end(self, entry: Entry) -> None:
-        entry.ended_at = self._ledger.steady()
 
     def _note(self, route: Route, request: web.Request, raw: bytes) -> Exchange:
         """Record the arrival, and find out who sent it."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import io
-import uuid
 import zipfile
 from decimal import Decimal
 from importlib.resources import files
@@ -155,13 +154,6 @@ def new_link(state: State, book: Book, fields: Mapping[str, Json]) -> Record:
         short_url=f"https://p.example/{link_id[-6:]}",
         automations=[{"type": "invoice", "from": "payment_link", "ref": link_id, "action": "create"}],
     )
-
-
-def new_download(state: State, fields: Mapping[str, Json]) -> Record:
-    """Make a completed download request of one package."""
-    request = str(uuid.UUID(int=state.random.getrandbits(128), version=4))
-    packages = [{"id": state.new_id("pkg_"), "index": 1}]
-    return sample(state, "download", fields=fields, request_id=request, packages=packages)
 
 
 def new_package(name: str) -> bytes:

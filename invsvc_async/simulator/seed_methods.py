@@ -119,10 +119,12 @@ class Seeding:
     def seed_download(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
         """Make a download request, by default completed, and its packages."""
         book = self.book(team=team, livemode=livemode)
-        download = samples.new_download(self._state, fields)
-        book.packages.update(
-            {package["id"]: samples.new_package(package["id"]) for package in download["packages"]}
-        )
+        request = self._state.new_folio().lower()
+        packages = [{"id": self._state.new_id("pkg_"), "index": 1}]
+        made = {"request_id": request, "packages": packages, **fields}
+        download = samples.sample(self._state, "download", fields=made)
+        for package in download["packages"]:
+            book.packages[package["id"]] = samples.new_package(package["id"])
         return book.downloads.seed(download, "request_id")
 
     def seed_retention(
