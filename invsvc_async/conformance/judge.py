@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.simulator import Entry
 
-__all__ = ["Asked", "Judgement", "Report", "States", "Wrong", "effect_at", "judge", "sender_of"]
+__all__ = ["Answer", "Asked", "Judgement", "Report", "States", "Wrong", "effect_at", "judge", "sender_of"]
 
 TICK = 0.02  # s: tolerance, since some systems advance the monotonic clock in steps of 16 ms
 _NO = (Verdict.NOT_APPLIED, Verdict.REFUSED)
@@ -56,21 +56,26 @@ class Asked:
         return None if self.path_id is None else (self.operation.partition(".")[0], self.path_id)
 
 
-@attrs.frozen(kw_only=True)
-class Report:
-    """
-    What a client reports about one write: verdict, reason, and optionally the story.
+@attrs.frozen
+class Answer:
+    """What a client believes: a verdict, the reason, the id of what a create made, and perhaps the story."""
 
-    ``made`` is the id that the client reports for a create.  ``began`` and ``ended`` bound the write in
-    seconds of the ledger's clock; by default the whole run counts.
+    verdict: Verdict
+    reason: str = ""
+    made: str | None = None
+    story: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Report(Answer):
+    """
+    What a client reports about one write.
+
+    ``began`` and ``ended`` bound the write in seconds of the ledger's clock; by default the whole run counts.
     """
 
     key: str
     asked: Asked
-    verdict: Verdict
-    reason: str = ""
-    story: str = ""
-    made: str | None = None
     began: float = -inf
     ended: float = inf
 

@@ -12,8 +12,8 @@ import random
 from typing import TYPE_CHECKING
 
 import aiohttp
-import attrs
 
+from invsvc_async.conformance.judge import Answer
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator.json_records import is_object, read_json
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import Wire
 
-__all__ = ["POLICY", "Answer", "NaiveClient"]
+__all__ = ["POLICY", "NaiveClient"]
 
 ATTEMPTS = 3
 PAUSE = 0.2  # s before the second attempt, doubled before the third, with jitter
@@ -31,16 +31,6 @@ POLICY = (
     f"plain aiohttp, connections reused; up to {ATTEMPTS} attempts on 5xx, 408, timeouts, lost connections,"
     " like common SDKs"
 )
-
-
-@attrs.frozen
-class Answer:
-    """What a client believes: a verdict, the reason, the id of what a create made, and perhaps the story."""
-
-    verdict: Verdict
-    reason: str
-    made: str | None = None
-    story: str = ""
 
 
 class NaiveClient:

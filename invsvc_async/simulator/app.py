@@ -170,7 +170,7 @@ class Application:
                 exchange.call.past = self._state.clock.steady() - (step.number or 0)
             outcome = self._perform(exchange)
             if step.end in TRUTHFUL:
-                return await self._tell(step, request, _true_answer(step, exchange.entry, outcome))
+                return await self._tell(step, request, exchange.entry, outcome)
         if step.end == "hang":
             return replies.Broken(replies.hang(self._released, step.number))
         if step.end in replies.BROKEN:
@@ -192,7 +192,20 @@ class Application:
                 self.on_effect(route.operation, exchange.call.book, answer)
         return answer
 
-    async def _tell(self, step: Step, request: web.Request, whole: web.Response) -> web.StreamResponse:
+    async def _tell(
+        self, step: Step, request: web.Request, entry: Entry, outcome: Answer | Refusal
+    ) -> web.StreamResponse:
+        """Send the answer of the operation."""
+        entry.answered = outcome.status
+        entry.refused = isinstance(outcome, Refusal)
+        body = outcome.body
+        if isinstance(outcome, Answer) and isinstance(body, dict):
+            if step.end == "bare":
+                body = {name: value for name, value in body.items() if name != "data"}
+            elif step.end == "bad item" and body["data"]:
+                first, *rest = body["data"]
+                body = {**body, "data": [{**first, "total": "abc"}, *rest]}
+        whole = replies.answer(outcome.status, body)
         if step.end == "drip":
             return await replies.drip(request, whole)
         if step.end == "slow" and step.number:
@@ -220,20 +233,6 @@ class Application:
         if task is not None:
             self._pending.add(task)
             task.add_done_callback(self._pending.discard)
-
-
-def _true_answer(step: Step, entry: Entry, outcome: Answer | Refusal) -> web.Response:
-    """Return the answer of the operation."""
-    entry.answered = outcome.status
-    entry.refused = isinstance(outcome, Refusal)
-    body = outcome.body
-    if isinstance(outcome, Answer) and isinstance(body, dict):
-        if step.end == "bare":
-            body = {name: value for name, value in body.items() if name != "data"}
-        elif step.end == "bad item" and body["data"]:
-            first, *rest = body["data"]
-            body = {**body, "data": [{**first, "total": "abc"}, *rest]}
-    return replies.answer(outcome.status, body)
 
 
 def _false_answer(step: Step, entry: Entry, clock: Clock) -> web.Response:
