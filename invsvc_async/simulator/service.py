@@ -215,9 +215,8 @@ class Simulator(Seeding):
         livemode: bool = True,
     ) -> list[Delivery]:
         """Deliver *event* to every active webhook that subscribes to it, and wait for the last attempt."""
-        return [
-            await task for task in self._post.emit(event, self.book(team=team, livemode=livemode), resource)
-        ]
+        book = self.book(team=team, livemode=livemode)
+        return [await task for task in self._post.emit(event, book, resource)]
 
     def emit_soon(self, event: str, *, team: str = "team_1", livemode: bool = True) -> None:
         """Start what ``emit`` does; ``delivered`` waits for its end."""

@@ -128,7 +128,10 @@ class Listener:
 
     async def emit(self, event: events.Event) -> None:
         """Print an event and forward it."""
-        self._print(event)
+        family = event.version if isinstance(event, events.ResourceEvent) else "signed"
+        cells = (_now(), event.type, family, event.id or "", "test" if event.is_test else "")
+        tell(_record(event), "\t".join(cells).rstrip(), json_=self.as_json)
+        sys.stdout.flush()
         if self.forward is not None:
             await _post(self.forward, event.raw, self.headers_for(event))
 
@@ -144,12 +147,6 @@ class Listener:
         if self.secrets:
             headers["X-Service-Signature"] = signature_of(event.raw, keys_of(self.secrets)[0])
         return headers
-
-    def _print(self, event: events.Event) -> None:
-        family = event.version if isinstance(event, events.ResourceEvent) else "signed"
-        cells = (_now(), event.type, family, event.id or "", "test" if event.is_test else "")
-        tell(_record(event), "\t".join(cells).rstrip(), json_=self.as_json)
-        sys.stdout.flush()
 
 
 @asynccontextmanager
