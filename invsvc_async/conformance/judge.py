@@ -182,24 +182,22 @@ class States:
 
     def __init__(self, ledger: Iterable[Entry], before: Mapping[str, Wire]) -> None:
         self._before = before
-        self._effects: defaultdict[str, list[Entry]] = defaultdict(list)
-        self._after: defaultdict[str, list[Wire]] = defaultdict(list)
+        self._past: defaultdict[str, list[tuple[Entry, Wire]]] = defaultdict(list)  # effect, state after it
         for each in sorted((each for each in ledger if each.applied_at is not None), key=effect_at):
-            thing = each.target or ""
-            past = self._after[thing][-1] if self._after[thing] else before.get(thing)
-            self._effects[thing].append(each)
-            self._after[thing].append(_changed(past, each))
+            past = self._past[each.target or ""]
+            state = past[-1][1] if past else before.get(each.target or "")
+            past.append((each, _changed(state, each)))
 
     def between(self, thing: str, since: float, until: float) -> list[Wire]:
         """Return every state of *thing* from *since* to *until*; ``None`` means that it did not exist."""
-        effects, after = self._effects.get(thing, []), self._after.get(thing, [])
-        first, last = (bisect_right(effects, at, key=effect_at) for at in (since, until))
-        past = after[first - 1] if first else self._before.get(thing)
-        return [past, *after[first:last]]
+        past = self._past.get(thing, [])
+        first, last = (bisect_right(past, at, key=lambda each: effect_at(each[0])) for at in (since, until))
+        state = past[first - 1][1] if first else self._before.get(thing)
+        return [state, *(after for _, after in past[first:last])]
 
     def effects_on(self, thing: str, since: float = -inf, until: float = inf) -> list[Entry]:
         """Return the effects of all writers on *thing* from *since* to *until*, in their order."""
-        return [each for each in self._effects.get(thing, []) if since <= effect_at(each) <= until]
+        return [each for each, _ in self._past.get(thing, []) if since <= effect_at(each) <= until]
 
 
 def _changed(past: Wire, entry: Entry) -> Wire:

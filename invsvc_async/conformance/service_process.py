@@ -106,7 +106,9 @@ async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
     try:
         child.stdin.write(envelope.dumps(attrs.asdict(plan)) + b"\n")
         about, before = [envelope.loads(await child.stdout.readline()) for _ in range(2)]
-        yield Embedded(plan, **about, before=before, ask=child.stdin, answers=child.stdout)
+        yield Embedded(
+            plan, about["base_url"], about["api_key"], about["team"], before, child.stdin, child.stdout
+        )
     finally:
         child.stdin.close()
         await child.wait()
