@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from aiohttp import web
 
@@ -25,7 +25,7 @@ from invsvc_async.simulator.state import Clock, State
 from invsvc_async.simulator.validate import EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from ssl import SSLContext
 
     from invsvc_async.simulator.deliveries import Delivery
@@ -51,6 +51,7 @@ class Simulator(Seeding):
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
         deliver: Deliver events of its own writes (``POST /invoices/income/batch``) to subscribed webhooks.
+            Otherwise, events are sent only when `deliver` or `emit` is called.
         delivery_backoff: Seconds before the second attempt of a delivery; doubled up to 16 times that.
         delivery_timeout: Timeout of one attempt of a delivery, in seconds.
         deliveries_kept: How many deliveries are kept in `deliveries`, by default all.  If so many automatic
@@ -102,15 +103,7 @@ class Simulator(Seeding):
         timing = {"delivery_backoff": delivery_backoff, "delivery_timeout": delivery_timeout}
         self._post = Post(self._state, seed, lambda: self.faults, deliveries_kept=deliveries_kept, **timing)
         self.deliveries: list[Delivery] = self._post.sent
-        """
-        All deliveries so far, in the order in which they were first sent.
-
-        Without ``deliver=True``, events are sent only when `deliver` or `emit` is called.
-        """
-        self.settled: Callable[[], Coroutine[Any, Any, None]] = self._app.settled
-        """Wait until no effect is pending, neither a late one nor that of a slow exchange."""
-        self.delivered: Callable[[], Coroutine[Any, Any, None]] = self._post.settled
-        """Wait until every automatic delivery has ended."""
+        """All deliveries so far, in the order in which they were first sent."""
         if deliver:
             self._app.on_effect = self._post.on_effect
         self._host, self._port, self._admin, self._ssl = host, port, admin, ssl
@@ -138,6 +131,14 @@ class Simulator(Seeding):
 
     async def __aexit__(self, *_exc: object) -> None:
         await self._running.aclose()
+
+    async def settled(self) -> None:
+        """Wait until no effect is pending, neither a late one nor that of a slow exchange."""
+        await self._app.settled()
+
+    async def delivered(self) -> None:
+        """Wait until every automatic delivery has ended."""
+        await self._post.settled()
 
     # Faults and deliveries
 
