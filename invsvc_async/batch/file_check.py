@@ -261,9 +261,8 @@ class FileWrites:
     ) -> None:  # fmt: skip
         self._client, self._skips_bad, self._read = client, skips_bad, read
         self._team = options_of(client).team
-        self._begin = _Reader(
-            file, name, blake2b(form, digest_size=16)
-        )  # it stays there, or at the checkpoint
+        # It stays there, or at the checkpoint.
+        self._begin = _Reader(file, name, blake2b(form, digest_size=16))
         self._reader = self._begin  # of the second time, as what follows
         self.good: int = 0
         self.bad: int = 0

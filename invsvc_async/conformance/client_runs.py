@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 
 from invsvc_async.client import Client
-from invsvc_async.conformance.judge import Asked, Judgement, Report, judge, sender_of
-from invsvc_async.conformance.naive_client import Answer, NaiveClient
+from invsvc_async.conformance.judge import Answer, Asked, Judgement, Report, judge, sender_of
+from invsvc_async.conformance.naive_client import NaiveClient
 from invsvc_async.conformance.workload import request_of
 from invsvc_async.resources.by_name import called
 from invsvc_async.settings import CallOptions, ReconcilePolicy, Timeouts
@@ -83,16 +83,10 @@ async def run_client(
             answer = await naive.write(request_of(intent, step.key))
         ended = time.monotonic()
         on_done()
-        return Report(
-            key=step.key,
-            asked=Asked.of(intent, home=service.team),
-            verdict=answer.verdict,
-            reason=answer.reason,
-            story=answer.story,
-            made=answer.made if step.operation == "webhooks.create" else None,
-            began=began,
-            ended=ended,
-        )
+        if step.operation != "webhooks.create":
+            answer = attrs.evolve(answer, made=None)
+        asked = Asked.of(intent, home=service.team)
+        return Report(key=step.key, asked=asked, began=began, ended=ended, **attrs.asdict(answer))
 
     begun = time.monotonic()
     async with client, aclosing(naive):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.simulator import Entry
 
-__all__ = ["Asked", "Judgement", "Report", "States", "Wrong", "effect_at", "judge", "sender_of"]
+__all__ = ["Answer", "Asked", "Judgement", "Report", "States", "Wrong", "effect_at", "judge", "sender_of"]
 
 TICK = 0.02  # s: tolerance, since some systems advance the monotonic clock in steps of 16 ms
 _NO = (Verdict.NOT_APPLIED, Verdict.REFUSED)
@@ -56,21 +56,26 @@ class Asked:
         return None if self.path_id is None else (self.operation.partition(".")[0], self.path_id)
 
 
-@attrs.frozen(kw_only=True)
-class Report:
-    """
-    What a client reports about one write: verdict, reason, and optionally the story.
+@attrs.frozen
+class Answer:
+    """What a client believes: a verdict, the reason, the id of what a create made, and perhaps the story."""
 
-    ``made`` is the id that the client reports for a create.  ``began`` and ``ended`` bound the write in
-    seconds of the ledger's clock; by default the whole run counts.
+    verdict: Verdict
+    reason: str = ""
+    made: str | None = None
+    story: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Report(Answer):
+    """
+    What a client reports about one write.
+
+    ``began`` and ``ended`` bound the write in seconds of the ledger's clock; by default the whole run counts.
     """
 
     key: str
     asked: Asked
-    verdict: Verdict
-    reason: str = ""
-    story: str = ""
-    made: str | None = None
     began: float = -inf
     ended: float = inf
 
@@ -177,24 +182,22 @@ class States:
 
     def __init__(self, ledger: Iterable[Entry], before: Mapping[str, Wire]) -> None:
         self._before = before
-        self._effects: defaultdict[str, list[Entry]] = defaultdict(list)
-        self._after: defaultdict[str, list[Wire]] = defaultdict(list)
+        self._past: defaultdict[str, list[tuple[Entry, Wire]]] = defaultdict(list)  # effect, state after it
         for each in sorted((each for each in ledger if each.applied_at is not None), key=effect_at):
-            thing = each.target or ""
-            past = self._after[thing][-1] if self._after[thing] else before.get(thing)
-            self._effects[thing].append(each)
-            self._after[thing].append(_changed(past, each))
+            past = self._past[each.target or ""]
+            state = past[-1][1] if past else before.get(each.target or "")
+            past.append((each, _changed(state, each)))
 
     def between(self, thing: str, since: float, until: float) -> list[Wire]:
         """Return every state of *thing* from *since* to *until*; ``None`` means that it did not exist."""
-        effects, after = self._effects.get(thing, []), self._after.get(thing, [])
-        first, last = (bisect_right(effects, at, key=effect_at) for at in (since, until))
-        past = after[first - 1] if first else self._before.get(thing)
-        return [past, *after[first:last]]
+        past = self._past.get(thing, [])
+        first, last = (bisect_right(past, at, key=lambda each: effect_at(each[0])) for at in (since, until))
+        state = past[first - 1][1] if first else self._before.get(thing)
+        return [state, *(after for _, after in past[first:last])]
 
     def effects_on(self, thing: str, since: float = -inf, until: float = inf) -> list[Entry]:
         """Return the effects of all writers on *thing* from *since* to *until*, in their order."""
-        return [each for each in self._effects.get(thing, []) if since <= effect_at(each) <= until]
+        return [each for each, _ in self._past.get(thing, []) if since <= effect_at(each) <= until]
 
 
 def _changed(past: Wire, entry: Entry) -> Wire:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
-import attrs
 
+from invsvc_async.conformance.judge import Answer
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator.json_records import is_object, read_json
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import Wire
 
-__all__ = ["POLICY", "Answer", "NaiveClient"]
+__all__ = ["POLICY", "NaiveClient"]
 
 ATTEMPTS = 3
 PAUSE = 0.2  # s before the second attempt, doubled before the third, with jitter
@@ -31,16 +31,6 @@ POLICY = (
     f"plain aiohttp, connections reused; up to {ATTEMPTS} attempts on 5xx, 408, timeouts, lost connections,"
     " like common SDKs"
 )
-
-
-@attrs.frozen
-class Answer:
-    """What a client believes: a verdict, the reason, the id of what a create made, and perhaps the story."""
-
-    verdict: Verdict
-    reason: str
-    made: str | None = None
-    story: str = ""
 
 
 class NaiveClient:
@@ -63,22 +53,19 @@ class NaiveClient:
 
     async def write(self, request: Mapping[str, Wire]) -> Answer:
         """Send *request*, as ``workload.request_of`` returns it, up to three times."""
+        url = self._base_url + request["path"]
+        sent = {"params": request["query"], "headers": request["headers"], "json": request["body"]}
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(PAUSE * 2 ** (attempt - 1) * (0.5 + self._jitter.random()))
             try:
-                status, body = await self._once(**request)
+                async with self._session.request(request["method"], url, **sent) as response:
+                    status, body = response.status, await response.read()
             except (aiohttp.ClientError, TimeoutError):
                 continue
             if status < 500 and status != TIMED_OUT:
                 return _believed(status, body)
         return Answer(Verdict.UNKNOWN, f"gave up after {ATTEMPTS} attempts")
-
-    async def _once(self, method: str, path: str, query: Any, headers: Any, body: Any) -> tuple[int, bytes]:
-        async with self._session.request(
-            method, self._base_url + path, params=query, headers=headers, json=body
-        ) as response:
-            return response.status, await response.read()
 
 
 def _believed(status: int, body: bytes) -> Answer:

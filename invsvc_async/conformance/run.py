@@ -58,25 +58,15 @@ class Conformance(ClientRun):
     def counts(self) -> dict[str, Any]:  # Any: numbers and a table of them
         """Return the counts as JSON values."""
         judged = self.judgement
-        return {
-            "writes": judged.asked, "effects": judged.effects, "duplicates": judged.duplicates,
-            "lost": len(judged.lost), "wrong": len(judged.wrong), "out_of_order": judged.inverted,
-            "unasked": judged.unasked,
-            "unknown": judged.verdicts.get(Verdict.UNKNOWN, 0), "unreported": self.unreported,
-            "webhooks_left": self.left, "sends": judged.sends, "reads": self.reads,
-            "seconds": round(self.seconds, 1), "exit_code": self.exit_code, "holds": self.holds,
-            "unknown_reasons": dict(judged.unknown_reasons),
-            "verdicts": {verdict.value: judged.verdicts.get(verdict, 0) for verdict in Verdict},
-        }  # fmt: skip
-
-
-@attrs.frozen(kw_only=True)
-class Task:
-    """One write: the key under which the client reports it, its line, and its form in the ledger."""
-
-    key: str
-    line: WireObject
-    asked: Asked
+        unknown = judged.verdicts.get(Verdict.UNKNOWN, 0)
+        effects = {"writes": judged.asked, "effects": judged.effects, "duplicates": judged.duplicates}
+        wrong = {"lost": len(judged.lost), "wrong": len(judged.wrong), "out_of_order": judged.inverted}
+        left = {"unasked": judged.unasked, "unknown": unknown, "unreported": self.unreported}
+        left |= {"webhooks_left": self.left, "sends": judged.sends, "reads": self.reads}
+        ended = {"seconds": round(self.seconds, 1), "exit_code": self.exit_code, "holds": self.holds}
+        reasons = {"unknown_reasons": dict(judged.unknown_reasons)}
+        verdicts = {verdict.value: judged.verdicts.get(verdict, 0) for verdict in Verdict}
+        return {**effects, **wrong, **left, **ended, **reasons, "verdicts": verdicts}
 
 
 async def conform(
@@ -103,7 +93,7 @@ async def conform(
         begun = time.monotonic()
         with TemporaryDirectory() as folder:
             file = Path(folder) / "writes.jsonl"
-            file.write_bytes(b"".join(envelope.dumps(task.line) + b"\n" for task in work))
+            file.write_bytes(b"".join(envelope.dumps(line) + b"\n" for line, _ in work))
             settings = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
             settings |= {"INVSVC_WRITES": str(file), "INVSVC_CONCURRENCY": str(concurrency)}
             settings["INVSVC_SETTLE"] = str(SETTLE)
@@ -115,10 +105,14 @@ async def conform(
         )
 
 
-def tasks(units: Iterable[Unit], *, home: str) -> list[Task]:
-    """Return *units* as lines that need no knowledge of the operations; *home* is the credential's team."""
+def tasks(units: Iterable[Unit], *, home: str) -> list[tuple[WireObject, Asked]]:
+    """
+    Return the lines of *units*, which need no knowledge of the operations, and their forms in the ledger.
+
+    *home* is the team of the credential.
+    """
     client = Client("http://127.0.0.1:1/v2", ApiKey("never-sent"))
-    found: list[Task] = []
+    found: list[tuple[WireObject, Asked]] = []
     for unit in units:
         after = None
         for step in unit:
@@ -126,8 +120,7 @@ def tasks(units: Iterable[Unit], *, home: str) -> list[Task]:
             intent = write.intent
             write.close()
             line = {"key": step.key, "after": after, "operation": intent.operation}
-            line |= request_of(intent, step.key)
-            found.append(Task(key=step.key, line=line, asked=Asked.of(intent, home=home)))
+            found.append((line | request_of(intent, step.key), Asked.of(intent, home=home)))
             after = step.key
     return found
 
@@ -153,7 +146,7 @@ async def _ran(
             await child.wait()
 
 
-def read_reports(out: Iterable[bytes], work: Sequence[Task]) -> tuple[list[Report], int]:
+def read_reports(out: Iterable[bytes], work: Iterable[tuple[WireObject, Asked]]) -> tuple[list[Report], int]:
     """
     Return the reports, from the last line of each key, and the number of writes without one.
 
@@ -165,14 +158,14 @@ def read_reports(out: Iterable[bytes], work: Sequence[Task]) -> tuple[list[Repor
             line = envelope.loads(text)
             if is_object(line) and isinstance(line.get("key"), str):
                 lines[line["key"]] = line
-    reports = [_report(task, lines.get(task.key, {})) for task in work]
+    reports = [_report(sent["key"], asked, lines.get(sent["key"], {})) for sent, asked in work]
     return reports, sum(report.reason == _UNREPORTED for report in reports)
 
 
-def _report(task: Task, line: Mapping[str, Any]) -> Report:
+def _report(key: str, asked: Asked, line: Mapping[str, Any]) -> Report:
     verdict = _VERDICTS.get(str(line.get("verdict")).replace(" ", "_"))
     if verdict is None:
-        return Report(key=task.key, asked=task.asked, verdict=Verdict.UNKNOWN, reason=_UNREPORTED)
-    made = line.get("id") if task.asked.thing is None and verdict is Verdict.APPLIED else None
+        return Report(key=key, asked=asked, verdict=Verdict.UNKNOWN, reason=_UNREPORTED)
+    made = line.get("id") if asked.thing is None and verdict is Verdict.APPLIED else None
     reason, made = str(line.get("reason", "")), made if isinstance(made, str) else None
-    return Report(key=task.key, asked=task.asked, verdict=verdict, reason=reason, made=made)
+    return Report(key=key, asked=asked, verdict=verdict, reason=reason, made=made)

@@ -25,29 +25,25 @@ from invsvc_async.simulator.json_records import is_object
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-__all__ = ["Embedded", "Plan", "Record", "Thing", "embedded"]
+__all__ = ["Embedded", "Plan", "Record", "embedded"]
 
 _ENTRY = tuple(Entry.__dataclass_fields__)
 _LONGEST_LINE = 2**28  # bytes
 
 
-@attrs.frozen(order=True)
-class Thing:
-    """A webhook or journey that exists before the first write."""
-
-    id: str
-    team: str
-
-
 @attrs.frozen(kw_only=True)
 class Plan:
-    """Initial state of the service: seed, fault plan, teams of the account, things in them."""
+    """
+    Initial state of the service: seed, fault plan, teams of the account, things in them.
+
+    Each thing is its id and its team.
+    """
 
     seed: int
     faults: str
     teams: tuple[str, ...] = ()
-    webhooks: tuple[Thing, ...] = ()
-    journeys: tuple[Thing, ...] = ()
+    webhooks: tuple[tuple[str, str], ...] = ()
+    journeys: tuple[tuple[str, str], ...] = ()
     certificate: str | None = None  # path of a file with it and its key, to serve over TLS
 
 
@@ -127,10 +123,10 @@ def seeded(plan: dict[str, Any]) -> Simulator:
     service = Simulator(seed=plan["seed"], faults=Faults.parse(plan["faults"]), ssl=tls)
     for team in plan["teams"]:
         service.seed_team(id=team)
-    for each in plan["webhooks"]:
-        service.seed_webhook(team=each["team"], url=f"https://before.example/{each['id']}", id=each["id"])
-    for each in plan["journeys"]:
-        service.seed_journey(team=each["team"], id=each["id"])
+    for webhook, team in plan["webhooks"]:
+        service.seed_webhook(team=team, url=f"https://before.example/{webhook}", id=webhook)
+    for journey, team in plan["journeys"]:
+        service.seed_journey(team=team, id=journey)
     return service
 
 

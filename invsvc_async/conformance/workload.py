@@ -19,7 +19,7 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.file_check import BadLine, Line, check_line, read_lines
 from invsvc_async.client import Client
 from invsvc_async.conformance.judge import sender_of
-from invsvc_async.conformance.service_process import Plan, Thing
+from invsvc_async.conformance.service_process import Plan
 from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.transport.credentials import ApiKey
 
@@ -149,18 +149,14 @@ def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
 
 
 def _problem(client: Client, line: Line, keys: dict[str, int]) -> BadLine | None:
-    bad = check_line(client, line)
-    if bad is not None:
+    if bad := check_line(client, line):
         return bad
+    why = ""
     if not BY_NAME[line.operation].listed:
-        return BadLine(
-            line.number,
-            f"{line.operation}: not in the specification, so the embedded service does not have it",
-        )
-    first = keys.setdefault(_key_of(line), line.number)
-    if first != line.number:
-        return BadLine(line.number, f"has the same key as line {first}. Give each write a different key")
-    return None
+        why = f"{line.operation}: not in the specification, so the embedded service does not have it"
+    elif (first := keys.setdefault(_key_of(line), line.number)) != line.number:
+        why = f"has the same key as line {first}. Give each write a different key"
+    return BadLine(line.number, why) if why else None
 
 
 def _key_of(line: Line) -> str:
@@ -186,10 +182,8 @@ def plan_for(units: Iterable[Unit], *, seed: int, faults: str, home: str = HOME)
         for step in unit
     }
 
-    def named(resource: str) -> tuple[Thing, ...]:
-        return tuple(
-            sorted(Thing(target, team) for kind, target, team in things if kind == resource and target)
-        )
+    def named(resource: str) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted((target, team) for kind, target, team in things if kind == resource and target))
 
     teams = tuple(sorted({team for _, _, team in things} - {home}))
     return Plan(seed=seed, faults=faults, teams=teams, webhooks=named("webhooks"), journeys=named("journeys"))

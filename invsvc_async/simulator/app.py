@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.simulator import replies
 from invsvc_async.simulator.auth import Caller, Credential, Refusal
 from invsvc_async.simulator.calls import Answer, Call, error_body
-from invsvc_async.simulator.faults import TRUTHFUL, Faults, Step, digits, parse_step
+from invsvc_async.simulator.faults import TRUTHFUL, Faults, Step, check_seconds, digits, parse_step
 from invsvc_async.simulator.json_records import read_json
 from invsvc_async.simulator.ledger import SENDER, Entry
 from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN, Route
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.simulator.auth import Keyring
     from invsvc_async.simulator.ledger import Ledger
-    from invsvc_async.simulator.state import Clock, State
+    from invsvc_async.simulator.state import Clock
 
 PASS = parse_step("pass")
 IDLE_CLOSE_AFTER = 0.02  # seconds, by default
@@ -61,13 +61,23 @@ class Application:
     """Routes, scripts and the fault plan around the operations."""
 
     def __init__(
-        self, state: State, keyring: Keyring, ledger: Ledger, plan: Callable[[], Faults], *, seed: int
+        self,
+        keyring: Keyring,
+        ledger: Ledger,
+        plan: Callable[[], Faults],
+        *,
+        seed: int,
+        latency: float,
+        at_once: int | None,
     ) -> None:
-        self.latency: float = 0.0
-        self.places: asyncio.Semaphore | None = None
+        check_seconds("latency", latency)
+        if at_once is not None and not (isinstance(at_once, int) and at_once >= 1):
+            raise ValueError(f"at_once must be 1 or more, or None, not {at_once!r}")
+        self.latency = latency
+        self._places = nullcontext() if at_once is None else asyncio.Semaphore(at_once)
         self.on_effect: Callable[[str, Book, Answer], None] | None = None
         self.scripts: dict[str, deque[Step]] = {}
-        self._state, self._keyring, self._ledger, self._plan = state, keyring, ledger, plan
+        self._state, self._keyring, self._ledger, self._plan = keyring.state, keyring, ledger, plan
         self._chance = seeded(seed, "faults")
         self._busy: set[web.RequestHandler] = set()
         self._pending: set[asyncio.Task[Any]] = set()  # Any: late effects and slow exchanges
@@ -100,7 +110,10 @@ class Application:
         protocol = request.protocol
         self._busy.add(protocol)
         exchange = self._note(route, request, raw)
-        ended = partial(self._end, exchange.entry)
+
+        def ended() -> None:
+            exchange.entry.ended_at = self._ledger.steady()
+
         try:
             steps = self.scripts.get(route.operation)
             drawn = None if steps else self._plan().draw(self._chance, route.operation, write=route.write)
@@ -116,9 +129,6 @@ class Application:
         else:
             ended()
         return response
-
-    def _end(self, entry: Entry) -> None:
-        entry.ended_at = self._ledger.steady()
 
     def _note(self, route: Route, request: web.Request, raw: bytes) -> Exchange:
         """Record the arrival, and find out who sent it."""
@@ -151,7 +161,7 @@ class Application:
             exchange.entry.fault = step.words
         if self.latency or step.wait:
             self._await_effect(asyncio.current_task())
-            async with self.places or nullcontext():
+            async with self._places:
                 await asyncio.sleep(self.latency + step.wait)
         if step.effect == "late":
             self._apply_later(step.late, exchange)
@@ -160,7 +170,7 @@ class Application:
                 exchange.call.past = self._state.clock.steady() - (step.number or 0)
             outcome = self._perform(exchange)
             if step.end in TRUTHFUL:
-                return await self._tell(step, request, _true_answer(step, exchange.entry, outcome))
+                return await self._tell(step, request, exchange.entry, outcome)
         if step.end == "hang":
             return replies.Broken(replies.hang(self._released, step.number))
         if step.end in replies.BROKEN:
@@ -182,7 +192,20 @@ class Application:
                 self.on_effect(route.operation, exchange.call.book, answer)
         return answer
 
-    async def _tell(self, step: Step, request: web.Request, whole: web.Response) -> web.StreamResponse:
+    async def _tell(
+        self, step: Step, request: web.Request, entry: Entry, outcome: Answer | Refusal
+    ) -> web.StreamResponse:
+        """Send the answer of the operation."""
+        entry.answered = outcome.status
+        entry.refused = isinstance(outcome, Refusal)
+        body = outcome.body
+        if isinstance(outcome, Answer) and isinstance(body, dict):
+            if step.end == "bare":
+                body = {name: value for name, value in body.items() if name != "data"}
+            elif step.end == "bad item" and body["data"]:
+                first, *rest = body["data"]
+                body = {**body, "data": [{**first, "total": "abc"}, *rest]}
+        whole = replies.answer(outcome.status, body)
         if step.end == "drip":
             return await replies.drip(request, whole)
         if step.end == "slow" and step.number:
@@ -210,20 +233,6 @@ class Application:
         if task is not None:
             self._pending.add(task)
             task.add_done_callback(self._pending.discard)
-
-
-def _true_answer(step: Step, entry: Entry, outcome: Answer | Refusal) -> web.Response:
-    """Return the answer of the operation."""
-    entry.answered = outcome.status
-    entry.refused = isinstance(outcome, Refusal)
-    body = outcome.body
-    if isinstance(outcome, Answer) and isinstance(body, dict):
-        if step.end == "bare":
-            body = {name: value for name, value in body.items() if name != "data"}
-        elif step.end == "bad item" and body["data"]:
-            first, *rest = body["data"]
-            body = {**body, "data": [{**first, "total": "abc"}, *rest]}
-    return replies.answer(outcome.status, body)
 
 
 def _false_answer(step: Step, entry: Entry, clock: Clock) -> web.Response:

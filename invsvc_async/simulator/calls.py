@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from invsvc_async.simulator.auth import RANK, Caller, Refusal, Role
 from invsvc_async.simulator.json_records import is_object
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.json_records import Json, Record
     from invsvc_async.simulator.state import Book, Clock, Shelf, State
     from invsvc_async.simulator.validate import Check, Query
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -69,12 +72,11 @@ class Call:
         """Make the 400 that names every invalid field as ``<field path>: <message>``."""
         return self.refusal(400, "validation_failed", "Validation failed", [*problems])
 
-    def found(self, shelf: Shelf, key: str, what: str) -> Record:
-        """Return the record under *key*, or refuse with 404."""
-        record = self.rows(shelf).get(key)
-        if record is None:
+    def found(self, rows: Mapping[K, V], key: K, what: str) -> V:
+        """Return what is under *key*, or refuse with 404."""
+        if key not in rows:
             raise self.not_found(what)
-        return record
+        return rows[key]
 
     def path_id(self, name: str, pattern: str) -> str:
         """Return an id from the path, or refuse with 400 if it does not match *pattern*."""

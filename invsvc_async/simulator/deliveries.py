@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from invsvc_async.simulator import samples
+from invsvc_async.simulator.faults import check_seconds
 from invsvc_async.simulator.json_records import Json, Record, is_array, is_object, json_text
 from invsvc_async.simulator.state import seeded
 
@@ -77,7 +78,7 @@ class Post:
     """
     Sends deliveries, with one session for all of them.
 
-    *most* bounds memory: only as many of the latest deliveries are kept in `sent`, and if as many automatic
+    *deliveries_kept* bounds memory: only as many of the latest are kept in `sent`, and if as many automatic
     ones are under way, the oldest is given up for a new one.
     """
 
@@ -87,15 +88,19 @@ class Post:
         seed: int,
         plan: Callable[[], Faults],
         *,
-        backoff: float,
-        attempt_timeout: float,
-        most: int | None = None,
+        delivery_backoff: float,
+        delivery_timeout: float,
+        deliveries_kept: int | None,
     ) -> None:
+        check_seconds("delivery_backoff", delivery_backoff)
+        check_seconds("delivery_timeout", delivery_timeout)
+        if deliveries_kept is not None and deliveries_kept < 1:
+            raise ValueError(f"deliveries_kept: {deliveries_kept!r} is not valid. Use at least 1.")
         self.sent: list[Delivery] = []
-        self._most = most
+        self._most = deliveries_kept
         self._state, self._chance, self._plan = state, seeded(seed, "deliveries"), plan
-        self._backoff = backoff
-        self._timeout = aiohttp.ClientTimeout(total=attempt_timeout)
+        self._backoff = delivery_backoff
+        self._timeout = aiohttp.ClientTimeout(total=delivery_timeout)
         self._session: aiohttp.ClientSession | None = None
         self._under_way: dict[asyncio.Task[Delivery], Delivery] = {}  # in the order of their starts
         self._is_stopped = False
@@ -131,11 +136,10 @@ class Post:
         for known_as, hook in book.webhooks.items.items():
             if hook["status"] != "active" or event not in hook["events"]:
                 continue
-            version: Version = book.delivery_versions.get(known_as, "v1")
-            body = body_of(self._state, event, book, version, known_as, resource=resource)
-            secret, headers = book.secrets.get(known_as), book.delivery_headers.get(known_as)
-            delivery = self.prepare(event, body, hook["url"], secret=secret, headers=headers)
-            started.append(self._start(delivery))
+            to = book.receivers[known_as]
+            body = body_of(self._state, event, book, to.version, known_as, resource=resource)
+            sent = self.prepare(event, body, hook["url"], secret=to.secret, headers=to.headers)
+            started.append(self._start(sent))
         return started
 
     def on_effect(self, operation: str, book: Book, answer: Answer) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import secrets
 from contextlib import asynccontextmanager
-from functools import cache, wraps
+from functools import wraps
 from importlib.resources import files
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from invsvc_async.simulator import replies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from ssl import SSLContext
 
     from invsvc_async.simulator.json_records import Json
 
@@ -43,7 +44,11 @@ PATIENCE = 1.0  # s for answers under way when the server stops
 
 
 def mount_page(
-    app: web.Application, path: str, page: tuple[str, str], data: Data, *, is_open: Callable[[], bool]
+    app: web.Application,
+    path: str,
+    page: tuple[str, str],
+    data: Data,
+    is_open: Callable[[], bool] = lambda: True,
 ) -> None:
     """
     Add *page*, named by its package and file, at *path*, and *data* as JSON at ``data`` below it.
@@ -55,22 +60,16 @@ def mount_page(
     async def show(_request: web.Request) -> web.Response:
         nonce = secrets.token_urlsafe(16)
         headers = {**HEADERS, "Content-Security-Policy": POLICY.format(nonce=nonce)}
-        text = _text_of(*page).replace("NONCE", nonce)
+        style = files("invsvc_async.simulator").joinpath("loopback_page.css").read_text(encoding="utf-8")
+        text = files(page[0]).joinpath(page[1]).read_text(encoding="utf-8")
+        text = text.replace("SHARED_STYLE", style).replace("NONCE", nonce)
         return web.Response(text=text, content_type="text/html", headers=headers)
 
     async def read(request: web.Request) -> Json:
         return await data(request.query)
 
-    def opened(handler: Handler) -> Handler:
-        async def open_or_not(request: web.Request) -> web.Response:
-            if is_open():
-                return await handler(request)
-            return replies.answer(404, {"problem": "The page is not enabled."})
-
-        return open_or_not
-
-    app.router.add_get(path, opened(local(show)))
-    app.router.add_get(f"{path}data", opened(local(answering(read, HEADERS))))
+    app.router.add_get(path, local(show, is_open))
+    app.router.add_get(f"{path}data", local(answering(read, HEADERS), is_open))
 
 
 def answering(
@@ -100,34 +99,46 @@ async def serving_page(page: tuple[str, str], data: Data, *, port: int = 0) -> A
     """
     app = web.Application()
     path = f"/{secrets.token_urlsafe(16)}/"
-    mount_page(app, path, page, data, is_open=lambda: True)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=PATIENCE)
+    mount_page(app, path, page, data)
+    async with serving(app, port=port) as root:
+        yield root + path
+
+
+@asynccontextmanager
+async def serving(
+    app: web.Application,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    patience: float = PATIENCE,
+    ssl: SSLContext | None = None,
+) -> AsyncGenerator[str]:
+    """Serve *app* until the block ends; yields the root of its addresses, such as ``http://127.0.0.1:8000``."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=patience)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}{path}"
+        await web.TCPSite(runner, host, port, backlog=4096, ssl_context=ssl).start()
+        scheme, shown = "https" if ssl else "http", f"[{host}]" if ":" in host else host
+        yield f"{scheme}://{shown}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
-
-
-@cache
-def _text_of(package: str, name: str) -> str:
-    style = files("invsvc_async.simulator").joinpath("loopback_page.css").read_text(encoding="utf-8")
-    return files(package).joinpath(name).read_text(encoding="utf-8").replace("SHARED_STYLE", style)
 
 
 # --- who may open it
 
 
-def local(handler: Handler) -> Handler:
+def local(handler: Handler, is_open: Callable[[], bool] = lambda: True) -> Handler:
     """
     Return *handler* behind a check of who sends a request.
 
-    It refuses, with a 403, requests of other machines, and what a page of another site could send.
+    It refuses, with a 403, requests of other machines, and what a page of another site could send.  Until
+    *is_open* returns true, all get a 404.
     """
 
     @wraps(handler)
     async def checked(request: web.Request) -> web.Response:
+        if not is_open():
+            return replies.answer(404, {"problem": "The page is not enabled."})
         if not is_loopback(request.remote):
             return replies.answer(403, {"problem": "This address answers only to this machine."})
         problem = _refusal(request.host, request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site"))

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING
 from invsvc_async.simulator import samples, validate
 from invsvc_async.simulator.calls import Answer, Call
 from invsvc_async.simulator.json_records import Json, Record, json_text
+from invsvc_async.simulator.state import Receiver
 from invsvc_async.simulator.validate import Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Run = Callable[[Call], Answer]
 
 NAME = r"[A-Za-z0-9_-]"
 UUID4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
@@ -30,7 +33,7 @@ class Route:
     operation: str
     method: str
     path: str
-    run: Callable[[Call], Answer]
+    run: Run
     public: bool = False  # needs no credential
     named_only: bool = False  # the specification mentions it without describing it
 
@@ -48,11 +51,9 @@ def routes() -> list[tuple[str, str, str]]:
     return [(each.operation, each.method, each.path) for each in BY_OPERATION.values() if not each.named_only]
 
 
-def _route(
-    operation: str, method: str, path: str, *, public: bool = False, named_only: bool = False
-) -> Callable[[Callable[[Call], Answer]], Callable[[Call], Answer]]:
-    def add(run: Callable[[Call], Answer]) -> Callable[[Call], Answer]:
-        BY_OPERATION[operation] = Route(operation, method, path, run, public, named_only)
+def _route(operation: str, method: str, path: str, **more: bool) -> Callable[[Run], Run]:
+    def add(run: Run) -> Run:
+        BY_OPERATION[operation] = Route(operation, method, path, run, **more)
         return run
 
     return add
@@ -66,7 +67,7 @@ def update_journey(call: Call) -> Answer:
     """Change the draft fields of a journey.  A null for a field that is never null is ignored."""
     call.require_role("admin")
     body = call.checked(validate.JOURNEY_UPDATE)
-    journey = call.found(call.book.journeys, call.path["id"], "Journey")
+    journey = call.found(call.rows(call.book.journeys), call.path["id"], "Journey")
     if journey["status"] == "archived":
         raise call.refusal(409, "resource_conflict", "An archived journey cannot be changed")
     changes = {name: value for name, value in body.items() if value is not None or name == "description"}
@@ -80,7 +81,7 @@ def journey(call: Call) -> Answer:
     """Show a journey, as `journey_reads` says.  The specification does not list this read."""
     if call.state.journey_reads == "off":
         raise call.not_found("Route")
-    record = call.found(call.book.journeys, call.path["id"], "Journey")
+    record = call.found(call.rows(call.book.journeys), call.path["id"], "Journey")
     if call.state.journey_reads == "published" and record["status"] != "draft":
         record = call.book.published.get(record["id"], record)
     return call.success(record)
@@ -179,16 +180,15 @@ def _part(call: Call, rows: list[Record], key: str, limit: int) -> tuple[list[Re
 @_route("invoices.download_status", "GET", "/invoices/download/status/{request_id}")
 def download_status(call: Call) -> Answer:
     """Show a download request of the tax authority."""
-    return call.success(call.found(call.book.downloads, call.path["request_id"], "Download request"))
+    return call.success(
+        call.found(call.rows(call.book.downloads), call.path["request_id"], "Download request")
+    )
 
 
 @_route("invoices.download_package", "GET", "/invoices/download/package/{package_id}", named_only=True)
 def download_package(call: Call) -> Answer:
     """Return the bytes of a package, without an envelope."""
-    package = call.book.packages.get(call.path["package_id"])
-    if package is None:
-        raise call.not_found("Package")
-    return Answer(package)
+    return Answer(call.found(call.book.packages, call.path["package_id"], "Package"))
 
 
 @_route("invoices.income_batch", "POST", "/invoices/income/batch", named_only=True)
@@ -210,9 +210,7 @@ def retention_files(call: Call) -> Answer:
     query = Query(call.query)
     wanted = query.choice("file_type", "pdf", "xml")
     call.check_query(query)
-    files = call.book.retentions.get(call.path["id"])
-    if files is None:
-        raise call.not_found("Retention")
+    files = call.found(call.book.retentions, call.path["id"], "Retention")
     shown = [file for file in files if wanted is None or file["filename"].endswith(f".{wanted}")]
     return call.success(shown)
 
@@ -258,9 +256,7 @@ def dbtable_tables(call: Call) -> Answer:
     """List the tables and fields of one base."""
     team, base = call.path_id("id", rf"{NAME}{{1,128}}"), call.path_id("baseId", rf"{NAME}{{1,128}}")
     call.require_person(team)
-    tables = call.state.bases.get((team, base))
-    if tables is None:
-        raise call.not_found("Base")
+    tables = call.found(call.state.bases, (team, base), "Base")
     return call.success({**_listing(call, tables, 100), "effect_scope": "team_provider_connection"})
 
 
@@ -273,7 +269,7 @@ def _listing(call: Call, rows: list[Record], limit: int) -> dict[str, Json]:
 @_route("users.get", "GET", "/users/{id}")
 def user(call: Call) -> Answer:
     """Show a user of the selected team."""
-    record = call.found(call.state.users, call.path["id"], "User")
+    record = call.found(call.rows(call.state.users), call.path["id"], "User")
     if call.caller.team not in record["teams"]:
         raise call.not_found("User")
     return call.success(record, "User found")
@@ -300,17 +296,14 @@ def payment_link(call: Call) -> Answer:
     """Show a reusable payment link to a caller with authority over payments."""
     link_id = call.path_id("linkId", rf"plink{NAME}{{1,155}}")
     call.require_role("viewer", "payments")
-    return call.success(call.found(call.book.links, link_id, "Payment link"))
+    return call.success(call.found(call.rows(call.book.links), link_id, "Payment link"))
 
 
 @_route("payments.reminder_operation", "GET", "/payments/{paymentId}/reminder-operations/{operationId}")
 def reminder_operation(call: Call) -> Answer:
     """Show a payment reminder operation.  Reading it again settles an uncertain result."""
     payment, operation = call.path_id("paymentId", rf"{NAME}{{1,160}}"), call.path_id("operationId", UUID4)
-    record = call.book.reminders.get((payment, operation))
-    if record is None:
-        raise call.not_found("Reminder operation")
-    return call.success(record)
+    return call.success(call.found(call.book.reminders, (payment, operation), "Reminder operation"))
 
 
 @_route("sheets.save_mapping", "PUT", "/sheets/mapping")
@@ -318,7 +311,7 @@ def save_mapping(call: Call) -> Answer:
     """Save the import mapping of the spreadsheet, which pauses its connection."""
     call.require_role("editor", "payments")
     body = call.checked(validate.MAPPING)
-    connection = call.found(call.book.sheets, "connection", "Spreadsheet connection")
+    connection = call.found(call.rows(call.book.sheets), "connection", "Spreadsheet connection")
     mapping = {**connection["mapping"], "fields": body["fields"]}
     changes = {"mapping": mapping, "enabled": False, "last_activity_at": call.state.clock.now_ms()}
     connection = call.book.sheets.change("connection", changes)
@@ -350,7 +343,7 @@ def webhooks(call: Call) -> Answer:
 @_route("webhooks.get", "GET", "/webhooks/{id}")
 def webhook(call: Call) -> Answer:
     """Show one webhook, without its secret."""
-    return call.success(call.found(call.book.webhooks, call.path["id"], "Webhook"))
+    return call.success(call.found(call.rows(call.book.webhooks), call.path["id"], "Webhook"))
 
 
 @_route("webhooks.create", "POST", "/webhooks")
@@ -361,7 +354,8 @@ def create_webhook(call: Call) -> Answer:
     made = {"owner": call.caller.credential.user, "created_at": state.clock.now_ms()}
     hook = Record({"id": state.new_id("wh_"), "status": "active", **fields, **made})
     call.book.webhooks.put(hook.id, hook)
-    secret = call.book.secrets[hook.id] = state.new_id("whsec_")
+    secret = state.new_id("whsec_")
+    call.book.receivers[hook.id] = Receiver(secret)
     message = "Webhook created. Store the secret now: it is not shown again."
     return call.success({**hook, "secret": secret}, message, status=201, target=hook.id)
 
@@ -370,7 +364,7 @@ def create_webhook(call: Call) -> Answer:
 def update_webhook(call: Call) -> Answer:
     """Change fields of a webhook.  The specification leaves the answer open; this one shows the webhook."""
     body = call.checked(validate.WEBHOOK_UPDATE)
-    hook = call.found(call.book.webhooks, call.path["id"], "Webhook")
+    hook = call.found(call.rows(call.book.webhooks), call.path["id"], "Webhook")
     changes = {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
     hook = call.book.webhooks.change(hook.id, changes)
     return call.success(hook, "Webhook updated", target=hook.id)
@@ -379,7 +373,7 @@ def update_webhook(call: Call) -> Answer:
 @_route("webhooks.delete", "DELETE", "/webhooks/{id}")
 def delete_webhook(call: Call) -> Answer:
     """Remove a webhook.  The answer has neither payload nor timestamp."""
-    hook = call.found(call.book.webhooks, call.path["id"], "Webhook")
+    hook = call.found(call.rows(call.book.webhooks), call.path["id"], "Webhook")
     call.book.webhooks.remove(hook.id)
     return Answer({"success": True, "message": "Webhook deleted"}, target=hook.id)
 

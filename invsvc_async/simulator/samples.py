@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import base64
 import io
-import uuid
 import zipfile
 from decimal import Decimal
-from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -26,15 +24,10 @@ if TYPE_CHECKING:
 DAY = 86_400_000  # ms
 COMPANIES = ("Aceros del Norte", "Café Horizonte", "Luz y Sombra", "Mar Adentro", "Tejidos Alba")
 TAX_LETTERS = "ABCDEFGHJKLMNPRSTUVWXYZ"
+FORMS: dict[str, dict[str, Json]] = read_json(
+    files("invsvc_async.simulator").joinpath("samples.json").read_bytes()
+)
 AWKWARD = (Decimal("1234567890.123456789"), Decimal("0.1"), Decimal("10.00"), Decimal("0.000001"))
-
-
-@cache
-def _forms() -> dict[str, dict[str, Json]]:
-    forms: dict[str, dict[str, Json]] = read_json(
-        files("invsvc_async.simulator").joinpath("samples.json").read_bytes()
-    )
-    return forms
 
 
 def sample(
@@ -46,7 +39,7 @@ def sample(
 ) -> Record:
     """Make a record as in ``samples.json``, of the team and mode of *book*, with *own* and then *fields*."""
     own |= {} if book is None else {"livemode": book.livemode, "team": book.team}
-    now, found = state.clock.now_ms(), {**_forms()[kind], **own}
+    now, found = state.clock.now_ms(), {**FORMS[kind], **own}
     for name, value in found.items():
         match value.split() if isinstance(value, str) and name not in own else ():
             case ["@id", prefix]:
@@ -161,13 +154,6 @@ def new_link(state: State, book: Book, fields: Mapping[str, Json]) -> Record:
         short_url=f"https://p.example/{link_id[-6:]}",
         automations=[{"type": "invoice", "from": "payment_link", "ref": link_id, "action": "create"}],
     )
-
-
-def new_download(state: State, fields: Mapping[str, Json]) -> Record:
-    """Make a completed download request of one package."""
-    request = str(uuid.UUID(int=state.random.getrandbits(128), version=4))
-    packages = [{"id": state.new_id("pkg_"), "index": 1}]
-    return sample(state, "download", fields=fields, request_id=request, packages=packages)
 
 
 def new_package(name: str) -> bytes:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from invsvc_async.simulator import samples
 from invsvc_async.simulator.json_records import Json, Record
 from invsvc_async.simulator.ledger import Entry
+from invsvc_async.simulator.state import Receiver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,12 +83,12 @@ class Seeding:
         hook = {"id": self._state.new_id("wh_"), "url": url, "events": list(events), "status": status, **told}
         made = {"owner": "usr_1", "created_at": self._state.clock.now_ms() - samples.DAY}
         record = book.webhooks.seed(Record(hook | made | fields))
-        book.secrets[record.id] = secret or self._state.new_id("whsec_")
+        book.receivers[record.id] = Receiver(secret or self._state.new_id("whsec_"))
         return record
 
     def secret_of(self, webhook_id: str, *, team: str | None = None, livemode: bool = True) -> str:
         """Return the secret of a webhook, which only a create shows."""
-        return self.book(team=team, livemode=livemode).secrets[webhook_id]
+        return self.book(team=team, livemode=livemode).receivers[webhook_id].secret
 
     def seed_journey(
         self,
@@ -118,10 +119,12 @@ class Seeding:
     def seed_download(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
         """Make a download request, by default completed, and its packages."""
         book = self.book(team=team, livemode=livemode)
-        download = samples.new_download(self._state, fields)
-        book.packages.update(
-            {package["id"]: samples.new_package(package["id"]) for package in download["packages"]}
-        )
+        request = self._state.new_folio().lower()
+        packages = [{"id": self._state.new_id("pkg_"), "index": 1}]
+        made = {"request_id": request, "packages": packages, **fields}
+        download = samples.sample(self._state, "download", fields=made)
+        for package in download["packages"]:
+            book.packages[package["id"]] = samples.new_package(package["id"])
         return book.downloads.seed(download, "request_id")
 
     def seed_retention(

@@ -6,10 +6,9 @@ By default it listens only on the loopback interface.  It imports nothing of the
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, Self, get_args
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
 
@@ -17,28 +16,23 @@ from invsvc_async.simulator import inspector
 from invsvc_async.simulator.app import Application
 from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
 from invsvc_async.simulator.deliveries import ATTEMPTS, Post, body_of, changed
-from invsvc_async.simulator.faults import Faults, check_seconds, parse_for
+from invsvc_async.simulator.faults import Faults, parse_for
 from invsvc_async.simulator.ledger import Ledger
+from invsvc_async.simulator.loopback_page import serving
 from invsvc_async.simulator.operations import BY_OPERATION
 from invsvc_async.simulator.seed_methods import Seeding, seed_all
 from invsvc_async.simulator.state import Clock, State
 from invsvc_async.simulator.validate import EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
     from ssl import SSLContext
 
     from invsvc_async.simulator.deliveries import Delivery
     from invsvc_async.simulator.faults import Step
     from invsvc_async.simulator.json_records import Json
-    from invsvc_async.simulator.state import Version
+    from invsvc_async.simulator.state import JourneyReads, Version
 
-JourneyReads = Literal["draft", "published", "off"]
-_AS_IT_IS = "limit order_by order created_after created_before client_id client_tax_id page"
-NAMES: Mapping[str, str] = MappingProxyType(
-    {name: name for name in _AS_IT_IS.split()}
-    | {"cursor": "next", "dbtable_limit": "limit", "dbtable_state": "state"}
-)
 MAX_BODY = 32 * 1024 * 1024  # bytes of a request
 PATIENCE = 0.2  # seconds that running exchanges get at the end
 
@@ -91,29 +85,36 @@ class Simulator(Seeding):
         ssl: SSLContext | None = None,
         clock: Clock | None = None,
     ) -> None:
-        check_seconds("latency", latency)
-        check_seconds("delivery_backoff", delivery_backoff)
-        check_seconds("delivery_timeout", delivery_timeout)
-        _check_choices(names or (), at_once, journey_reads, deliveries_kept)
-        clock = clock or Clock()
+        self.clock: Clock = clock or Clock()
+        """The service's clock.  Set its `offset`, in seconds, to make it wrong."""
         self.base_url: str = ""
         self.faults: Faults = faults or Faults.none()
         """The current plan; assign another one to start or end an outage."""
-        self.ledger: Ledger = Ledger(clock.steady)
+        self.ledger: Ledger = Ledger(self.clock.steady)
         self.team: str = "team_1"
-        names = {**NAMES, **(names or {})}
-        self._state = State(seed=seed, names=names, journey_reads=journey_reads, clock=clock)
+        self._state = State(seed=seed, names=names or {}, journey_reads=journey_reads, clock=self.clock)
         self._keyring = Keyring(self._state)
-        self._app = Application(self._state, self._keyring, self.ledger, lambda: self.faults, seed=seed)
-        self._app.latency = latency
+        self._app = Application(
+            self._keyring, self.ledger, lambda: self.faults, seed=seed, latency=latency, at_once=at_once
+        )
         self.scripts: Mapping[str, Iterable[Step]] = self._app.scripts
         """The steps that wait for their arrivals, by operation."""
-        timing = {"backoff": delivery_backoff, "attempt_timeout": delivery_timeout}
-        self._post = Post(self._state, seed, lambda: self.faults, most=deliveries_kept, **timing)
+        timing = {"delivery_backoff": delivery_backoff, "delivery_timeout": delivery_timeout}
+        self._post = Post(self._state, seed, lambda: self.faults, deliveries_kept=deliveries_kept, **timing)
+        self.deliveries: list[Delivery] = self._post.sent
+        """
+        All deliveries so far, in the order in which they were first sent.
+
+        Without ``deliver=True``, events are sent only when `deliver` or `emit` is called.
+        """
+        self.settled: Callable[[], Coroutine[Any, Any, None]] = self._app.settled
+        """Wait until no effect is pending, neither a late one nor that of a slow exchange."""
+        self.delivered: Callable[[], Coroutine[Any, Any, None]] = self._post.settled
+        """Wait until every automatic delivery has ended."""
         if deliver:
             self._app.on_effect = self._post.on_effect
-        self._at_once, self._host, self._port, self._admin, self._ssl = at_once, host, port, admin, ssl
-        self._runner: web.AppRunner | None = None
+        self._host, self._port, self._admin, self._ssl = host, port, admin, ssl
+        self._running = AsyncExitStack()
         self._is_inspected = inspect
         seed_all(self, self._state)
         self.api_key: str = self.issue_key()
@@ -122,26 +123,21 @@ class Simulator(Seeding):
         self.person_token: str = self.issue_person_token()
 
     async def __aenter__(self) -> Self:
-        if self._at_once is not None:
-            self._app.places = asyncio.Semaphore(self._at_once)
         app = web.Application(client_max_size=MAX_BODY)
         if self._admin:
             inspector.mount_admin(app, self)
         inspector.mount(app, self, is_open=lambda: self._is_inspected)
         self._app.mount(app)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=PATIENCE)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port, backlog=4096, ssl_context=self._ssl).start()
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        scheme = "http" if self._ssl is None else "https"
-        self.base_url = f"{scheme}://{host}:{self._runner.addresses[0][1]}/v2"
+        root = await self._running.enter_async_context(
+            serving(app, host=self._host, port=self._port, patience=PATIENCE, ssl=self._ssl)
+        )
+        self._running.push_async_callback(self._post.stop)
+        self._running.push_async_callback(self._app.stop)
+        self.base_url = f"{root}/v2"
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        await self._app.stop()
-        await self._post.stop()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._running.aclose()
 
     # Faults and deliveries
 
@@ -159,15 +155,6 @@ class Simulator(Seeding):
             raise ValueError(f"unknown operation {operation!r}; expected one of {known}")
         parsed = [parse_for(operation, words, write=route.write) for words in steps]
         self._app.scripts.setdefault(operation, deque()).extend(parsed)
-
-    @property
-    def deliveries(self) -> list[Delivery]:
-        """
-        All deliveries so far, in the order in which they were first sent.
-
-        Without ``deliver=True``, events are sent only when `deliver` or `emit` is called.
-        """
-        return self._post.sent
 
     async def deliver(  # noqa: PLR0913 - each is a setting of its own
         self,
@@ -228,25 +215,20 @@ class Simulator(Seeding):
         livemode: bool = True,
     ) -> list[Delivery]:
         """Deliver *event* to every active webhook that subscribes to it, and wait for the last attempt."""
-        return [
-            await task for task in self._post.emit(event, self.book(team=team, livemode=livemode), resource)
-        ]
+        book = self.book(team=team, livemode=livemode)
+        return [await task for task in self._post.emit(event, book, resource)]
 
     def emit_soon(self, event: str, *, team: str = "team_1", livemode: bool = True) -> None:
         """Start what ``emit`` does; ``delivered`` waits for its end."""
         self._post.emit(event, self.book(team=team, livemode=livemode))
 
-    async def delivered(self) -> None:
-        """Wait until every automatic delivery has ended."""
-        await self._post.settled()
-
     def set_delivery_headers(self, webhook_id: str, headers: Mapping[str, str]) -> None:
         """Set custom headers of a webhook's resource events.  The API cannot set them."""
-        self._state.book_of(webhook_id).delivery_headers[webhook_id] = dict(headers)
+        self._state.receiver(webhook_id).headers = dict(headers)
 
     def set_delivery_version(self, webhook_id: str, version: Version) -> None:
         """Set the payload version of a webhook.  Its record does not show it; the default is "v1"."""
-        self._state.book_of(webhook_id).delivery_versions[webhook_id] = version
+        self._state.receiver(webhook_id).version = version
 
     # What happened
 
@@ -267,11 +249,6 @@ class Simulator(Seeding):
         found = {"admin_url": f"{_root(self.base_url)}/_simulator/"} if self._admin else {}
         return found | {"inspect_url": self.inspect_url} if self._is_inspected else found
 
-    @property
-    def clock(self) -> Clock:
-        """The service's clock.  Set its `offset`, in seconds, to make it wrong."""
-        return self._state.clock
-
     def arrivals(self, operation: str | None = None) -> int:
         """Return how many requests of *operation*, or of all, reached the service completely."""
         return self.ledger.arrivals(operation)
@@ -279,10 +256,6 @@ class Simulator(Seeding):
     async def arrived(self, operation: str, n: int = 1) -> None:
         """Wait until *n* requests of *operation* have arrived since the start."""
         await self.ledger.arrived(operation, n)
-
-    async def settled(self) -> None:
-        """Wait until no effect is pending, neither a late one nor that of a slow exchange."""
-        await self._app.settled()
 
     # Credentials
 
@@ -321,16 +294,3 @@ class Simulator(Seeding):
 def _root(base_url: str) -> str:
     root = base_url.removesuffix("/v2")
     return root.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-
-
-def _check_choices(
-    names: Iterable[str], at_once: int | None, journey_reads: str, deliveries_kept: int | None
-) -> None:
-    if unknown := set(names) - set(NAMES):
-        raise ValueError(f"names: {', '.join(sorted(unknown))} is not among {', '.join(sorted(NAMES))}")
-    if at_once is not None and not (isinstance(at_once, int) and at_once >= 1):
-        raise ValueError(f"at_once must be 1 or more, or None, not {at_once!r}")
-    if journey_reads not in (readings := get_args(JourneyReads)):
-        raise ValueError(f"journey_reads must be one of {', '.join(readings)}, not {journey_reads!r}")
-    if deliveries_kept is not None and deliveries_kept < 1:
-        raise ValueError(f"deliveries_kept: {deliveries_kept!r} is not valid. Use at least 1.")

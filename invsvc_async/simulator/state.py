@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from invsvc_async.simulator.json_records import Record
 
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.json_records import Json
 
 Version = Literal["v1", "v1.1", "v2"]
+JourneyReads = Literal["draft", "published", "off"]
+_AS_IT_IS = "limit order_by order created_after created_before client_id client_tax_id page"
+NAMES: Mapping[str, str] = {name: name for name in _AS_IT_IS.split()} | {
+    "cursor": "next",
+    "dbtable_limit": "limit",
+    "dbtable_state": "state",
+}
 PAST_KEPT = 60.0  # seconds for which past states are kept for stale reads
 
 
@@ -97,6 +104,15 @@ class Shelf:
         self._undo.append((now, key, self.items.get(key)))
 
 
+@dataclass(slots=True)
+class Receiver:
+    """What deliveries to one webhook have.  The `Webhook` resource does not show it."""
+
+    secret: str
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    version: Version = "v1"
+
+
 class Book:
     """Everything that one team has in one data mode."""
 
@@ -110,9 +126,7 @@ class Book:
         self.links: Shelf = Shelf(steady)
         self.sheets: Shelf = Shelf(steady)
         self.published: dict[str, Record] = {}
-        self.secrets: dict[str, str] = {}
-        self.delivery_headers: dict[str, dict[str, str]] = {}
-        self.delivery_versions: dict[str, Version] = {}
+        self.receivers: dict[str, Receiver] = {}  # by the id of the webhook
         self.packages: dict[str, bytes] = {}
         self.retentions: dict[str, list[Record]] = {}
         self.reminders: dict[tuple[str, str], Record] = {}
@@ -132,9 +146,15 @@ class Account:
 class State:
     """The whole state of the service, in memory."""
 
-    def __init__(self, *, seed: int, names: Mapping[str, str], journey_reads: str, clock: Clock) -> None:
+    def __init__(
+        self, *, seed: int, names: Mapping[str, str], journey_reads: JourneyReads, clock: Clock
+    ) -> None:
+        if unknown := set(names) - set(NAMES):
+            raise ValueError(f"names: {', '.join(sorted(unknown))} is not among {', '.join(sorted(NAMES))}")
+        if journey_reads not in (readings := get_args(JourneyReads)):
+            raise ValueError(f"journey_reads must be one of {', '.join(readings)}, not {journey_reads!r}")
         self.clock = clock
-        self.names: dict[str, str] = dict(names)
+        self.names: dict[str, str] = {**NAMES, **names}
         self.journey_reads = journey_reads
         self.random: random.Random = seeded(seed, "state")
         self.teams: Shelf = Shelf(self.clock.steady)
@@ -151,11 +171,11 @@ class State:
             self._books[key] = Book(team, self.clock.steady, livemode=livemode)
         return self._books[key]
 
-    def book_of(self, webhook_id: str) -> Book:
-        """Return the book that has a webhook."""
+    def receiver(self, webhook_id: str) -> Receiver:
+        """Return what deliveries to a webhook have."""
         for book in self._books.values():
             if webhook_id in book.webhooks.items:
-                return book
+                return book.receivers[webhook_id]
         raise ValueError(f"no webhook {webhook_id!r}")
 
     def new_id(self, prefix: str) -> str:

@@ -215,23 +215,20 @@ class Query:
         return default
 
     def instant(self, name: str) -> int | None:
-        """Read seconds, milliseconds or an ISO 8601 date as epoch milliseconds."""
+        """
+        Read seconds, milliseconds or an ISO 8601 date as epoch milliseconds.
+
+        Numbers below 10^11 are seconds (that is until the year 5138).
+        """
         value = self._values.get(name)
         if value is None:
             return None
         try:
-            return epoch_ms(value)
+            if re.fullmatch(r"-?[0-9]{1,16}", value):
+                count = int(value)
+                return count if abs(count) >= 10**11 else count * 1000
+            moment = datetime.fromisoformat(value)
+            return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
         except ValueError:
             self.problems.append(f"{name}: must be seconds, milliseconds or an ISO 8601 date")
             return None
-
-
-def epoch_ms(value: str) -> int:
-    """Convert one of the three formats.  Numbers below 10^11 are seconds (that is until the year 5138)."""
-    if re.fullmatch(r"-?[0-9]{1,16}", value):
-        count = int(value)
-        return count if abs(count) >= 10**11 else count * 1000
-    moment = datetime.fromisoformat(value)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)

@@ -118,7 +118,7 @@ def test_command_that_is_not_there(capsys):
 def test_reports_that_are_read():
     """The last line of a key counts, either spelling of a verdict will do, and noise is passed over."""
     work = tasks(made_up(4, 1), home="team_1")
-    keys = [task.key for task in work]
+    keys = [line["key"] for line, _ in work]
     out = [
         b"Starting\n",
         json.dumps({"key": keys[0], "verdict": "unknown"}).encode(),
@@ -139,7 +139,7 @@ def test_reports_that_are_read():
 def test_id_that_is_reported():
     """The id of what a create made is read where the report says applied, and of no other write."""
     work = tasks(made_up(2, 1), home="team_1")
-    out = [json.dumps({"key": task.key, "verdict": "applied", "id": "wh_1"}).encode() for task in work]
+    out = [json.dumps({"key": line["key"], "verdict": "applied", "id": "wh_1"}).encode() for line, _ in work]
 
     reports, _ = read_reports(out, work)
 
@@ -148,7 +148,7 @@ def test_id_that_is_reported():
 
 def test_writes_that_are_handed_out():
     """Two lines touch the same thing only where one is after the other, and each line is whole by itself."""
-    lines = [task.line for task in tasks(made_up(100, 1), home="team_1")]
+    lines = [line for line, _ in tasks(made_up(100, 1), home="team_1")]
     seen, last = {}, {}
     for line in lines:
         thing = line["path"] if line["method"] != "POST" else line["body"]["url"].lower().replace(":443", "")

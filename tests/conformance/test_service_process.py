@@ -3,11 +3,11 @@
 import aiohttp
 import pytest
 
-from invsvc_async.conformance.service_process import Plan, Thing, embedded
+from invsvc_async.conformance.service_process import Plan, embedded
 
 pytestmark = pytest.mark.one_python
 
-PLAN = Plan(seed=1, faults="none", teams=("team_x",), journeys=(Thing("jrn_mine", "team_x"),))
+PLAN = Plan(seed=1, faults="none", teams=("team_x",), journeys=(("jrn_mine", "team_x"),))
 
 
 async def update(service, name):

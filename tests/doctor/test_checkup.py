@@ -313,7 +313,8 @@ async def test_clock_that_is_wrong(service):
     found = await examined(service)
 
     low, _, high, *_ = answer(found, "the service's clock").answer.split()
-    assert float(low) <= 3600.0 <= float(high) + 0.002
+    slack = 0.1  # s by which the machine may set its clock meanwhile
+    assert float(low) - slack <= 3600.0 <= float(high) + slack
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ async def test_no_more_than_the_last_arrivals(inspected, service):
 async def test_no_credentials(inspected, service):
     """Neither the page nor its data has a token or a webhook's secret."""
     await inspected("POST", "/webhooks", json=HOOK)
-    (secret,) = service.book(team="team_1").secrets.values()
+    (secret,) = (each.secret for each in service.book().receivers.values())
     async with inspected.session.get(service.inspect_url) as response:
         page = await response.text()
     text = page + json.dumps(await inspected.data())

@@ -12,15 +12,15 @@ import pytest
 from aiohttp import web
 
 from invsvc_async.simulator import Simulator
-from invsvc_async.simulator.serve import serve
 
 from .conftest import HOOK, Caller, plain_session
 
 pytestmark = pytest.mark.one_python
 
 
-async def test_command_line_until_a_signal():
-    """One line of JSON has the address; SIGTERM ends the process with 0."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_command_line_until_a_signal(number):
+    """One line of JSON has the address; a signal ends the process with 0, and closes its connections."""
     options = ("--json", "--seed", "3", "--faults", "rate=1,kinds=503", "--admin")
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "invsvc_async.cli", "serve", *options, stdout=asyncio.subprocess.PIPE
@@ -30,24 +30,12 @@ async def test_command_line_until_a_signal():
         headers = {"Authorization": f"Bearer {about['api_key']}"}
         async with session.get(f"{about['base_url']}/webhooks", headers=headers) as response:
             assert response.status == 503
-        program.send_signal(signal.SIGTERM)
+        assert about["teams"] == ["team_1", "team_2", "team_3"]
+        program.send_signal(number)
         assert await program.wait() == 0
-    program._transport.close()
-
-
-async def test_serving_from_a_program():
-    """`serve` announces its address, and ends at SIGINT with its connections closed."""
-    lines: asyncio.Queue[str] = asyncio.Queue()
-    running = asyncio.create_task(serve(Simulator(), announce=lines.put_nowait))
-    about = json.loads(await lines.get())
-    assert about["teams"] == ["team_1", "team_2", "team_3"]
-    async with plain_session() as session:
-        async with session.get(f"{about['base_url']}/webhooks/health") as response:
-            assert response.status == 200
-        signal.raise_signal(signal.SIGINT)
-        await asyncio.wait_for(running, 30)
         with pytest.raises(aiohttp.ClientConnectorError):
             await session.get(f"{about['base_url']}/webhooks/health")
+    program._transport.close()
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,10 @@ class Listener:
 
     async def emit(self, event: events.Event) -> None:
         """Print an event and forward it."""
-        self._print(event)
+        family = event.version if isinstance(event, events.ResourceEvent) else "signed"
+        cells = (_now(), event.type, family, event.id or "", "test" if event.is_test else "")
+        tell(_record(event), "\t".join(cells).rstrip(), json_=self.as_json)
+        sys.stdout.flush()
         if self.forward is not None:
             await _post(self.forward, event.raw, self.headers_for(event))
 
@@ -145,12 +148,6 @@ class Listener:
             headers["X-Service-Signature"] = signature_of(event.raw, keys_of(self.secrets)[0])
         return headers
 
-    def _print(self, event: events.Event) -> None:
-        family = event.version if isinstance(event, events.ResourceEvent) else "signed"
-        cells = (_now(), event.type, family, event.id or "", "test" if event.is_test else "")
-        tell(_record(event), "\t".join(cells).rstrip(), json_=self.as_json)
-        sys.stdout.flush()
-
 
 @asynccontextmanager
 async def listening(
@@ -158,6 +155,8 @@ async def listening(
 ) -> AsyncGenerator[str]:
     """Receive deliveries on *host* and *port* (0: any free port) at any path; yields the URL."""
     from aiohttp import web
+
+    from invsvc_async.simulator.loopback_page import serving
 
     receiver = events.Receiver(
         secrets=listener.secrets, shared_header=listener.shared_header, accept_unsigned=accept_unsigned
@@ -174,15 +173,8 @@ async def listening(
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", respond)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    async with receiver:
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-            chosen = runner.addresses[0][1]
-            yield f"http://{f'[{host}]' if ':' in host else host}:{chosen}/"
-        finally:
-            await runner.cleanup()
+    async with receiver, serving(app, host=host, port=port) as root:
+        yield f"{root}/"
 
 
 async def replayed(listener: Listener, path: Path, content: bytes) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,6 +15,7 @@ import typer
 from invsvc_async.cli.commands.trigger import Credentials, PayloadVersion
 from invsvc_async.cli.options import FaultPlan, Port, check_url, fault_plan, number, option
 from invsvc_async.cli.output import note
+from invsvc_async.cli.signals import handled
 
 if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
@@ -100,29 +102,23 @@ async def serve(
 
 
 async def _serve(service: Simulator, every: float | None, missing: list[str], *, as_json: bool) -> None:
-    from invsvc_async.simulator.serve import about, serve
-
-    def announce(line: str) -> None:
-        if missing:
-            note(f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries")
-        typer.echo(line if as_json else _shown(about(service)))
-
-    delivering = None if every is None else asyncio.create_task(_deliver(service, every))
-    try:
-        await serve(service, announce=announce)
-    finally:
-        if delivering is not None:
-            delivering.cancel()
-            with suppress(asyncio.CancelledError):
-                await delivering
-
-
-async def _deliver(service: Simulator, every: float) -> None:
+    from invsvc_async.simulator.inspector import plan_text
     from invsvc_async.simulator.validate import EVENTS
 
-    for event in itertools.cycle(EVENTS):
-        await asyncio.sleep(every)
-        service.emit_soon(event)
+    stopped = asyncio.Event()
+    with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
+        async with service:
+            if missing:
+                note(f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries")
+            names = ("base_url", "api_key", "test_key", "oauth_token", "person_token", "teams")
+            facts = {name: getattr(service, name) for name in names} | {"faults": plan_text(service.faults)}
+            facts |= service.pages
+            typer.echo(json.dumps(facts) if as_json else _shown(facts))
+            for event in itertools.cycle(EVENTS):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stopped.wait(), every)
+                    break
+                service.emit_soon(event)
 
 
 def _shown(facts: dict[str, str | list[str]]) -> str:
