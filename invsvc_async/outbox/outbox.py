@@ -23,6 +23,7 @@ from invsvc_async.durable.entry import State
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.leases import Leases, Sign
 from invsvc_async.durable.results import Consumer
+from invsvc_async.durable.store import database_at
 from invsvc_async.errors import (
     ConfigurationError,
     DeadlineExceededError,
@@ -34,8 +35,10 @@ from invsvc_async.errors import (
 from invsvc_async.outbox.caller_connections import run_now
 from invsvc_async.outbox.dispatch import dispatch
 from invsvc_async.outbox.entries import NewWrite
-from invsvc_async.outbox.places import outbox_at
+from invsvc_async.outbox.postgres import PostgresOutbox
+from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.storage.address import check_path, is_postgres
 from invsvc_async.writes.new_intent import new_tag
 from invsvc_async.writes.write import Write, take_over, value_of
 
@@ -48,9 +51,10 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.outbox.entries import OutboxEntries
     from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Outbox"]
+__all__ = ["Outbox", "outbox_at"]
 
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.outbox")
@@ -531,6 +535,20 @@ class Outbox:
             raise InvalidRequestError(f"older_than: must be 0 or more seconds, not {older_than!r}")
         before = time.time_ns() // 1_000_000 - round(1000 * older_than)
         return await self._store.prune(before, unacknowledged=unacknowledged)
+
+
+def outbox_at(
+    path: str | Path, session: ClientState, *, same_mode: bool = False, **how: bool
+) -> OutboxEntries:
+    """Return the entries of *session* at *path*, not open yet. The settings are those of ``Outbox.open``."""
+    if is_postgres(str(path)):
+        return PostgresOutbox(database_at(str(path), "outbox", **how), session, same_mode=same_mode)
+    check_path(str(path), "outbox")
+    if str(path) in ("", ".", ":memory:"):
+        raise ConfigurationError(
+            f"outbox: {str(path)!r} is not a file. Use postgresql://… or the path of a file."
+        )
+    return SqliteOutbox(path, session, same_mode=same_mode, **how)
 
 
 def _pause_after(failures: int) -> float:

@@ -82,7 +82,7 @@ def schema(
     It is that of the base URL and credential of the environment or profile.  Nothing is connected to:
     `invsvc outbox schema postgresql://db/shop --role shop | psql postgresql://admin@db/shop`.
     """
-    from invsvc_async.outbox.places import outbox_at
+    from invsvc_async.outbox.outbox import outbox_at
     from invsvc_async.outbox.postgres import PostgresOutbox
 
     session = session_of(profile)

@@ -106,7 +106,7 @@ async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator
 
         entries: Entries = entries_of(place, create=False, reading=reading)
     elif kind is OUTBOX:
-        from invsvc_async.outbox.places import outbox_at
+        from invsvc_async.outbox.outbox import outbox_at
 
         session = session_of(at.profile)
         entries = outbox_at(place, session, same_mode=not is_shared, create=False, reading=reading)

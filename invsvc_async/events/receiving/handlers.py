@@ -109,6 +109,7 @@ _OfType: TypeAlias = "tuple[list[Handler], list[Handler]]"  # the handlers of on
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _OF_POLICY: Final = ("timeout", "attempts", "initial", "maximum")
+_OF_HANDLER: Final = ("name", "where", "key", "timeout", "rate")
 _NAME: Final = re.compile(r"\w[\w.-]{0,99}")
 _BURST: Final = 0.05  # s of calls that may be caught up at once, because each look at the store takes time
 
@@ -163,19 +164,21 @@ class Handler:
     """
     A registered handler.  ``types`` are names of events, families like ``invoice.*``, and ``*``.
 
-    ``options`` are those that are given; ``policy`` has the numbers among them.
+    One that equals it may be registered for more types.
     """
 
     name: str
     function: Function
-    types: frozenset[str]
+    types: frozenset[str] = attrs.field(eq=False)
     fetch: bool
-    options: Options
     policy: InboxPolicy
-    where: Where | None
-    key: Key | None
-    timeout: float | None
-    pace: Pace | None
+    where: Where | None = None
+    key: Key | None = None
+    timeout: float | None = None
+    rate: float | None = None
+    pace: Pace | None = attrs.field(
+        init=False, eq=False, default=attrs.Factory(lambda it: it.rate and Pace(it.rate), takes_self=True)
+    )
 
     def is_for(self, kind: str) -> bool:
         """Whether it is registered for a type, other than by ``*``."""
@@ -225,38 +228,6 @@ def _takes(function: Callable[..., object], *arguments: str) -> bool:
     return True
 
 
-def _handler_of(
-    function: Function, types: Sequence[str], given: Options, policy: InboxPolicy, *, fetch: bool
-) -> Handler:
-    check_async(function)
-    name = given.get("name")
-    if name is None:
-        name = str(getattr(function, "__name__", type(function).__name__))
-    elif not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"name: {name!r} is not valid. Use letters, digits, '_', '-' and '.', at most 100."
-        )
-    arguments = ("event", "current") if fetch else ("event",)
-    if not _takes(function, *arguments):
-        raise ConfigurationError(
-            f"handler: {function!r} cannot be called with ({', '.join(arguments)}). Define it so; "
-            "the current state is given with fetch=True."
-        )
-    numbers = {option: given[option] for option in _OF_POLICY if option in given}
-    return Handler(
-        name=name,
-        function=function,
-        types=frozenset(map(str, types)),
-        fetch=fetch,
-        options=given,
-        policy=attrs.evolve(policy, **numbers),
-        where=given.get("where"),
-        key=given.get("key"),
-        timeout=given.get("timeout"),
-        pace=None if "rate" not in given else Pace(given["rate"]),
-    )
-
-
 def check_async(handler: object) -> None:
     """Raise ``ConfigurationError`` if *handler* is not an async function or an object with an async call."""
     called = None if isinstance(handler, type) else getattr(handler, "__call__", None)  # noqa: B004 - an object's
@@ -284,6 +255,11 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
             f"on: the specification has no read of what {unread[0]} names. Use fetch=True for "
             f"{' and '.join(sorted(READABLE))}; for others, read in the handler what you know of, with "
             "client.request."
+        )
+    own: object = options.get("name")
+    if own is not None and (not isinstance(own, str) or not _NAME.fullmatch(own)):
+        raise ConfigurationError(
+            f"name: {own!r} is not valid. Use letters, digits, '_', '-' and '.', at most 100."
         )
     for name in ("where", "key"):
         function = options.get(name)
@@ -320,11 +296,21 @@ class Handlers:
 
     def add(self, function: Function, types: Sequence[str], options: Options, *, fetch: bool) -> None:
         """Register a handler, or more types of one that has the same *options*, as HandlerOptions."""
+        check_async(function)
+        arguments = ("event", "current") if fetch else ("event",)
+        if not _takes(function, *arguments):
+            raise ConfigurationError(
+                f"handler: {function!r} cannot be called with ({', '.join(arguments)}). Define it so; "
+                "the current state is given with fetch=True."
+            )
         given = {name: value for name, value in options.items() if value is not None}
-        handler = _handler_of(function, types, given, self._policy, fetch=fetch)
+        given.setdefault("name", str(getattr(function, "__name__", type(function).__name__)))
+        policy = attrs.evolve(self._policy, **{name: given[name] for name in _OF_POLICY if name in given})
+        own = {name: given[name] for name in _OF_HANDLER if name in given}
+        handler = Handler(function=function, types=frozenset(types), fetch=fetch, policy=policy, **own)
         known = self._by_name.get(handler.name)
         if known is not None:
-            if (known.function, known.options, known.fetch) != (function, given, fetch):
+            if known != handler:
                 raise ConfigurationError(
                     f"on: there is another handler called {handler.name!r}. Pass name= to tell them apart."
                 )

@@ -782,6 +782,10 @@ def test_registration_that_is_refused() -> None:
     refused: list[Callable[[], object]] = [
         lambda: inbox.on("invoice.*", name="handle")(another),
         lambda: inbox.on("payment.created", attempts=3)(handle),
+        lambda: inbox.on("payment.created", attempts=2, rate=5)(handle),
+        lambda: inbox.on("payment.created", attempts=2, timeout=60.0)(handle),
+        lambda: inbox.on("payment.created", attempts=2, where=lambda _: True)(handle),
+        lambda: inbox.on("payment.created", attempts=2, key=lambda _: 1)(handle),
         lambda: inbox.on("invoice.created", name="a:b")(another),
         lambda: inbox.on("invoice.created", name="")(another),
         lambda: inbox.on("invoice.created", name=5)(another),  # type: ignore[arg-type]
