@@ -27,7 +27,7 @@ import attrs
 from benchmarks.harness import Ratio, Row
 from invsvc_async import ApiKey, Client
 from invsvc_async.batch import Batch
-from invsvc_async.conformance.service_process import Embedded, Plan, Thing, embedded
+from invsvc_async.conformance.service_process import Embedded, Plan, embedded
 from invsvc_async.simulator import Simulator
 from tests.support.virtual_time import LoopClock, VirtualTimeLoop, service_clock
 
@@ -195,7 +195,7 @@ async def batch(writes: int = _BATCH) -> None:
 
 async def _batch(writes: int, faults: str) -> Spent:
     ids = [f"jrn_{at}" for at in range(writes)]
-    plan = Plan(seed=7, faults=faults or "rate=0", journeys=tuple(Thing(each, "team_1") for each in ids))
+    plan = Plan(seed=7, faults=faults or "rate=0", journeys=tuple((each, "team_1") for each in ids))
     async with embedded(plan) as service:
         with tempfile.TemporaryDirectory() as folder:
             started, cpu = time.perf_counter(), time.process_time()

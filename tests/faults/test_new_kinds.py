@@ -98,7 +98,7 @@ def _list(call):
 
 
 def _get(call):
-    return call.success(call.found(call.book.downloads, call.path["id"], "Label"))
+    return call.success(call.found(call.rows(call.book.downloads), call.path["id"], "Label"))
 
 
 def _create(call):
@@ -108,13 +108,13 @@ def _create(call):
 
 
 def _update(call):
-    label = call.found(call.book.downloads, call.path["id"], "Label")
+    label = call.found(call.rows(call.book.downloads), call.path["id"], "Label")
     label = call.book.downloads.put(label.id, label.with_changes(call.body))
     return call.success(label, target=label.id)
 
 
 def _delete(call):
-    label = call.found(call.book.downloads, call.path["id"], "Label")
+    label = call.found(call.rows(call.book.downloads), call.path["id"], "Label")
     call.book.downloads.remove(label.id)
     return Answer({"success": True, "message": "gone"}, target=label.id)
 
@@ -255,7 +255,8 @@ async def test_intent_of_a_new_kind_settles_after_a_restart(write):
             before = len(service.ledger.effects(operation))
             service.script(operation, "apply, then hang")
             waiting = asyncio.ensure_future(begun.outcome())
-            while len(service.ledger.effects(operation)) == before:  # noqa: ASYNC110 - the same
+            while len(service.ledger.effects(operation)) == before:
+                assert not waiting.done(), waiting.result().explain()
                 await asyncio.sleep(0.01)
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
