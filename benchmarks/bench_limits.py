@@ -22,7 +22,7 @@ import asyncpg
 from benchmarks.bench_large_postgres import make
 from invsvc_async import ApiKey, Client
 from invsvc_async.concurrency.clock import SystemClock
-from invsvc_async.durable.leases import BEATS, Leases
+from invsvc_async.durable.leases import Leases, pause_of
 from invsvc_async.simulator import Simulator
 from tests.support.database import database
 from tests.support.virtual_time import LoopClock, VirtualTimeLoop, service_clock
@@ -111,9 +111,9 @@ async def store(rows: int) -> None:
         row(
             f"a sign of life beside {others:,} processes",
             f"{spent * 1e3:,.2f} ms",
-            f"every {SILENCE / BEATS:g} s",
+            f"every {pause_of(SILENCE):g} s",
         )
-    beats = PROCESSES * BEATS / SILENCE
+    beats = PROCESSES / pause_of(SILENCE)
     rate = await _beats(shared)
     row(
         f"signs of life beside {PROCESSES:,} processes",
