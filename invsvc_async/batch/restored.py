@@ -13,13 +13,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
-import msgspec
 
 from invsvc_async.client import options_of
 from invsvc_async.codec import envelope
 from invsvc_async.durable.intents import in_doubt, seen_undone
 from invsvc_async.durable.last_writes import Left
-from invsvc_async.durable.restored import FACT, Mark
+from invsvc_async.durable.restored import FACT, mark_in
 from invsvc_async.errors import ServiceError
 from invsvc_async.reconcile.compare import same
 from invsvc_async.reconcile.history import Reading, Verdict
@@ -118,7 +117,7 @@ async def restored_of(facts: Facts, client: Client) -> Restored | None:
     text = await facts.get(FACT)
     if text is None:
         return None
-    found = msgspec.json.decode(text, type=Mark)
+    found = mark_in(text)
     restored = Restored(through=found.through, is_open=found.is_open)
     if found.is_open and found.since is not None:
         with suppress(ServiceError):  # it shows the clock as well

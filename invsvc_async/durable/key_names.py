@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from invsvc_async.durable.facts import Facts
-from invsvc_async.durable.restored import FACT, Mark, close_restored
+from invsvc_async.durable.restored import FACT, Mark, close_restored, mark_in
 from invsvc_async.errors import ConfigurationError, JournalError, KeyConflictError
 from invsvc_async.reconcile.findings import is_unique
 
@@ -88,7 +88,7 @@ class Doubts:
                 await self._store.run(close_restored)
             self._read_at = self._store.marks
             found = await Facts(self._store).get(FACT)
-            self._mark = None if found is None else msgspec.json.decode(found, type=Mark)
+            self._mark = None if found is None else mark_in(found)
         return 0 if self._mark is None else self._mark.through
 
     async def has(self, entry: Entry) -> bool:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.tables import Opening
     from invsvc_async.storage.dialect import Script, SqliteDialect
 
-__all__ = ["FACT", "IS_OPEN", "SETTLED", "Mark", "close_restored", "last_of", "mark_restored"]
+__all__ = ["FACT", "IS_OPEN", "SETTLED", "Mark", "close_restored", "last_of", "mark_in", "mark_restored"]
 __all__ += ["Epoch", "PlaceError", "Standing", "fact", "place_of", "wrong_with", "wrong_with_place"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
@@ -80,9 +80,14 @@ _decode = msgspec.json.Decoder(Mark).decode
 _encode = msgspec.json.Encoder().encode
 
 
+def mark_in(text: str) -> Mark:
+    """Return what the text of the fact says."""
+    return _decode(text)
+
+
 def last_of(text: str | None) -> int:
     """Return the number of the last entry of the copy, by the text of the fact; 0 if it was not restored."""
-    return 0 if text is None else _decode(text).through
+    return 0 if text is None else mark_in(text).through
 
 
 def mark_restored(through: int | None = None) -> Script[None]:
@@ -90,7 +95,7 @@ def mark_restored(through: int | None = None) -> Script[None]:
     [(last,)] = yield _THROUGH, ()
     [(since,)] = yield _LATEST, ()
     found = yield FIND, (FACT,)
-    earlier = _decode(found[0][0]) if found else None
+    earlier = mark_in(found[0][0]) if found else None
     if earlier is not None and earlier.is_open:
         since = earlier.since
     yield SET, (FACT, _encode(Mark(through=last if through is None else through, since=since)).decode())
@@ -100,7 +105,7 @@ def close_restored() -> Script[None]:
     """Note that the input was read again since the store was restored."""
     found = yield FIND, (FACT,)
     if found:
-        yield SET, (FACT, _encode(replace(_decode(found[0][0]), is_open=False)).decode())
+        yield SET, (FACT, _encode(replace(mark_in(found[0][0]), is_open=False)).decode())
 
 
 def wrong_with_place(before: Mapping[str, str], place: Mapping[str, str]) -> str | None:

@@ -20,10 +20,11 @@ Schema: TypeAlias = dict[str, Any]  # JSON
 
 _SECURITY = {"bearer": {"type": "http", "scheme": "bearer"}}
 _TIME = "seconds, milliseconds, or ISO 8601"
-_NAMES = ("boolean", "integer", "number", "object")
-_NAMED = ((bool, Form.FLAG), (int, Form.INTEGER), (float, Decimal, Form.NUMBER), (Form.OBJECT, Form.GRAPH))
 _TYPES: dict[object, Schema] = {  # of types of fields, and forms of arguments
-    **{each: {"type": name} for name, many in zip(_NAMES, _NAMED, strict=True) for each in many},
+    **{each: {"type": "boolean"} for each in (bool, Form.FLAG)},
+    **{each: {"type": "integer"} for each in (int, Form.INTEGER)},
+    **{each: {"type": "number"} for each in (float, Decimal, Form.NUMBER)},
+    **{each: {"type": "object"} for each in (Form.OBJECT, Form.GRAPH)},
     str: {"type": "string"},
     Any: {},
     datetime: {"type": "number", "description": "epoch milliseconds"},
