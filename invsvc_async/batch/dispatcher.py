@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from invsvc_async.batch.earlier import Earlier, intent_in
+from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.item import ItemOptions
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
@@ -32,7 +33,6 @@ from invsvc_async.writes.recovery import check_scope
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from invsvc_async.batch.engine import Engine
     from invsvc_async.batch.intake import Asked
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.sending import Sending
@@ -59,23 +59,30 @@ class Dispatcher:
     ones of their things, wait for ``keep``. ``done`` is how many results it has given: others are told.
     """
 
+    done = 0
+    _began = 0.0  # monotonic, s
+    _sends = False
+    _is_hungry = False
+    _has_divided = False
+    _beating: asyncio.Task[None] | None = None
+
     def __init__(
         self,
         sending: Sending,
         entries: Entries,
         item_type: type[Item],
         on_unfit: Callable[[], None] | None = None,
+        *,
+        has_input: bool = False,
     ) -> None:
         self._sending, self._entries = sending, entries
         self._item_type, self._on_unfit = item_type, on_unfit
-        self.has_input: bool = False
-        self.done: int = 0
-        self._began = 0.0  # monotonic, s
+        self.has_input: bool = has_input
+        self.engine: Engine = Engine(sending, self._ended)
         self.earlier: Earlier = Earlier(sending, entries.store)
         clock = options_of(sending.client).session.clock
         # What is stored with its whole outcome is given by those that take it from the store.
         self.leases: Leases = Leases(entries.store, clock, gives=not item_type.keeps_outcome)
-        self._held: dict[int, Item] = {}  # by number: what is under way; of each thing in its order
         # By lane: after which place it is read next; None once it was read to its end.
         self._places: dict[int, int | None] = {}
         self._passed: set[str] = set()  # things with an entry that was passed over, because a newer one runs
@@ -84,11 +91,7 @@ class Dispatcher:
         self.woken: asyncio.Event = asyncio.Event()  # there may be something to send
         self.caught_up: asyncio.Event = asyncio.Event()  # all that was read is in the engine
         self._beat_now = asyncio.Event()
-        self._beating: asyncio.Task[None] | None = None
-        self._engine: Engine | None = None  # while this process sends
-        self._is_hungry = False
         self._shown = Sign(sends=False)  # what others know
-        self._has_divided = False
 
     # --- signs of life
 
@@ -98,9 +101,9 @@ class Dispatcher:
         await self._show()
         self._beating = asyncio.create_task(self._beat())
 
-    async def feed(self, engine: Engine, is_over: Callable[[], Awaitable[bool]] | None = None) -> None:
-        """Add what is to be sent to *engine*, until *is_over* while nothing is under way or to be read."""
-        self._engine, self._began = engine, time.monotonic()
+    async def feed(self, is_over: Callable[[], Awaitable[bool]] | None = None) -> None:
+        """Add what is to be sent to the engine, until *is_over* while nothing is under way or to be read."""
+        self._sends, self._began = True, time.monotonic()
         pause = pause_of(self._entries.store.silence)
         await self._show()
         if self.leases.living > 1 and self._sending.rate is not None:
@@ -111,14 +114,14 @@ class Dispatcher:
             try:
                 await self._entries.hear(self._heard)
             except Exception as error:  # noqa: BLE001 - any error ends the run
-                engine.fail(error)
+                self.engine.fail(error)
 
         listening = asyncio.create_task(listen())
         try:
             while True:
-                await engine.hunger()
+                await self.engine.hunger()
                 self.woken.clear()
-                if not self._is_read and await self._fetch(engine):
+                if not self._is_read and await self._fetch():
                     continue
                 if self._is_read:
                     self.caught_up.set()
@@ -135,16 +138,17 @@ class Dispatcher:
 
     @property
     def _is_idle(self) -> bool:
-        return not self._held and self._is_read
+        return not self.engine.held and self._is_read
 
     @property
     def _is_read(self) -> bool:
         """Whether all lanes of this process were read to their ends."""
         return self._has_divided and all(self._places.get(lane, 0) is None for lane in self.leases.lanes)
 
-    async def leave(self) -> None:
-        """Release the lanes. What was under way must have ended."""
-        self._engine = None
+    async def stop(self, grace: float) -> None:
+        """Begin nothing more, let what is under way end within *grace* seconds, and release the lanes."""
+        await self.engine.stop(grace)
+        self._sends = False
         if self.leases.lanes:
             await self.leases.leave()
             if self.leases.living > 1:
@@ -161,10 +165,9 @@ class Dispatcher:
             await self.leases.end(self._sign().status)
 
     def _sign(self) -> Sign:
-        sends = self._engine is not None
-        rate = self.done / max(time.monotonic() - self._began, 1.0) if sends else 0.0
+        rate = self.done / max(time.monotonic() - self._began, 1.0) if self._sends else 0.0
         status = status_of(self.done, rate, len(self.leases.lanes))
-        return Sign(sends=sends, hungry=self._is_hungry, status=status)
+        return Sign(sends=self._sends, hungry=self._is_hungry, status=status)
 
     async def _show(self) -> None:
         """Store a sign of life; tell others at once if this process now sends, or has nothing to send."""
@@ -185,8 +188,8 @@ class Dispatcher:
                 self._beat_now.clear()
                 try:
                     await self._show()
-                    if self._engine is not None:
-                        await self._divide(self._engine)
+                    if self._sends:
+                        await self._divide()
                         self.read_again(self.leases.lanes)  # also the poll, in case no notification arrives
                 except JournalError as error:
                     raise_if_cancelled()
@@ -196,21 +199,20 @@ class Dispatcher:
                 raise_if_cancelled()
                 await set_within(self._beat_now, pause_of(self._entries.store.silence))
         except Exception as error:  # noqa: BLE001 - any error ends the run
-            if self._engine is not None:
-                self._engine.fail(error)
+            self.engine.fail(error)
 
     # --- which lanes
 
-    async def _divide(self, engine: Engine) -> None:
+    async def _divide(self) -> None:
         """
         Acquire lanes, or release some.
 
         Each process has its share. If others are hungry, one that has more to send than it can releases half
         of its lanes, and the hungry ones take more than their share.
         """
-        engine.slots.share(self.leases.living)
+        self.engine.slots.share(self.leases.living)
         lanes, share = self.leases.lanes, ceil(self._entries.lanes / self.leases.living)
-        busy = Counter(item.lane for item in self._held.values())
+        busy = Counter(item.lane for item in self.engine.held.values())
         staying = [lane for lane in lanes.values() if not lane.leaving]
         if self.leases.hungry:
             staying.sort(key=lambda lane: -busy[lane])
@@ -241,7 +243,7 @@ class Dispatcher:
         ends without a verdict, so what is newer would be sent before it.
         """
         lanes = self.leases.lanes
-        under_way = {item.lane for item in self._held.values()}
+        under_way = {item.lane for item in self.engine.held.values()}
         lost = {lane.number for lane in under_way if lanes.get(lane.number) is not lane}
         return {
             number: lane
@@ -283,14 +285,14 @@ class Dispatcher:
         self._meet(None)
         self.woken.set()
 
-    async def _fetch(self, engine: Engine) -> bool:
+    async def _fetch(self) -> bool:
         """Add the next entries that are open; return whether there were any."""
         lanes = self._lanes_to_read()
         found = await self._read(lanes)
-        newest = {item.entry.thing: item.entry.place for item in self._held.values()}
+        newest = {item.entry.thing: item.entry.place for item in self.engine.held.values()}
         items: list[Item] = []
         for entry in found:
-            item = await self._item(entry, lanes[entry.lane], engine)
+            item = await self._item(entry, lanes[entry.lane])
             if item is None:
                 continue
             # One that was reopened comes after what is under way: it is then seen to be overtaken.
@@ -303,7 +305,7 @@ class Dispatcher:
             is_part = any(self._places.get(lane) is not None for lane in lanes)
             await self.earlier.mark(items, is_part=is_part)
         for item in items:
-            await engine.room()
+            await self.engine.room()
             name = item.entry.thing or item.entry.key
             if item.lane.leaving or self.leases.lanes.get(item.lane.number) is not item.lane:
                 item.spec = None  # the next owner sends it
@@ -311,10 +313,8 @@ class Dispatcher:
                 self._waiting.setdefault(name, item.entry.key)
                 item.spec = None
             else:
-                self._held[item.entry.seq] = item
-                item.on_end = self._ended
                 self._is_hungry = False
-                engine.add(item)
+                self.engine.add(item)
         return bool(found)
 
     def _may_begin(self, item: Item) -> bool:
@@ -340,7 +340,7 @@ class Dispatcher:
             return []
         self._places.update(dict.fromkeys(places))
         each = ceil(_AT_ONCE / len(places))
-        found = await self._entries.store.open_in(places, list(self._held), each)
+        found = await self._entries.store.open_in(places, list(self.engine.held), each)
         counts, last = Counter(entry.lane for entry in found), {entry.lane: entry.place for entry in found}
         for lane in places:
             if counts[lane] == each:
@@ -348,7 +348,7 @@ class Dispatcher:
                 self._places[lane] = last[lane] if since is None else min(since, last[lane])
         return found
 
-    async def _item(self, entry: Entry, lane: Lane, engine: Engine) -> Item | None:
+    async def _item(self, entry: Entry, lane: Lane) -> Item | None:
         """Return the item of *entry*; if this version cannot send it, store a verdict that says so."""
         sending, asked, view = self._sending, self._asked.get(entry.key), options_of(self._sending.client)
         restored = sending.restored
@@ -358,14 +358,7 @@ class Dispatcher:
             if restored is not None:
                 intent = restored.of_entry(entry.seq, intent)
             item = self._item_type(
-                entry=entry,
-                lane=lane,
-                slots=engine.slots,
-                breaker=engine.breaker,
-                on_secret=sending.on_secret,
-                intent=intent,
-                writes=view.session.writes,
-                restored=restored,
+                entry=entry, lane=lane, engine=self.engine, intent=intent, restored=restored
             )
             if asked is not None and intent is known and not intent.sent:  # it is new
                 item.spec = replace(asked.spec, options=ItemOptions.of(item, asked.spec.options))
@@ -383,11 +376,10 @@ class Dispatcher:
 
     def _ended(self, item: Item) -> None:
         lane, thing = item.lane, item.entry.thing
-        del self._held[item.entry.seq]
         if thing in self._passed:
             self._passed.discard(thing)
             self._places[lane.number] = 0
-        if not self._held or self._places.get(lane.number, 0) is not None:
+        if not self.engine.held or self._places.get(lane.number, 0) is not None:
             self.woken.set()
         if lane.leaving:
             self._beat_now.set()

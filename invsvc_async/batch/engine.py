@@ -25,7 +25,7 @@ from invsvc_async.writes.recovery import check_scope
 from invsvc_async.writes.state_reads import LIST_SIZE, StateReader
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.sending import Sending
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.driver import AnyDriver
+    from invsvc_async.writes.register import WriteRegister
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Engine"]
@@ -54,31 +55,34 @@ class Engine:
 
     ``add`` adds an item, and ``next_finished`` returns one that has its result. The number of items between
     the two is limited, so a slow consumer slows the input down. A write in doubt frees its slot while it is
-    settled.
+    settled. *on_end* is called when an item has ended.
     """
 
-    def __init__(self, sending: Sending) -> None:
+    _done = _failed = 0
+    _is_filling = False  # in the next round of the loop
+    _is_asked = False  # whether somebody waits in hunger()
+    _stopped = False
+    _feeding: asyncio.Task[bool] | None = None
+    _failure: BaseException | None = None
+    _end_error: BaseException | None = None  # raised once nothing is under way
+
+    def __init__(self, sending: Sending, on_end: Callable[[Item], None] | None = None) -> None:
         view = self._view = options_of(sending.client)
-        self._sending = sending
-        self._clock, self._writes = view.session.clock, view.session.writes
+        self.sending: Sending = sending
+        self._on_end = on_end
+        self._clock = view.session.clock
+        self.writes: WriteRegister = view.session.writes
         self.slots: Slots = Slots(sending.concurrency, sending.rate, self._fill_soon)
         self.breaker: CircuitBreaker = CircuitBreaker(view, on_change=self._fill_soon, on_stop=self.end)
-        self._stop_after, self._done, self._failed = sending.stop_after, 0, 0
-        self._is_filling = False  # in the next round of the loop
+        self.held: dict[int, Item] = {}  # by number: what has not ended; of each thing in its order
         self._ready: deque[Item] = deque()
         self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
         self._tasks: set[asyncio.Task[None]] = set()
-        self._feeding: asyncio.Task[bool] | None = None
         # Until the list of webhooks, which settles all creates, was looked at: creates that begin need it.
         self._list_lock: asyncio.Lock | None = asyncio.Lock()
         self._storing: set[asyncio.Future[None]] = set()  # the results of items that have ended
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
-        self._is_asked = False  # whether somebody waits in hunger()
-        self._stopped = False
-        self.held: int = 0  # items that were added, and not returned or lost since
-        self._failure: BaseException | None = None
-        self._end_error: BaseException | None = None  # raised once nothing is under way
 
     # --- in
 
@@ -94,19 +98,22 @@ class Engine:
             await self._wait()
 
     @property
-    def _most(self) -> int:
-        """How many items there may be between ``add`` and ``next_finished``."""
-        return 8 * self._sending.concurrency + 64
+    def is_busy(self) -> bool:
+        """Whether there are items between ``add`` and ``next_finished``."""
+        return bool(self.held or self._finished)
+
+    @property
+    def _is_at_limit(self) -> bool:
+        return len(self.held) + len(self._finished) >= 8 * self.sending.concurrency + 64
 
     @property
     def _is_full(self) -> bool:
         """Whether the limit is reached, or enough items are ready: more would slow garbage collection."""
-        ahead = max(1, self._sending.concurrency // 2)
-        return len(self._ready) >= ahead or self.held >= self._most
+        return self._is_at_limit or len(self._ready) >= max(1, self.sending.concurrency // 2)
 
     def add(self, item: Item) -> None:
         """Add *item*. It starts once there is a slot and all earlier items of its thing have ended."""
-        self.held += 1
+        self.held[item.entry.seq] = item
         if (thing := item.entry.thing) is not None:
             self._lines.setdefault(thing, deque()).append(item)
         self._make_ready(item)
@@ -155,7 +162,7 @@ class Engine:
         """Return the next item that ends, or ``None`` if there are no more."""
         while True:
             if self._finished:
-                self._let_go()
+                self._changed.set()  # another item can be added
                 return self._finished.popleft()
             is_idle = not (self._tasks or self._storing)
             is_over = self._stopped or (self.complete and not self.held)
@@ -205,7 +212,7 @@ class Engine:
             return "recovery: one write at a time, until one is answered"
         if self._ready:
             return self.slots.limit
-        if self.held >= self._most:
+        if self._is_at_limit:
             return (
                 f"results: {self.settling:,} writes are settled, and {len(self._finished):,} wait to be taken"
             )
@@ -263,7 +270,7 @@ class Engine:
         item = self._ready[0]
         # Another write to its thing may still land, so that it has to wait.
         thing = item.entry.thing
-        is_held_up = thing is not None and self._writes.opens_at(thing) > self._clock.now()
+        is_held_up = thing is not None and self.writes.opens_at(thing) > self._clock.now()
         needs_no_slot = item.in_doubt or is_held_up
         item.in_slot = not needs_no_slot and self.slots.take(item)
         if not (item.in_slot or needs_no_slot):
@@ -298,7 +305,7 @@ class Engine:
             self._count(outcome.verdict)
             wait = 0.0
             if (thing := item.entry.thing) is not None:
-                wait = self._writes.opens_at(thing) - self._clock.now()
+                wait = self.writes.opens_at(thing) - self._clock.now()
             if outcome.verdict is Verdict.UNKNOWN:
                 wait = max(wait, (outcome.evidence.window_until or 0.0) - self._clock.now())
             assert item.storing is not None
@@ -326,7 +333,7 @@ class Engine:
         async with lock:
             if self._list_lock is None:  # another task has looked meanwhile
                 return
-            last = self._writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
+            last = self.writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
             if last is None:
                 looks = StateReader(self._view.without_team(), intent, lambda: intent, own=None)
                 full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
@@ -340,7 +347,7 @@ class Engine:
         """Count a finished write, and end the run if there are too many failures now."""
         self._done += 1
         self._failed += verdict is not Verdict.APPLIED
-        most = self._stop_after
+        most = self.sending.stop_after
         if most is None or verdict is Verdict.APPLIED:
             return
         is_share = not isinstance(most, int)
@@ -354,7 +361,7 @@ class Engine:
     def _put_back(self, item: Item) -> None:
         """Make *item* the next one to run. It keeps its place in its line."""
         item.is_put_back = False
-        self._writes.ended.pop(item.intent.identity, None)  # it would be taken for the verdict
+        self.writes.ended.pop(item.intent.identity, None)  # it would be taken for the verdict
         self._ready.appendleft(item)
 
     def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:
@@ -364,7 +371,6 @@ class Engine:
         error = storing.exception()
         if error is None:
             self._finished.append(item)
-            self._changed.set()
             self._end(item, wait)
         else:
             assert item.finished is not None
@@ -376,26 +382,22 @@ class Engine:
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
         if isinstance(error, LostLaneError):  # another worker has it now
-            self._writes.take(item.identity)
-            self._let_go()
+            self.writes.take(item.identity)
         else:
             self.fail(error)
         self._end(item, 0.0)
 
     def _end(self, item: Item, wait: float) -> None:
-        if item.on_end is not None:
-            item.on_end(item)
-        self._next_in_line(item.entry.thing, wait)
-
-    def _let_go(self) -> None:
-        """Note that another item can be added."""
-        self.held -= 1
+        del self.held[item.entry.seq]
         self._changed.set()
+        if self._on_end is not None:
+            self._on_end(item)
+        self._next_in_line(item.entry.thing, wait)
 
     def _driver_of(self, item: Item) -> AnyDriver:
         if item.spec is not None:
             return new_run(item.spec, item.intent)
-        anywhere, same_mode = self._view.without_team(), self._sending.same_mode
+        anywhere, same_mode = self._view.without_team(), self.sending.same_mode
         check_scope(anywhere, item.intent, same_mode=same_mode, in_doubt=item.in_doubt)
         intent, begin = item.intent, None
         # Settle first what may have been sent. One that is not the newest must not be sent.

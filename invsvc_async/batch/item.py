@@ -24,20 +24,17 @@ from invsvc_async.writes.results import secret_passed_on
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Callable
 
-    from invsvc_async.batch.circuit_breaker import CircuitBreaker
-    from invsvc_async.batch.pacing import Slots
+    from invsvc_async.batch.engine import Engine
     from invsvc_async.batch.restored import Restored
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.records import Record
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
-    from invsvc_async.settings import AnyReader, OnSecret
+    from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import Request
     from invsvc_async.transport.transport import Exchange
-    from invsvc_async.writes.register import WriteRegister
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Item", "ItemOptions", "discard_secret"]
@@ -60,10 +57,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     entry: Entry  # as it was read; once that is dropped, another write may have its key
     intent: Intent
     lane: Lane  # until when it may be sent
-    writes: WriteRegister  # what the client's answers showed
-    slots: Slots
-    breaker: CircuitBreaker
-    on_secret: OnSecret | None = None
+    engine: Engine
     spec: WriteSpec | None = None
     finished: tuple[Entry, Record, AnyOutcome] | None = None
     storing: Future[None] | None = None  # done once the result is stored
@@ -72,7 +66,6 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     is_put_back: bool = False  # it is to be run again, because its last run proves nothing against it
     reader: AnyReader | None = None  # user-supplied: an entry contains only its name
     restored: Restored | None = None  # the doubts of its journal
-    on_end: Callable[[Item], None] | None = None
     identity: str = ""  # of the intent that was sent or settled last
 
     @property
@@ -103,7 +96,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         """Free its slot."""
         if self.in_slot:
             self.in_slot = False
-            self.slots.leave(self)
+            self.engine.slots.leave(self)
 
     # --- the journal of its driver
 
@@ -124,11 +117,11 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         ``storing`` is done once it is stored. Nothing of the run is needed until then. If the service or the
         credential is the reason for the outcome, put the write back instead.
         """
-        if self.breaker.holds_back(outcome, self.times_put_back):
+        if self.engine.breaker.holds_back(outcome, self.times_put_back):
             self._put_back(outcome)
             return
         self.identity = outcome.started_as.identity
-        hook, secret = self.on_secret, outcome.secret
+        hook, secret = self.engine.sending.on_secret, outcome.secret
         if hook is discard_secret and secret is not None:
             outcome = attrs.evolve(outcome, secret="not stored")
         elif hook is not None:
@@ -136,7 +129,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         elif secret == "returned" and self.keeps_outcome:  # it is in no result
             outcome = attrs.evolve(outcome, secret="lost")
         applied = outcome.verdict is Verdict.APPLIED
-        left = left_by(self.entry.thing, outcome, self.writes)
+        left = left_by(self.entry.thing, outcome, self.engine.writes)
         if self.restored is not None:
             outcome, left = self.restored.judged(outcome, left)
         intent = outcome.started_as if applied else outcome.intent
@@ -192,17 +185,17 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
         """Send *exchange* as the base class does. A write takes a slot meanwhile, and its lease bounds it."""
         if not exchange.write:
             return await super().send(request, exchange)
-        item = self.item
+        item, engine = self.item, self.item.engine
         if not item.in_slot:  # it is sent again
-            await item.slots.take_again(item)
+            await engine.slots.take_again(item)
             item.in_slot = True
         try:
             until, proven = item.lane.until, exchange.not_after
             exchange.not_after = until if proven is None else min(until, proven)
             await super().send(request, exchange)
             limited = exchange.status == 429 and exchange.answer_headers is not None
-            item.slots.learn(exchange, retry_after(exchange.answer_headers or {}) if limited else None)
-            item.breaker.learn(item.entry.key, exchange)
+            engine.slots.learn(exchange, retry_after(exchange.answer_headers or {}) if limited else None)
+            engine.breaker.learn(item.entry.key, exchange)
             return exchange
         finally:
             item.leave()

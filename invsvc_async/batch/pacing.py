@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from invsvc_async.concurrency.adaptive_limit import LEAST, AdaptiveLimit
@@ -33,13 +34,16 @@ class Slots:
         self._knee = AdaptiveLimit(most=most, least=LEAST)
         self._gap = self._whole_gap = 1 / rate if rate else 0.0
         self._on_room = on_room
-        self._loop = asyncio.get_running_loop()
         self._due = 0.0  # when the next send may begin, loop time
         self._limited_until = 0.0  # until when the service asked to wait, loop time
         self._again: OrderedDict[asyncio.Future[None], object] = OrderedDict()
         self._timer: asyncio.Handle | None = None  # uvloop's has no time if that is less than 1 ms away
         self._wakes_at = 0.0  # when it ends, loop time
         self.in_use: int = 0
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
 
     def take(self, write: object) -> bool:
         """Reserve a slot for a new write, if there is one and the rate allows it."""

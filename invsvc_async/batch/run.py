@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.batch.dispatcher import Dispatcher
-from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.entries import summary_of
 from invsvc_async.batch.file_check import FileWrites, sound
 from invsvc_async.batch.intake import Intake, chunks
@@ -65,17 +64,17 @@ class Run:
 
     def __init__(self, batch: Batch, writes: Writes, *, lasting: bool, before: Run | None) -> None:
         self._batch, self._writes, self._lasting, self._before = batch, writes, lasting, before
-        self._dispatcher = Dispatcher(batch.sending, batch.entries, Item)
-        self._dispatcher.has_input = not (isinstance(writes, tuple) and not writes)
+        has_input = not (isinstance(writes, tuple) and not writes)
+        self._dispatcher = Dispatcher(batch.sending, batch.entries, Item, has_input=has_input)
+        self._engine = self._dispatcher.engine
         self._results = Consumer(self._dispatcher.leases)
         self._last: Entry | None = None  # the latest that was given: taken once the next one is asked for
         self._gives_left = False  # those that others have left
-        self._engine: Engine | None = None
         self._intake: Intake | None = None
         self._input_began: float | None = None  # by the store's clock, s
-        self._ticking: asyncio.TimerHandle  # since it has an engine
+        self._ticking: asyncio.TimerHandle  # since it has begun
         self._began = self._over = 0.0
-        self._status: Status  # since it has an engine
+        self._status: Status | None = None  # before it has begun
         self._limited = 0  # ticks at which something limited the run
         self._verdicts: Counter[Verdict] = Counter()
         self.ended: bool = False  # nothing is under way, and nothing will be; results may be left
@@ -87,14 +86,14 @@ class Run:
         if self._last is not None:
             self._results.acknowledge(self._last)
             self._last = None
-        if self._engine is None:
+        if self._status is None:
             if (earlier := await self._next_left()) is not None:
                 return earlier
             if self.ended:  # stopped before it began
                 await self.end()
                 raise StopAsyncIteration
-            self._engine = self._start()
-        while (item := await self._next_finished(self._engine)) is not None:
+            self._start()
+        while (item := await self._next_finished()) is not None:
             assert item.finished is not None
             entry = item.finished[0]
             if await self._results.has(entry):
@@ -113,11 +112,11 @@ class Run:
             raise failure
         raise StopAsyncIteration
 
-    async def _next_finished(self, engine: Engine) -> Item | None:
+    async def _next_finished(self) -> Item | None:
         """Return the next write that has its result; ``None`` at the end, when nothing is under way."""
         while True:
             try:
-                item = await engine.next_finished()
+                item = await self._engine.next_finished()
             except BaseException:  # cancelled
                 await self.stop(0.0)
                 raise
@@ -162,14 +161,12 @@ class Run:
 
     async def stop(self, grace: float) -> None:
         """Begin nothing more, let what is under way end within *grace* seconds, and shelve the rest."""
-        engine = self._engine
-        if engine is not None and not self.ended:
-            await engine.stop(grace)
+        if self._status is not None and not self.ended:
+            await self._dispatcher.stop(grace)
             if not self.ended:  # not stopped by two tasks at once
                 self.ended, self._over = True, asyncio.get_running_loop().time()
                 self._ticking.cancel()
                 self._status.store(self._batch.entries, self.progress(), ended=True)
-            await self._dispatcher.leave()
         self.ended = True
         await self._results.save()
 
@@ -182,47 +179,44 @@ class Run:
 
     def progress(self) -> Progress:
         """Return the progress."""
-        done = self._verdicts.total()
+        done, engine = self._verdicts.total(), self._engine
         now = self._over or asyncio.get_running_loop().time()
         seconds = now - self._began if self._began else 0.0
-        engine = self._engine
-        running = None if self.ended else engine
-        paused, next_probe = (None, None) if running is None else running.pause
+        runs = self._status is not None and not self.ended
+        paused, next_probe = engine.pause if runs else (None, None)
         return Progress(
             done=done,
             skipped=0 if self._intake is None else self._intake.skipped,
-            under_way=0 if engine is None else engine.under_way,
-            settling=0 if engine is None else engine.settling,
+            under_way=engine.under_way,
+            settling=engine.settling,
             rate=done / seconds if seconds else 0.0,
             seconds=seconds,
             verdicts=dict(self._verdicts),
             paused=paused,
             next_probe=next_probe,
-            limited_by=paused or (None if running is None else running.limited_by),
+            limited_by=engine.limited_by if runs else None,
         )
 
-    def _start(self) -> Engine:
-        engine = Engine(self._batch.sending)
-        self._engine, self._began = engine, asyncio.get_running_loop().time()
-        engine.feed(self._feed(engine))
+    def _start(self) -> None:
+        self._began = asyncio.get_running_loop().time()
+        self._engine.feed(self._feed())
         self._status = Status.of_this_process()
         self._status.store(self._batch.entries, self.progress())
-        self._tick(engine)
-        return engine
+        self._tick(self._status)
 
-    def _tick(self, engine: Engine) -> None:
+    def _tick(self, status: Status) -> None:
         if self._batch.on_progress is not None:
             self._report()
-        status = self._status
+        engine = self._engine
         if (paused := engine.pause[0]) is not None:
             status.note_pause(paused)
-        if engine.held and (limit := engine.limited_by) is not None:
+        if engine.is_busy and (limit := engine.limited_by) is not None:
             name = limit.partition(":")[0]
             status.seconds[name] = round(status.seconds.get(name, 0.0) + _TICK, 1)
             self._limited += 1
             if self._limited % _NOTED == 1:
                 status.store(self._batch.entries, self.progress())
-        self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick, engine)
+        self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick, status)
 
     def _report(self) -> None:
         session = options_of(self._batch.client).session
@@ -230,7 +224,7 @@ class Run:
 
     # --- feeding
 
-    async def _feed(self, engine: Engine) -> None:
+    async def _feed(self) -> None:
         entries = self._batch.entries
         async with sound(self._writes, self._batch.client, entries.checkpoint) as writes:
             summary = await summary_of(entries)
@@ -239,9 +233,9 @@ class Run:
             entries.facts.put(TOTAL, str(writes.good) if isinstance(writes, FileWrites) else None)
             try:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._dispatcher.feed(engine, self._is_over))
+                    group.create_task(self._dispatcher.feed(self._is_over))
                     if self._dispatcher.has_input:
-                        await self._give(engine, writes, summary)
+                        await self._give(writes, summary)
             except ExceptionGroup as several:  # the first cancelled the others
                 first = several.exceptions[0]
                 raise first from first.__cause__
@@ -256,9 +250,7 @@ class Run:
 
     # --- the input
 
-    async def _give(
-        self, engine: Engine, writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite], summary: Summary
-    ) -> None:
+    async def _give(self, writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite], summary: Summary) -> None:
         entries, name = self._batch.entries, self._dispatcher.leases.name
         before = writes.checkpoint if isinstance(writes, FileWrites) else None
         intake = self._intake = Intake(self._batch.sending, entries, on_met=self._dispatcher.keep)
@@ -267,7 +259,7 @@ class Run:
             intake.skipped = max(before.writes - summary.to_do - summary.sending, 0)
         try:
             self._input_began = await entries.begin_input(name)
-            await self._room(engine)
+            await self._room()
             async with aclosing(chunks(writes)) as source:
                 async for some in source:
                     reached = writes.reached() if isinstance(writes, FileWrites) else None
@@ -276,13 +268,13 @@ class Run:
                     except InvalidRequestError as error:  # it says what happened to the writes before it
                         raise InvalidRequestError(error.problems, hint=_AMID) from error
                     await self._store(intake, new, reached)
-                    await self._room(engine)
+                    await self._room()
             await entries.end_input(name)
         finally:
             intake.close()
         self._dispatcher.end_input()
 
-    async def _room(self, engine: Engine) -> None:
+    async def _room(self) -> None:
         """Wait until more of the input is needed: by this process if it is alone, or by any."""
         while True:
             if self._dispatcher.leases.living > 1:
@@ -290,7 +282,7 @@ class Run:
                     return
                 await asyncio.sleep(_LOOK)
             elif await set_within(self._dispatcher.caught_up, _LOOK):
-                await engine.room()
+                await self._engine.room()
                 return
 
     async def _store(self, intake: Intake, new: list[Asked], reached: Checkpoint | None) -> None:

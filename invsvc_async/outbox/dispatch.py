@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from invsvc_async.batch.dispatcher import Dispatcher
-from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.client import options_of
@@ -63,19 +62,18 @@ async def dispatch(
     restored = sending.restored = await restored_of(entries.facts, sending.client)
     if restored is not None and all(e.seq > restored.through for e in await entries.not_done(1)):
         await entries.store.run(close_restored)
-    engine = Engine(sending)
     dispatcher = Dispatcher(sending, entries, OutboxItem, on_verdict)
+    engine = dispatcher.engine
 
     async def leave() -> None:
         """End what is under way, and release the rest."""
-        await engine.stop(grace)
+        await dispatcher.stop(grace)
         on_verdict()
-        await dispatcher.leave()
         await dispatcher.end()
 
     await dispatcher.begin()
     options_of(sending.client).session.opened("outbox", dispatcher.leases)
-    engine.feed(dispatcher.feed(engine))
+    engine.feed(dispatcher.feed())
     try:
         while await engine.next_finished() is not None:
             dispatcher.done += 1

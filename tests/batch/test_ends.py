@@ -25,7 +25,6 @@ from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.sending import Sending
 from invsvc_async.durable.entry import Entry, LostLaneError, State
-from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates, run_all
 from tests.support.power_cut import check_that_lasts
@@ -415,10 +414,9 @@ async def test_tasks_that_begin_at_once(service, client, tmp_path, monkeypatch):
         lambda spec, intent: spec if isinstance(spec, Lost) else new_run(spec, intent),
     )
     engine = Engine(Sending(client=client, concurrency=1, rate=None))
-    write, register = client.webhooks.update("wh_1", description="x"), WriteRegister(is_of_one_mode=True)
+    write = client.webhooks.update("wh_1", description="x")
     entry = Entry(key="a", seq=1, state=State.TO_DO, operation="webhooks.update")
-    fields = {"slots": engine.slots, "breaker": engine.breaker, "lane": None, "writes": register}
-    engine.add(Item(**fields, entry=entry, intent=write.intent, spec=Lost()))
+    engine.add(Item(engine=engine, lane=None, entry=entry, intent=write.intent, spec=Lost()))
     write.close()
     engine.feed(asyncio.sleep(0))
     async with asyncio.timeout(30):
