@@ -99,7 +99,6 @@ class Batch:
 
         Raises:
             ConfigurationError: A setting cannot work.
-
         """
         check_hooks(on_progress=on_progress)
         sending = Sending(
@@ -117,7 +116,6 @@ class Batch:
                 of a batch, it may lack sends, or it cannot be written.
             InvalidRequestError: The batch belongs to another base URL, or was begun with another credential.
             ConfigurationError: It is open already.
-
         """
         if self._is_open:  # what the first opening has would never be closed
             raise ConfigurationError("batch: it is open already. Enter it once.")
@@ -170,7 +168,6 @@ class Batch:
             BatchStoppedError: The service refuses the credential, *stop_after* was reached, or the client was
                 closed.
             ConfigurationError: A run of this batch is under way.
-
         """
         self._check_idle("run", "Take all its results first, or stop it.")
         return self._begun(writes, lasting=False)
@@ -181,7 +178,6 @@ class Batch:
 
         Raises:
             ConfigurationError: The journal is a file, which only one process can use. Use :meth:`run`.
-
         """
         if not self.entries.is_shared:
             raise ConfigurationError(
@@ -227,7 +223,6 @@ class Batch:
 
         Raises:
             ConfigurationError: The journal is a file, which only one process can use.
-
         """
         return await workers_of(self.entries)
 
@@ -237,7 +232,6 @@ class Batch:
 
         Raises:
             InvalidRequestError: There is no such verdict.
-
         """
         wanted = None if verdict is None else _verdict(verdict)
         async for page in pages_of(self.entries, wanted):
@@ -252,7 +246,6 @@ class Batch:
 
         Raises:
             JournalError: The journal cannot be read, or the entry is damaged.
-
         """
         entry = await self.entries.entry(key)
         if entry is None or entry.state is not State.DONE:
@@ -280,7 +273,6 @@ class Batch:
 
         Raises:
             InvalidRequestError: Nothing is chosen, a verdict is APPLIED, or there is no such verdict.
-
         """
         if isinstance(keys, str):
             raise InvalidRequestError("keys: must be several keys, not a text", hint="Pass a list.")
@@ -306,7 +298,6 @@ class Batch:
 
         Raises:
             ConfigurationError: A run of this batch is under way.
-
         """
         self._check_idle("close_input", "Stop it first.")
         return await self.entries.close_inputs()
@@ -320,7 +311,6 @@ class Batch:
 
         Raises:
             InvalidRequestError: *done_before* has no time zone.
-
         """
         if done_before.tzinfo is None:
             raise InvalidRequestError("done_before: must be a datetime with a time zone")

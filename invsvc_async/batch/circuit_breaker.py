@@ -312,7 +312,6 @@ class CircuitBreaker:
 
         Raises:
             BatchStoppedError: The credential has a fixed token.
-
         """
         credential = self._session.credential
         if not credential.renewable:

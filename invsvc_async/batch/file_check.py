@@ -227,7 +227,6 @@ class Met:
 
         Raises:
             JournalError: The disk is full.
-
         """
         digest = blake2b(key.encode(errors="surrogatepass"), digest_size=16).digest()
         try:
@@ -303,7 +302,6 @@ class FileWrites:
 
         Raises:
             InvsvcError: There are others than in the check, so the file was changed meanwhile.
-
         """
         reader = self._reader = self._begin.again()
         for line in self._lines(reader):
@@ -360,7 +358,6 @@ async def sound(
 
     Raises:
         InvalidRequestError: The file has bad lines, of which the first are named, or cannot be read.
-
     """
     if not isinstance(writes, (str, Path)):
         yield writes

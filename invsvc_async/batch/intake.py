@@ -141,7 +141,6 @@ class Intake:
 
         Raises:
             InvalidRequestError: Two writes have the same key, or the journal has another write under a key.
-
         """
         for write in writes:
             _close(write)
@@ -157,7 +156,6 @@ class Intake:
 
         Raises:
             InvalidRequestError: It is another write.
-
         """
         if known.digest != asked.digest:
             raise InvalidRequestError(

@@ -112,7 +112,6 @@ async def restored_of(facts: Facts, client: Client) -> Restored | None:
 
     Raises:
         TransportError: The service cannot be reached.
-
     """
     text = await facts.get(FACT)
     if text is None:

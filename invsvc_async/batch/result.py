@@ -85,7 +85,6 @@ class Result:
 
         Raises:
             JournalError: The entry is damaged.
-
         """
         if record is None:
             verdict, record = verdict_and_record(entry)
