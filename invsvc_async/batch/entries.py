@@ -155,10 +155,6 @@ class BatchEntries(Entries):
         await self.store.run(script)
         return len(closed)
 
-    async def open_inputs(self) -> int:
-        """Count the inputs that were begun and not read to their end."""
-        return int((await self.store.rows(_INPUTS))[0][0])
-
     async def any_open(self) -> bool:
         """Return whether there are entries that are not done."""
         return bool(await self.store.rows(_ANY_OPEN))
@@ -203,7 +199,7 @@ class BatchEntries(Entries):
 
 
 async def summary_of(entries: Entries) -> Summary:
-    """Return the counts of *entries*; of a batch, also how many of its inputs are open."""
+    """Return the counts of *entries*, and how many inputs were begun and not read to their end."""
     states: Counter[int] = Counter()
     verdicts: Counter[Verdict] = Counter()
     lost = overtaken = 0
@@ -219,7 +215,7 @@ async def summary_of(entries: Entries) -> Summary:
         verdicts={verdict: many for verdict, many in verdicts.items() if many},
         secrets_lost=lost,
         overtaken=overtaken,
-        open_inputs=await entries.open_inputs() if isinstance(entries, BatchEntries) else 0,
+        open_inputs=int((await entries.store.rows(_INPUTS))[0][0]),
     )
 
 

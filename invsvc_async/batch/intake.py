@@ -24,7 +24,7 @@ from invsvc_async.writes.new_intent import intent_of, tag_of
 from invsvc_async.writes.write import Write, take_over
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator
 
     from invsvc_async.batch.entries import BatchEntries, Known
     from invsvc_async.batch.sending import Sending
@@ -118,17 +118,16 @@ class Intake:
     """
     Turns the writes of one input into entries that are not stored yet.
 
-    *on_met* is called for each write that is in the journal and not done. ``skipped`` counts those that were
-    done before the input was begun. Tags are made from the identity of the journal.
+    ``skipped`` counts those that were done before the input was begun. Tags are made from the identity of the
+    journal, which *may_know* some of the writes.
     """
 
-    def __init__(self, sending: Sending, entries: BatchEntries, *, on_met: Callable[[Asked], None]) -> None:
-        self._sending, self._entries, self._on_met = sending, entries, on_met
+    def __init__(self, sending: Sending, entries: BatchEntries, *, may_know: bool) -> None:
+        self._sending, self._entries, self._may_know = sending, entries, may_know
         self._session = options_of(sending.client).session
         self._seen = Met()
         self._repeats: OrderedDict[str, int] = OrderedDict()
         self._began = time.time_ns() // 1_000_000
-        self.may_know: bool = True  # the journal may have some of the writes
         self.skipped: int = 0
 
     def close(self) -> None:
@@ -137,7 +136,7 @@ class Intake:
 
     async def take(self, writes: list[AnyWrite]) -> list[Asked]:
         """
-        Return the new writes.
+        Return the writes that are new, or not done.
 
         Raises:
             InvalidRequestError: Two writes have the same key, or the journal has another write under a key.
@@ -145,14 +144,13 @@ class Intake:
         for write in writes:
             _close(write)
         asked = {each.key: each for each in map(self._asked, writes)}
-        known = await self._entries.known(asked) if self.may_know else {}
-        for key, found in known.items():
-            self.meet(found, asked[key])
-        return [self._new(each) for each in asked.values() if each.key not in known]
+        known = await self._entries.known(asked) if self._may_know else {}
+        met = [asked[key] for key, found in known.items() if self.meet(found, asked[key])]
+        return met + [self._new(each) for each in asked.values() if each.key not in known]
 
-    def meet(self, known: Known, asked: Asked) -> None:
+    def meet(self, known: Known, asked: Asked) -> bool:
         """
-        Count the write that the journal has under the key of *asked*, or pass *asked* on.
+        Return whether the write that the journal has under the key of *asked* is to do; if not, count it.
 
         Raises:
             InvalidRequestError: It is another write.
@@ -162,10 +160,9 @@ class Intake:
                 f"key: the journal has another write under the key {asked.key!r}; give this one its own key, "
                 "or run the input that the batch was begun with"
             )
-        if known.state != State.DONE:
-            self._on_met(asked)
-        elif known.done_at is not None and known.done_at < self._began:
-            self.skipped += 1
+        is_done = known.state == State.DONE
+        self.skipped += is_done and known.done_at is not None and known.done_at < self._began
+        return not is_done
 
     def _asked(self, write: object) -> Asked:
         if not isinstance(write, Write):

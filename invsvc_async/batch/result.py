@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Basis, Secret
     from invsvc_async.reconcile.outcome import Outcome
 
-__all__ = ["Progress", "Result", "Summary", "Worker", "outcome_in", "result_in"]
+__all__ = ["Progress", "Result", "Summary", "Worker", "outcome_in"]
 
 
 @attrs.frozen(kw_only=True, slots=False)  # creating one with a dict takes half the time
@@ -81,7 +81,9 @@ class Result:
         cls, entry: Entry, record: Record | None = None, outcome: Outcome[Any] | None = None
     ) -> Result:  # Any: of any operation
         """
-        Make the result of an entry that is done. *record* is its outcome, if it is decoded already.
+        Make the result of an entry that is done. *record* is that of its outcome, if it is decoded already.
+
+        The whole *outcome* is that of this run, or of an entry that has it all.
 
         Raises:
             JournalError: The entry is damaged.
@@ -90,6 +92,9 @@ class Result:
             verdict, record = verdict_and_record(entry)
         else:
             verdict = Verdict(str(entry.verdict))
+        failed, status, error = record.failed, record.status, None if outcome is None else outcome.error
+        if failed is None and error is not None:
+            failed, status = f"{type(error).__name__}: {error}", getattr(error, "status", None)
         answered = record.basis == "answered" and verdict is Verdict.APPLIED
         return cls(
             key=entry.key,
@@ -104,8 +109,8 @@ class Result:
             seconds=record.took,
             secret=record.secret if outcome is None else outcome.secret,
             overtaken=record.overtaken,
-            error=record.failed,
-            status=record.status,
+            error=failed,
+            status=status,
             code=record.code,
             cause=record.cause,
             candidates=record.candidates,
@@ -132,17 +137,6 @@ def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
             started_as=Intent(key=entry.key, operation=entry.operation, scope=Scope(base_url="")),
         )
         return cast("Outcome[Any]", outcome)
-
-
-def result_in(entry: Entry, commons: Commons) -> Result:
-    """Return the result of an entry that is done and has its whole outcome."""
-    outcome = outcome_in(entry, commons)
-    error = outcome.error
-    return attrs.evolve(
-        Result.of(entry, outcome=outcome),
-        error=None if error is None else f"{type(error).__name__}: {error}",
-        status=getattr(error, "status", None),
-    )
 
 
 @attrs.frozen(kw_only=True)

@@ -253,8 +253,7 @@ class Run:
     async def _give(self, writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite], summary: Summary) -> None:
         entries, name = self._batch.entries, self._dispatcher.leases.name
         before = writes.checkpoint if isinstance(writes, FileWrites) else None
-        intake = self._intake = Intake(self._batch.sending, entries, on_met=self._dispatcher.keep)
-        intake.may_know = summary.total > 0
+        intake = self._intake = Intake(self._batch.sending, entries, may_know=summary.total > 0)
         if before is not None:  # this run does what is open
             intake.skipped = max(before.writes - summary.to_do - summary.sending, 0)
         try:
@@ -264,10 +263,10 @@ class Run:
                 async for some in source:
                     reached = writes.reached() if isinstance(writes, FileWrites) else None
                     try:
-                        new = await intake.take(some)
+                        asked = await intake.take(some)
                     except InvalidRequestError as error:  # it says what happened to the writes before it
                         raise InvalidRequestError(error.problems, hint=_AMID) from error
-                    await self._store(intake, new, reached)
+                    await self._store(intake, asked, reached)
                     await self._room()
             await entries.end_input(name)
         finally:
@@ -285,20 +284,20 @@ class Run:
                 await self._engine.room()
                 return
 
-    async def _store(self, intake: Intake, new: list[Asked], reached: Checkpoint | None) -> None:
-        """Store *new* writes, which this process and others then read from the store."""
+    async def _store(self, intake: Intake, asked: list[Asked], reached: Checkpoint | None) -> None:
+        """Store the new ones of *asked*, which this process and others then read from the store."""
         entries, dispatcher = self._batch.entries, self._dispatcher
-        if not new and reached is None:
-            return
-        if self._batch.sending.on_secret is None and any(each.spec.kind.has_secret for each in new):
-            options_of(self._batch.client).session.warn_once("secrets of a batch", _NO_SECRETS)
-        for each in new:
+        for each in asked:
             dispatcher.keep(each)
-        made = [each.entry for each in new if each.entry is not None]
+        new = {each.entry.key: each for each in asked if each.entry is not None}
+        made = [each.entry for each in asked if each.entry is not None]
+        if not made and reached is None:
+            return
+        if self._batch.sending.on_secret is None and any(each.spec.kind.has_secret for each in new.values()):
+            options_of(self._batch.client).session.warn_once("secrets of a batch", _NO_SECRETS)
         added = await entries.add(made, dispatcher.leases.name, reached)
-        for each in new:
-            if each.key in added.others:  # another process has stored it meanwhile
-                intake.meet(added.others[each.key], each)
+        for key, known in added.others.items():  # another process has stored it meanwhile
+            intake.meet(known, new[key])
         if added.new:
             dispatcher.read_again({entry.lane for entry in made}, min(added.new.values()) - 1)
         if strange := {entry.lane for entry in made} - {*dispatcher.leases.lanes}:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec.structs import replace
 
-from invsvc_async.batch.result import outcome_in, result_in
+from invsvc_async.batch.result import Result, outcome_in
 from invsvc_async.batch.sending import Sending
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from invsvc_async.batch.result import Result
     from invsvc_async.client import Client
     from invsvc_async.outbox.entries import OutboxEntries
     from invsvc_async.reconcile.outcome import Outcome
@@ -425,7 +424,7 @@ class Outbox:
                 if entry is None:
                     await set_within(changed, _POLL)
                     continue
-                yield result_in(entry, self._store.store.commons)
+                yield Result.of(entry, outcome=outcome_in(entry, self._store.store.commons))
                 if times := failed[entry.key]:
                     consumer.give_back(entry, _pause_after(times))
                 else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.batch.entries import BatchEntries, pages_of
-from invsvc_async.batch.result import Result, result_in
+from invsvc_async.batch.result import Result, outcome_in
 from invsvc_async.durable.last_writes import last_writes
 from invsvc_async.durable.records import intent_of
 from invsvc_async.reconcile.history import Verdict
@@ -139,7 +139,8 @@ def result_of(entries: Entries, entry: Entry) -> Result:
     """Return the result of an entry that is done. Only that of a batch is stored as such."""
     if isinstance(entries, BatchEntries):
         return Result.of(entry)
-    result = attrs.evolve(result_in(entry, entries.store.commons), key=entries.key_of(entry))
+    found = Result.of(entry, outcome=outcome_in(entry, entries.store.commons))
+    result = attrs.evolve(found, key=entries.key_of(entry))
     if result.secret_lost and entry.heard and '"had":"returned"' in (entry.outcome or ""):
         return attrs.evolve(result, secret="not stored")
     return result
