@@ -20,7 +20,6 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import JOURNEY_READER
 from invsvc_async.transport.session import ClientOptions
-from invsvc_async.writes.results import secret_passed_on
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
-    from invsvc_async.settings import AnyReader
+    from invsvc_async.settings import AnyReader, OnSecret
     from invsvc_async.transport.session import Request
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.spec import WriteSpec
@@ -112,7 +111,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     async def settled(self, outcome: Outcome[Any]) -> None:
         """
-        Pass the secret on, then store the outcome, without the body if it is applied.
+        Store the outcome, without the body if it is applied.
 
         ``storing`` is done once it is stored. Nothing of the run is needed until then. If the service or the
         credential is the reason for the outcome, put the write back instead.
@@ -122,12 +121,10 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             return
         self.identity = outcome.started_as.identity
         hook, secret = self.engine.sending.on_secret, outcome.secret
-        if hook is discard_secret and secret is not None:
+        if secret == "returned" and self.keeps_outcome:  # it is in no result; a hook had it, or its own run
+            outcome = attrs.evolve(outcome, secret="lost" if hook is None else "not stored")
+        elif hook is discard_secret and secret is not None:
             outcome = attrs.evolve(outcome, secret="not stored")
-        elif hook is not None:
-            outcome = await secret_passed_on(outcome, self.entry.key, hook)
-        elif secret == "returned" and self.keeps_outcome:  # it is in no result
-            outcome = attrs.evolve(outcome, secret="lost")
         applied = outcome.verdict is Verdict.APPLIED
         left = left_by(self.entry.thing, outcome, self.engine.writes)
         if self.restored is not None:
@@ -180,6 +177,11 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
         given: dict[str, Any] = msgspec.structs.asdict(view)  # Any: as the fields
         given.update(journal=item, item=item)
         return cls(**given)
+
+    @property
+    def on_secret(self) -> OnSecret | None:
+        """That of the batch or outbox."""
+        return self.item.engine.sending.on_secret
 
     async def send(self, request: Request, exchange: Exchange) -> Exchange:
         """Send *exchange* as the base class does. A write takes a slot meanwhile, and its lease bounds it."""

@@ -34,7 +34,6 @@ from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.transport.transport import CLOSED
 from invsvc_async.writes.new_intent import line_of
-from invsvc_async.writes.results import secret_passed_on
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Sequence
@@ -220,20 +219,17 @@ class KeyedRun:
 
     async def settled(self, outcome: Outcome[Any]) -> None:
         """
-        Pass the secret on, then store the outcome.
+        Store the outcome.
 
         Raises:
             LostLaneError: Another process has the entry, and its verdict counts.
             JournalError: It could not be stored. That is tried again while the journal is open.
         """
-        session = self.options.session
-        if outcome.secret == "returned" and (hook := session.on_secret) is not None:
-            outcome = await secret_passed_on(outcome, key_in(self.name), hook)
         if not self.seq:  # it ended before its first send
             found = await self.claims.claim(self, self.entry(State.TO_DO, outcome.intent))
             if found is not None:
                 raise KeyTakenError(found)
-        left = left_by(self.thing, outcome, session.writes)
+        left = left_by(self.thing, outcome, self.options.session.writes)
         done_at, commons = time.time_ns() // 1_000_000, self.claims.store.commons
         entry = done_entry(outcome, self.sent, commons, done_at=done_at, **self._known())
         try:

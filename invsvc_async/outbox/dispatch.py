@@ -36,7 +36,7 @@ class OutboxItem(Item, kw_only=True, eq=False):
     keeps_outcome = True
 
     async def settled(self, outcome: AnyOutcome) -> None:
-        """Pass the secret on, then store the outcome; or put the write back."""
+        """Store the outcome, or put the write back."""
         policy = outcome.started_as.policy
         absent = outcome.verdict is Verdict.NOT_APPLIED and outcome.evidence.cause == "absent"
         may = policy.resend != "never" and policy.max_resends > 0

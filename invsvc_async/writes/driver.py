@@ -404,7 +404,7 @@ class Driver(Generic[T]):
         if kind.creates and done.verdict is _APPLIED:
             result.claim(done, self.intent.identity)
         if kind.has_secret:
-            await result.pass_secret_on(self._known, done, found, self.intent.key)
+            await result.pass_secret_on(done, self.intent.key)
         if self.verdicts is not None:  # before a newer write to its thing can be sent
             outcome = result.outcome = result.outcome or result.made(self._known(), done, found)
             await self.verdicts.settled(outcome)

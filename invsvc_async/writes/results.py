@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Result", "ValueOf", "facts_of", "of_another", "result_of", "secret_passed_on"]
+__all__ = ["Result", "ValueOf", "facts_of", "of_another", "result_of"]
 
 T = TypeVar("T")
 M = TypeVar("M", bound=models.Model)
@@ -65,6 +65,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     done: Done | None = None
     found: T | None = None
     outcome: Outcome[T] | None = None  # made when it is asked for
+    had: Secret = "returned"  # what its outcome says of the secret that an answer had
 
     # --- answers
 
@@ -216,7 +217,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         secret: Secret | None = None
         if done.verdict is _APPLIED and known.kind.has_secret:
             if self.value is not None:
-                secret = None if getattr(self.value, "secret", None) is None else "returned"
+                secret = None if getattr(self.value, "secret", None) is None else self.had
             else:
                 ends = (sent.end for sent in known.intent.sent)  # of runs before this one
                 answered = any(end is not None and end.kind == "applied" for end in ends)
@@ -229,11 +230,15 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         )  # fmt: skip
         return cast("Outcome[T]", outcome)
 
-    async def pass_secret_on(self, known: Callable[[], Known], done: Done, found: T | None, key: str) -> None:
-        """Pass the secret on to the hook of the client; what has the journal of a run has its own hook."""
-        hook = self.spec.options.session.on_secret
-        if hook is not None and self.spec.options.journal is None:
-            self.outcome = await secret_passed_on(self.made(known(), done, found), key, hook)
+    async def pass_secret_on(self, done: Done, key: str) -> None:
+        """Pass the secret of a new webhook on to the hook, if there is one."""
+        hook, made = self.spec.options.on_secret, cast("models.Webhook | None", self.value)
+        if hook is None or done.verdict is not _APPLIED or made is None or made.secret is None:
+            return
+        handed = hook(key, made)
+        if handed is not None and inspect.isawaitable(handed):
+            await handed
+        self.had = "delivered"
 
 
 def _unread(operation: Operation, exchange: Exchange, error: Exception) -> TransportError:
@@ -386,15 +391,3 @@ def _result(name: str, result: str, shape: Shape) -> ValueOf:
     if name == "sheets.save_mapping":
         return _Connection(model)
     return _Open(model) if shape is Shape.OPEN else _Modelled(model)
-
-
-async def secret_passed_on(
-    outcome: Outcome[Any], key: str, hook: Callable[[str, Any], Awaitable[None] | None]
-) -> Outcome[Any]:  # Any: of any operation; a Webhook
-    """Pass the secret of a new webhook on to *hook*, and return the outcome, which says that it has it."""
-    if outcome.secret != "returned":
-        return outcome
-    handed = hook(key, outcome.value)
-    if handed is not None and inspect.isawaitable(handed):
-        await handed
-    return attrs.evolve(outcome, secret="delivered")
